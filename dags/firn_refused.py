@@ -1,6 +1,6 @@
-"""An import error with a line for each table of firn.toml that is refused; no DAG.
+"""Raises an import error with a line for each table of firn.toml that is refused; defines no DAG.
 
-It has a file of its own because Airflow starts no DAG of a file that has an import error.
+This is a separate file because Airflow starts no DAG of a file that has an import error.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The claims that a plan and its compaction make about their work, and the verdict on them.
+"""The claims that a plan and its compaction make about their work, and the verdict on these claims.
 
-Everything else is measured. A verdict is small enough for a table property. Column roles say what a record is narrowed
-to for judging.
+The judge measures everything else. A verdict is small enough for a table property. Column roles say which columns of a
+record the judge reads.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Claim:
     plan_id               the plan's identifier
     topic, partition      the topic partition of the plan
     now_ms                the plan's clock, epoch milliseconds
-    level_out             level of the records that stay in the topic; `erase`, `hide` and `convert` keep that of each
-    clean_below           tombstones below this offset are *clean* (C7); None: all are, since no segment outside
-                          the inputs can hold an older offset
+    level_out             level of the records that stay in the topic; `erase`, `hide` and `convert` keep each level
+    clean_below           tombstones below this offset are *clean* (C7); None: all are clean, because no segment
+                          outside the inputs can hold an older offset
     log_end_offset        highest offset of the topic partition when the plan was made (C4)
-    kept_from             where row-level deletes may hide the log end: the first offset that may be the highest that
-                          readers see; None: the log end itself
+    kept_from             the first offset that may be the highest that readers see, if row-level deletes may hide the
+                          log end; None: the log end itself
     delete_retention_ms   `delete.retention.ms`: time that a tombstone stays after it was found clean (C8)
     segments_in/_out      data files read and written, as the plan and the stage list them
     bytes_in/_out         their sizes in bytes
@@ -51,19 +51,19 @@ class Claim:
     tombstones_removed    tombstones dropped because their delete horizon has passed (C9)
     quarantined           records without a key, moved to the quarantine table (C5)
     repeated              superseded records that are copies of a record written more than once
-    restored              records read that are tombstones removed earlier: they came back because an older record
-                          of their key was read (C9)
+    restored              tombstones, removed earlier, that count as read because they returned: an older record of
+                          their key was read (C9)
     transactional         True when transactional or control records may have been read (C10)
-    markers               markers outside the inputs that decide transactions inside: producer, offset, committed
-    deleted               records of the files read that other writers' row-level deletes hide, beside records_in (C27)
+    markers               markers outside the inputs that end transactions inside: producer, offset, committed
+    deleted               records of the files read that row-level deletes hide; not part of records_in (C27)
     aborted               records of aborted transactions, dropped regardless of their key (C10)
     markers_removed       markers dropped because their transaction has no records left (C10)
     erased                records dropped because their keys are to be erased (C30); removed tombstones among them
                           count as read
-    erase_before          lane `erase`: records at this offset and past it stay; None: all that are requested go
-    end_kept              lane `erase`: True when the log end is requested and stays nevertheless (C4)
-    segments_in_place     segments of the tail that lose nothing and stay in place (C16); they count neither as
-                          read nor as written
+    erase_before          lane `erase`: records at this offset or later stay; None: all requested records are erased
+    end_kept              lane `erase`: True if the log end is requested but stays nevertheless (C4)
+    segments_in_place     tail segments that lose no record and stay in place (C16); they count neither as read nor
+                          as written
     bytes_in_place        their size in bytes
     records_in_place      their records
 
@@ -107,7 +107,7 @@ class Claim:
 
     @property
     def end(self) -> int:
-        """From this offset on, a record goes only if a newer one of its key was read (C4)."""
+        """From this offset on, a record is removed only if a newer record of its key was read (C4)."""
         return self.log_end_offset if self.kept_from is None else self.kept_from
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class JudgedColumns:
     topic, partition  None: every record belongs to `topic_name`, partition 0
     tombstone         a condition in DuckDB's SQL, NULL counting as false; None: no record is a tombstone
     told_by           the columns that the condition reads
-    level, delete_horizon   the two columns that a cleaning writes; it must not change any other (C1)
+    level, delete_horizon   the two columns that a cleaning writes; it must not change other columns (C1)
     transactions      True when transaction columns, if there are any, are Kafka's (C10)
     uuids             key columns whose 16 bytes are a UUID, which reports show as text
     """
@@ -159,7 +159,7 @@ class JudgedColumns:
         return tuple(name for name in _OF_TRANSACTIONS if self.transactions and name in columns)
 
     def narrow(self, columns: Collection[str]) -> tuple[str, ...]:
-        """The columns that locate a record: all that is read when a fingerprint vouches for the value."""
+        """The columns that locate a record, which are the only ones read if a fingerprint vouches for the values."""
         named = (*self.key, self.offset, self.topic, self.partition, self.level, self.delete_horizon)
         return tuple(dict.fromkeys(name for name in (*named, *self.of_transactions(columns)) if name))
 
@@ -171,8 +171,8 @@ SAMPLES_IN_VERDICT = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One offending record: its place, the finding and the expectation. Key and value are redacted (see
-    `redaction`)."""
+    """One record that breaks a promise: its place, what was found, and what was expected. Key and value are redacted
+    (see `redaction`)."""
 
     offset: int | None
     key: str | None
@@ -200,8 +200,8 @@ class Finding:
 class Verdict:
     """Great Expectations' verdict on one stage.
 
-    seconds is the validation's share of wall time; run_name names the stored validation result and its page; closely
-    is True when values of both sides were read, False when a fingerprint vouched for the values on the read side.
+    seconds is this plan's share of the wall time; run_name names the stored validation result and its page; closely
+    is True if values of both sides were read, False if a fingerprint vouched for the values on the read side.
     """
 
     plan_id: str
@@ -222,7 +222,7 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Verdict:
-        """Restore a verdict from `to_dict` (or from its JSON). Raises for unknown or missing names."""
+        """Restore a verdict from `to_dict` (or from its JSON). Raises an error for unknown or missing names."""
         findings = tuple(
             Finding(**{**finding, "samples": tuple(Sample(**sample) for sample in finding["samples"])})
             for finding in fields["expectations"]

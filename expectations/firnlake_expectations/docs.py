@@ -30,7 +30,7 @@ NEWEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """One stored validation as the pages show it; `result` is its file under the results folder."""
+    """One stored validation as the pages show it; `result` is the path of its file under the results folder."""
 
     claim: Claim
     verdict: Verdict
@@ -53,7 +53,7 @@ class ReportPage:
 
 @dataclass(frozen=True, slots=True)
 class CertificatePage:
-    """A certificate of erased keys beside the reports; `page` is its path under the reports folder."""
+    """A certificate of erased keys; `page` is the path of its page under the reports folder."""
 
     table: str
     request: str
@@ -61,8 +61,8 @@ class CertificatePage:
 
 
 def build_data_docs(reports: Path) -> Path:
-    """Build the pages for all results stored under `reports` and return the front page, `index.html`, which lists the
-    certificates of erased keys as well.
+    """Build the pages for all results stored under `reports`. Returns the path of the front page, `index.html`, which
+    also lists the certificates of erased keys.
 
     Results never change, so existing pages are kept. Each page is written atomically; when several processes build at
     once, the last front page wins.

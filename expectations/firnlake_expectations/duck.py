@@ -1,6 +1,6 @@
 """DuckDB for the judge: in memory, within limits, without access to other files or hosts.
 
-Its tables are Arrow tables, visible by name while a query runs.
+Queries see Arrow tables by name, within a block of `seeing`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Duck:
 
     threads     maximum number of threads per query
     memory      maximum memory in bytes; None: DuckDB's default, 80 % of the machine's
-    spill       folder for data that exceeds it; None: nothing is spilled, the query fails
+    spill       folder for data beyond this memory; None: nothing is spilled, and the query fails
     """
 
     def __init__(self, *, threads: int = 1, memory: int | None = None, spill: str | None = None) -> None:
@@ -74,7 +74,7 @@ class Duck:
         return self._connection.sql(sql).to_arrow_table()
 
     def batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
-        """The result of a query in batches of `rows`, computed as they are read; run nothing else meanwhile."""
+        """The result of a query in batches of `rows`, computed as they are read. Until the last, run no other query."""
         yield from self._connection.sql(sql).to_arrow_reader(rows)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Fills the tables that promises query: reads the parts, in threads, and inserts the records that readers see.
 
-What DuckDB holds may be spilled to disk, so no plan is too large for a task.
+DuckDB may spill these tables to disk, so no plan is too large for a task.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Filler:
         self._visible: Visible | None = None
 
     def fill(self, parts: Iterable[Part], threads: int) -> None:
-        """Read all `parts`. Raises ValueError for a side that the layout lacks, and whatever reading raises."""
+        """Read all `parts`. Raises ValueError for a side that the layout lacks, and any error of reading."""
         waiting: SimpleQueue[Part] = SimpleQueue()
         every = list(parts)
         strange = {part.side for part in every}.difference(self._layout.sides)

@@ -70,9 +70,9 @@ class Findings:
         )
 
     def differs(self, fingerprint: int) -> Findings:
-        """The findings when compaction took another fingerprint than that of the records written.
+        """The findings, plus a violation if compaction's `fingerprint` differs from that of the records written.
 
-        The records read just now agree with the records written, so the cleaner read something else.
+        The judge found the same records read and written, so compaction must have read something else.
         """
         if fingerprint == self.fingerprint or self.broken:
             return self
@@ -268,7 +268,7 @@ def values_of(parts: Iterable[Part], reading: JudgedColumns, places: frozenset[P
 def with_values(
     findings: Sequence[Findings], claims: Sequence[Claim], values: Mapping[Place, str | None]
 ) -> list[Findings]:
-    """The findings with the record's value added to each sample."""
+    """The findings, with the value of its record added to each sample."""
     return [
         replace(
             one,

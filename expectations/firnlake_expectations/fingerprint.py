@@ -1,10 +1,10 @@
 """The judge's fingerprint of records: a 64-bit hash of everything in a record that a cleaning must keep (C1).
 
 DuckDB hashes each record; the sum over many records does not depend on their order. DuckDB's own hash of a list, a
-struct or a map equates NULL with empty and a list of one with its element, and its hash of a number equates -0.0 with
-0.0. So this module takes nested columns apart, with their lengths and NULLs, and hashes floating point numbers by their
-bits. A sum of hashes that end in an exclusive or would miss two records that exchanged one small column: every hash is
-hashed once more.
+struct or a map equates NULL with empty, and a list of one element with the element; its hash of a number equates -0.0
+with 0.0. So this module hashes the parts of nested columns, with lengths and NULLs, and floating point numbers by their
+bits. Each hash is hashed again, because a sum of hashes that end in an exclusive or could miss that two records
+exchanged a small column.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 _OWN = threading.local()
-"""One connection per thread: a connection serves one thread at a time, and opening one takes 10 ms."""
+"""One connection per thread, because a connection serves one thread at a time, and opening it takes 10 ms."""
 
 
 class Fingerprint:
-    """The fingerprint of records over the `columns` that C1 keeps: all but level and delete horizon.
+    """The fingerprint of records over the `columns` that C1 keeps, namely all except level and delete horizon.
 
     It can be pickled and used by many threads. Records may have any Arrow type that a Parquet file can hold; large text
     and bytes (64-bit offsets) hash like small ones.
@@ -35,7 +35,7 @@ class Fingerprint:
         self.columns = tuple(columns)
 
     def of(self, records: pa.Table | pa.RecordBatch) -> int:
-        """The exact sum of the hashes of `records`, 0 for none. Raises KeyError when a column is missing."""
+        """The exact sum of the hashes of `records`, 0 for no records. Raises KeyError when a column is missing."""
         if not records.num_rows:
             return 0
         if not hasattr(_OWN, "duck"):
@@ -49,7 +49,7 @@ class Fingerprint:
 
 
 def plain_columns(records: pa.Table | pa.RecordBatch, columns: Sequence[str], prefix: str = "c") -> pa.Table:
-    """The `columns` of `records` as c0, c1 and so on (with that `prefix`), in types that `hashed` supports.
+    """The `columns` of `records`, renamed to `prefix` and their number (c0, c1, ...), in types that `hashed` supports.
 
     The original names are dropped, because DuckDB treats `Key` and `key` as the same.
     """
@@ -89,7 +89,7 @@ def _copied(array: pa.Array) -> pa.Array:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type that `plain_columns` converts `kind` to.
 
-    The layout is the same, with numbers for names, bits for floating point numbers and lists for maps.
+    The structure stays, but fields have numbers as names, floating point numbers become bits, and maps become lists.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(kind.storage_type)

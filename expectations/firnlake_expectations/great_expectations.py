@@ -1,4 +1,4 @@
-"""The only expectation, which nothing breaks a promise meets, and Great Expectations' pages made readable offline."""
+"""The only expectation, that nothing breaks a promise, and Great Expectations' pages made readable offline."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FindingsMetric(TableMetricProvider):
 
 
 class ExpectPromiseKept(BatchExpectation):
-    """Nothing of what was looked at breaks the promise `promise` about plan `plan`; None: about any plan of the batch.
+    """No checked item breaks the promise `promise` about plan `plan`, or about any plan of the batch if `plan` is None.
 
     The batch is a table of findings: `plan`, `promise`, `checked`, `broken`, `observed` and `samples` (JSON).
     """
@@ -91,8 +91,8 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def validated(lane: str, lines: Sequence[Line], *, shared: bool) -> dict[str, Any]:
-    """The validation result of `lines`, JSON-ready: one expectation per line, described by its sentence; with `shared`
-    one per promise about any of the plans."""
+    """The validation result of `lines`, JSON-ready: one expectation per line, described by the line's sentence.
+    If `shared`, one expectation per promise, about all of the plans."""
     suite = _shared_suite_of(lane, lines) if shared else _suite_of(lane, lines)
     with _ONE_AT_A_TIME:
         result: Any = _table_of_findings().get_batch({"dataframe": _batch_of(lines)}).validate(suite)
@@ -149,7 +149,7 @@ _DEAD_LINK = re.compile(r"<a href=\"[^\"]*/expectations/[^\"]*\"\s*>(.*?)</a>", 
 
 
 def offline(html: str, home: str) -> str:
-    """The page without loaded assets, with our style, a policy that forbids loading, and a link `home`."""
+    """The page without external assets, with Firn's style, a policy that forbids loading, and a link to `home`."""
     style = "".join((PAGES / name).read_text(encoding="utf-8") for name in ("style.css", "data_docs.css"))
     head = (
         '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

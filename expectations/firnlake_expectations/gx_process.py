@@ -1,6 +1,6 @@
 """Great Expectations in a helper process, because its import takes two seconds of processor time.
 
-A caller that has other work to do calls `start` early; the helper process then does what needs Great Expectations.
+A caller that has other work to do calls `start` early. Then the helper process runs Great Expectations.
 Without a helper, or when it fails, this process does the same work itself and can report errors.
 """
 

@@ -1,8 +1,8 @@
-"""Bucketed judging of a plan too large for one task: its records by key, and once more by offset.
+"""Judge a plan that is too large for one task in buckets: its records by key, and once more by offset.
 
-All records of a key are in one bucket, so each bucket is judged like a plan of its own, and the counts add up. Only
-records that share an offset may have different keys, so offsets go to separate buckets, in words of 64. Records without
-a key are hashed by their offset. The hash is DuckDB's, with a seed of its own.
+All records of a key are in one bucket, so each bucket is judged like a separate plan, and the counts are added up.
+Records with the same offset may have different keys, so offsets get separate buckets, in words of 64. Records without
+a key are hashed by their offset. The hash is DuckDB's, with a seed that only this module uses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KeyBuckets:
         return self.keys + self.offsets
 
     def spread(self, parts: Sequence[Part], bounds: Limits) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the narrowed records of `parts` with their bucket; no values."""
+        """Yield the narrowed records of `parts`, without values, each table with its bucket."""
         for part in parts:
             duck = bounds.duck()
             try:

@@ -1,7 +1,7 @@
 """Judge the records that plans read and wrote: DuckDB SQL, run inside one task for all of its plans at once.
 
-The judge knows nothing of how the cleaner works. `examine` reads what the promises need (see `views`); plans with a
-violation by that measure are examined again closely, with values.
+The judge does not know how the cleaner works. `examine` reads the columns that the promises need (see `views`). If it
+finds a violation in a plan, the plan is examined again closely, with values.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def judge(
     bounds: Limits = Limits(),  # frozen
     requested: Requested | None = None,
 ) -> list[Findings]:
-    """The findings about the plan of each of `claims`, which share lane and level out and have distinct topic
+    """The findings about the plan of each of `claims`, which share lane and output level and have distinct topic
     partitions.
 
     parts          everything that the plans have read and written
     schema         schema of the records
-    fingerprints   sum of `Fingerprint` over the records that each plan keeps, taken while reading: values are then
-                   read only on the written side. None: values of both sides are compared
-    samples        how much reports show of offending records
+    fingerprints   sums of `Fingerprint` over the records that each plan keeps, taken when compaction read them; then
+                   only the values written are read. None: values of both sides are compared
+    samples        how much reports show of the records that break a promise
     requested      lane `erase`: the requests that the plans serve
 
     Raises ValueError when the claims do not belong together.
@@ -107,18 +107,18 @@ def _found(
 
 
 def check(claims: Sequence[Claim]) -> None:
-    """Raise ValueError unless the claims share table, lane and level out, and each has its own topic partition."""
+    """Raise ValueError unless the claims share one table, lane and output level, with distinct topic partitions."""
     kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
     if len(kinds) != 1:
         raise ValueError(
-            f"claims of {sorted(kinds)} can't be judged together; allowed: one table, lane and output level"
+            f"claims of {sorted(kinds)} can't be judged together; allowed: claims with one table, lane and level"
         )
     for name, values in (
         ("plan", [claim.plan_id for claim in claims]),
         ("topic partition", [(claim.topic, claim.partition) for claim in claims]),
     ):
         if len(set(values)) < len(values):
-            raise ValueError(f"two claims of the same {name} can't be judged together: {values}; allowed: one each")
+            raise ValueError(f"claims with the same {name} can't be judged together: {values}; allowed: distinct ones")
 
 
 def doubted(findings: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
@@ -139,7 +139,7 @@ def examine(
     *,
     settle: bool = True,
 ) -> list[Findings]:
-    """The findings about each of `claims`, from one run of the SQL; without `settle` every record is compared."""
+    """The findings about each of `claims`, from one run of the SQL. Without `settle`, every record is compared."""
     duck = bounds.duck()
     try:
         layout.make(duck)
@@ -160,7 +160,7 @@ def found_in(
 ) -> list[Findings]:
     """The findings from filled tables, which hold `whole` plans or the keys of one bucket.
 
-    A bucket's offsets are not checked, since the records of an offset may be in several (see `found_at_offsets`).
+    Offsets in a bucket are not checked, because an offset may be in several buckets (see `found_at_offsets`).
     """
     if layout.requested:
         start(duck, layout, claims)

@@ -1,16 +1,16 @@
-"""What the judge queries of single lanes: `erase` (C30) and `hide` (C28).
+"""The judge's views for the lanes `erase` (C30) and `hide` (C28).
 
-Of `erase`: which records the requests name, and what became of all.
+For `erase`: which records the requests name, and what became of all records.
 
-A request names a key by HMAC-SHA256 (RFC 2104) under the table's secret, and the offsets below a bound. A key's bytes
-are those of its value: bytes and UUIDs as they are, text as UTF-8, numbers little-endian (integers in 8 bytes, decimals
-unscaled in 16, dates as days in 4, times as microseconds in 8); of several columns each with its length in 8 bytes
-before it. The digest is taken by SQL alone.
+A request names a key by its HMAC-SHA256 (RFC 2104) under the table's secret, and covers the offsets below a bound.
+The HMAC covers these bytes: bytes and UUIDs unchanged, text as UTF-8, numbers little-endian (integers in 8 bytes,
+unscaled decimals in 16, dates as days in 4, times as microseconds in 8). In a composite key, the length of each column
+in 8 bytes precedes its bytes. The digest is computed by SQL alone.
 
-All other records are copies: what was read and is not named must be written, with the same horizon and level. Only a
-tail may be written as a run: a level decides when a segment is read, never which record survives.
+All other records are copies: a record that was read and is not named must be written with the same horizon and level,
+except that a tail may be written as a run, because a level never decides which record survives.
 
-Of `hide`: what is hidden, whether a newer record supersedes it, and what is not.
+For `hide`: which records are hidden, whether a newer record supersedes each of them, and which records stay visible.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BLOCK: Final = 64
 
 @dataclass(frozen=True)
 class Requested:
-    """The requests that plans serve: index of the claim, digest of the key, and the offset below which it goes."""
+    """The requests that plans serve: index of the claim, digest of the key, and the offset below which it is erased."""
 
     secret: bytes = field(repr=False)
     rows: tuple[tuple[int, bytes, int], ...] = field(repr=False)
@@ -53,12 +53,12 @@ class Requested:
             duck.run("CREATE TABLE requests AS SELECT * FROM told")
 
     def digest(self, key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
-        """SQL for the digest of `key`, as the tables hold it."""
+        """SQL for the digest of a key; `key` is the SQL of a key in the form that the judge's tables hold."""
         inner, outer = (_literal(bytes(byte ^ pad for byte in self.secret.ljust(_BLOCK, b"\0"))) for pad in (54, 92))
         return f"unhex(sha256({outer} || unhex(sha256({inner} || {key_bytes(key, schema, reading)}))))"
 
     def only_named(self, query: str, schema: pa.Schema, reading: JudgedColumns, *, control: bool) -> str:
-        """The records of `query` that a request may name."""
+        """SQL for the records of `query` that a request names; `control` tells if `query` has that column."""
         user = "key IS NOT NULL" + (" AND NOT control" if control else "")
         return f"""SELECT * FROM ({query}) AS stays SEMI JOIN requests ON requests.plan = stays.plan
             AND stays."offset" < requests.below AND requests.digest = {self.digest("stays.key", schema, reading)}
@@ -66,7 +66,7 @@ class Requested:
 
 
 def key_bytes(key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
-    """SQL for the bytes of `key`, which has the columns of `reading` in `schema`."""
+    """SQL for the bytes that the digest of `key` covers; the key's columns are those of `reading` in `schema`."""
     kinds = [plain_type(schema.field(name).type) for name in reading.key]
     if len(kinds) == 1:
         return _bytes(key, kinds[0])
@@ -110,7 +110,7 @@ _LAST = f'(level != {BURIED} AND "offset" = log_end)'
 
 
 def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading: JudgedColumns) -> None:
-    """Create the tables and views that the promises of lane `erase` query, over `before`, `after` and `plans`."""
+    """Create the tables and views that the promises of lane `erase` query, from `before`, `after` and `plans`."""
     has_control = "is_control" in reading.of_transactions(schema.names)
     control = "control" if has_control else "false AS control"
     every = " UNION ALL ".join(
@@ -176,10 +176,10 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]
 
 
 def derive_hiding(duck: Duck, layout: Layout) -> None:
-    """Create the tables and views that the promises of lane `hide` query, over `shown`, `before` and `plans`.
+    """Create the tables and views that the promises of lane `hide` query, from `shown`, `before` and `plans`.
 
-    Keys are compared only where it matters: those of records hidden or shown anew, and those whose hash more than one
-    visible record has. Equal keys have equal hashes, so no key with two visible records is missed.
+    Only these keys are compared: keys of records whose visibility changed, and keys with a hash that several visible
+    records have. Equal keys have equal hashes, so no key with two visible records is missed.
     """
     marks, joined, competes = [], "", "key IS NOT NULL"
     if "control" in layout.columns(SHOWN):
@@ -215,7 +215,7 @@ def derive_hiding(duck: Duck, layout: Layout) -> None:
 
 
 def hiding_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
-    """The figures of each plan, and the sums of the fingerprints written: no value is read, so they are 0."""
+    """The figures of each plan, and the sums of the fingerprints written, which are 0 because no value is read."""
     rows: Sequence[dict[str, int]] = duck.dicts(
         """SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(records_out, 0) AS records_out,
             coalesce(superseded, 0) AS superseded, coalesce(end_in, 0) AS end_in,

@@ -18,7 +18,7 @@ BATCH = "firn-findings"
 def context_for(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralDataContext:
     """A context that stores its results as files under `reports` and everything else in memory.
 
-    No suite, data source or configuration is ever a file, so processes share no mutable state.
+    No suite, data source or configuration is stored as a file, so processes share no mutable state.
     Usage statistics are off.
     """
     import great_expectations as gx

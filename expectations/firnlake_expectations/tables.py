@@ -1,6 +1,6 @@
 """The tables that promises query, in one DuckDB: records read, records written, and records that stayed in place.
 
-Also the judge's rule for transactions: which records are aborted or undecided, and which markers may go (C10).
+Also the judge's rule for transactions: which records are aborted or undecided, and which markers may be removed (C10).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
 """The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
 the table `strangers` has the records of all sides that no claim covers."""
 SHOWN = "shown"
-"""The one side of lanes that write position deletes: the records of data files that stay, read once, with flags for
-what readers saw before and see after. Of what it holds, BEFORE and AFTER are views."""
+"""The only side of lanes that write position deletes: the records of the data files, read once, with flags for whether
+readers saw them before and see them afterwards. BEFORE and AFTER are then views of this side."""
 
 _KINDS = {
     "plan": "INTEGER",
@@ -53,15 +53,15 @@ FLAGS: Final = {"shown_before": "firn shown before", "shown_after": "firn shown 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of one side that can be read on its own, any number of times: a data file, or a table in memory.
+    """A part of one side that can be read separately and repeatedly: a data file, or a table in memory.
 
     read        returns the records, with the columns asked for or all of them
-    plan        index of the claim that covers all records; None: their topic and partition decide
+    plan        index of the claim that covers all its records; None: each record's topic and partition decide
     name        its name in reports
     records     number of records according to the manifest; None: unknown
-    tombstones  False when it is known to have none
-    listed      its entry in the snapshot, where row-level deletes may apply to it
-    after       side SHOWN: its entry afterwards, likewise; `listed` is the one before
+    tombstones  False if it is known to have no tombstones
+    listed      its entry in the snapshot, if row-level deletes may apply to it
+    after       side SHOWN: its entry after the plan, whereas `listed` is the entry before
     """
 
     side: str
@@ -83,9 +83,9 @@ class Part:
 class Layout:
     """The layout of the tables: it turns records into rows.
 
-    closely     True when values of both sides are read; if not, a fingerprint vouches for the values on the read side
-    requested   lane `erase`: the requests. Of the records that stayed in place, only those they name are held
-    flagged     lanes `hide` and `convert`: both sides are the same files, read once, without values, `closely` or not
+    closely     True if values of both sides are read; otherwise a fingerprint vouches for the values on the read side
+    requested   lane `erase`: the requests; only records that these name are held of the segments that stay in place
+    flagged     lanes `hide` and `convert`: both sides are the same files, which are read once and never with values
     """
 
     schema: pa.Schema
@@ -203,8 +203,8 @@ _COMMIT, _ABORT = "0001", "0000"
 def transactions(layout: Layout) -> list[str]:
     """`marks`: records that were aborted, are undecided, or are markers whose transaction has no records left (C10).
 
-    Derived from the contract alone: a producer's records up to and including its next marker are one transaction. Each
-    is numbered by the markers before it and judged as a whole.
+    Derived from the contract alone: a producer's records up to and including its next marker are one transaction. A
+    transaction is numbered by the markers before it, and judged as a whole.
     """
     if not layout.transactions:
         return ['CREATE TABLE marks (plan INTEGER, "offset" BIGINT, aborted BOOLEAN, undecided BOOLEAN, ended BOOLEAN)']

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PAGES = Path(__file__).parent / "pages"
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""Content policy: no page loads anything or runs a script, regardless of the data in it."""
+"""Content policy: no page loads anything or runs a script, whatever data it shows."""
 
 
 def environment() -> Environment:
@@ -42,7 +42,7 @@ def environment() -> Environment:
 
 
 def write_page(target: Path, page: str) -> Path:
-    """Write the page under another name first, so that no reader sees half of it."""
+    """Write the page under a temporary name first, so that no reader sees half of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     unfinished.write_text(page, encoding="utf-8")
@@ -57,5 +57,5 @@ DIGESTS = 100
 
 
 def certificate_page(content: Mapping[str, Any], document: str) -> str:
-    """The page for the `content` of a certificate; `document` is the name of the JSON file beside the page."""
+    """The page for the `content` of a certificate; `document` is the name of the JSON file next to the page."""
     return environment().get_template("certificate.html.j2").render(one=content, most=DIGESTS, document=document)

@@ -1,8 +1,7 @@
 """Verdicts on plans: Great Expectations judges the findings, and the results are stored under the reports folder.
 
-An expectation takes two milliseconds, regardless of the batch. So the plans of a job without violations are judged
-together, one expectation per promise, and each plan's result is its part of that. Plans with violations are judged one
-by one.
+An expectation takes two milliseconds, however large its batch. So all plans of a job that have no violations are judged
+together, with one expectation per promise, and each plan gets its part of the result. Others are judged one by one.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def verdicts(
 ) -> dict[str, Verdict]:
     """The verdict on the plan of each of `claims`, by plan id, from its findings.
 
-    Stores each result as a new file under `reports`; files there never change, so any number of processes may judge at
-    the same time. `seconds` is the time that judging took for all of them.
+    Stores each result as a new file under `reports`; results never change, so any number of processes may judge at
+    the same time. `seconds` is the time that the judge took for all plans.
     """
     tables = [rows(claim, findings) for claim, findings in zip(claims, per_claim, strict=True)]
     results = _judged(claims, tables)

@@ -1,24 +1,24 @@
 """Views derived once from the tables for all promises: SQL in execution order.
 
 `before` and `after` are the records read and written, `left_behind` the records that wrongly stayed in place. A plan is
-*settled* when the keys and offsets of the newest records read (or, if values were read, their fingerprints) have the
-same sum as those written, in any order, and nothing in it is rare. Only the special records of a settled plan are
-compared one by one: tombstones, records without a key, and those at a level or with a delete horizon that a cleaned
-record does not have. For all others every promise follows: there are as many records as keys, and the sum of the
-hashes is the same, so each is the newest of its key.
+*settled* if the sum of the hashed keys and offsets (or, if values were read, of the fingerprints) is the same for the
+newest records read and the records written, and nothing in the plan is rare. Only special records of a settled plan are
+compared one by one: tombstones, records without a key, and records at a level or with a delete horizon that a cleaned
+record does not have. For all other records every promise follows: there are as many records as keys, and the sums of
+the hashes are the same, so each record is the newest of its key.
 
-**Values** are read once, on the written side. Why that is proof enough, given the fingerprint that compaction took of
-the records it keeps while reading them:
+**Values** are read once, on the written side. This is proof enough, because compaction took a fingerprint of the
+records that it keeps when it read them:
 
 1. Key and offset of the newest record of every key are derived here from the records read. Their sum equals that of
-   the keys and offsets written, so exactly those records are there.
-2. The fingerprints written, over every column that C1 keeps, sum up to the one that compaction took while reading. So
-   each record holds what was read at its offset.
-3. The newest record of a key shows itself whether it is a tombstone, since every newest record is written somewhere:
-   to the topic, to the quarantine, or beside the topic.
+   the keys and offsets written, so exactly these records were written.
+2. The fingerprints written, over every column that C1 keeps, sum up to the fingerprint that compaction took. So each
+   record is unchanged since compaction read it.
+3. Whether the newest record of a key is a tombstone is read from the written record, because every newest record is
+   written: to the topic, to the quarantine, or to the removed tombstones.
 
-What would slip through: a value that was misread before its fingerprint was taken (by a fault of the Parquet reader or
-of memory), because it is not read a second time; a cleaner that takes fingerprints of something other than what it
+These errors would not be found: a value that was misread before its fingerprint was taken (by a fault of the Parquet
+reader or of memory), because it is not read a second time; fingerprints that the cleaner takes of other data than it
 read; and errors whose 64-bit hashes cancel out, by a chance of 1 in 2^64. A plan with a violation by this measure is
 judged again *closely*, with the values of both sides; `firn.validate=full` judges all plans so.
 """
@@ -71,8 +71,8 @@ _MARKERS = pa.schema(
 def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool = True, settle: bool = True) -> None:
     """Create the views, and the tables that are costly to compute, over the filled tables.
 
-    The claims share lane and level out. `whole`: the tables hold whole plans, not some of their keys. `settle`: a plan
-    whose sums agree is not compared record by record.
+    The claims have the same lane and output level. If `whole`, the tables hold whole plans, not some of their keys.
+    If `settle`, a plan whose sums agree is not compared record by record.
     """
     copies = claims[0].lane in COPIES
     start(duck, layout, claims)
@@ -90,7 +90,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
 
 
 def derive_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
-    """Create the views about offsets only, over all records read at some offsets."""
+    """Create only the views about offsets, over all records read at some offsets."""
     start(duck, layout, claims)
     for statement in _offsets(claims[0].lane in COPIES, layout.reads_values, whole=True):
         duck.run(statement)

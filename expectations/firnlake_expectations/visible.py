@@ -1,8 +1,8 @@
-"""The judge's own reading of row-level deletes: which records of a data file a reader of the snapshot sees (C27).
+"""The judge's own implementation of row-level deletes: the records of a data file that readers see (C27).
 
-SQL over what manifests and delete files say, by the rules of the Iceberg spec ("Scan Planning"): a position delete
-applies to files of its partition, or to the one file that it names, up to its own data sequence number; an equality
-delete to older files of its partition, or of every partition, and NULL equals NULL.
+It is SQL over manifests and delete files, by the rules of the Iceberg spec ("Scan Planning"). A position delete applies
+to files of its partition, or the one file that it names, with the same or a lower data sequence number. An equality
+delete applies to files with a lower number in its partition or in all partitions; for it, NULL equals NULL.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Deletes:
 
     name             its path
     sequence_number  its data sequence number
-    scope            its partition spec and partition values as text; None: it applies to all
-    only             the one data file that a position delete names, by its manifest; None: the rows tell
-    columns          the columns that an equality delete compares; none: it holds positions
+    scope            its partition spec and partition values as text; None: it applies to all partitions
+    only             the only data file that a position delete names, if its manifest tells; otherwise None
+    columns          the columns that an equality delete compares; empty for a position delete
     read             returns its rows: `file_path` and `pos`, or `columns`
     """
 
@@ -184,6 +184,6 @@ class Visible:
 
 
 def loaded(duck: Duck, entries: Iterable[tuple[str, Listed | None]]) -> Visible | None:
-    """The deletes that may apply to data files with these names and entries; None when there are none."""
+    """The deletes that may apply to data files with these names and entries; None if there are no such deletes."""
     reached = [(name, one) for name, one in entries if one is not None and one.deletes]
     return Visible(duck, reached) if reached else None

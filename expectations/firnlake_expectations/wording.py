@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def shown(value: object) -> object:
-    """A template's value as a page shows it: text as `printable`, except our own markup."""
+    """A template's value as a page shows it: text as `printable` returns it, except Firn's own markup."""
     return printable(value) if type(value) is str else value
 
 
@@ -44,7 +44,7 @@ def log_name(topic: str, partition: int) -> str:
 
 
 def key_text(key: object) -> str | None:
-    """A key for people: UTF-8 where printable, else hex (`0x00ff`), cut at KEY_CHARACTERS characters."""
+    """A key for people: text if it is printable UTF-8, otherwise hex (`0x00ff`), cut to KEY_CHARACTERS characters."""
     if key is None:
         return None
     if not isinstance(key, (bytes, bytearray)):
@@ -76,7 +76,7 @@ def size(number: int) -> str:
 
 
 def moment(epoch_ms: int) -> str:
-    """Epoch milliseconds as `2026-11-21 05:36:56.123 UTC`; unchanged when out of the calendar's range."""
+    """Epoch milliseconds as `2026-11-21 05:36:56.123 UTC`; as a number if Python's calendar has no such date."""
     try:
         at = datetime.fromtimestamp(epoch_ms // 1000, tz=UTC)
     except (ValueError, OverflowError, OSError):

@@ -45,8 +45,8 @@ def markdown(report: Report, images: Sequence[Path] = ()) -> str:
     )
     return (
         f"`make bench`, SCALE={report.scale:g}. Machine: {machine}.\n\n### Goals\n\n{table}\n\n{plots}\n\n### Cases\n\n"
-        "Medians. CPU s are the seconds of all threads, the MB of a case those of keys and values. The JSON beside "
-        f"this page has all figures of every entry.\n\n{families}\n"
+        "The figures are medians. CPU s are the CPU seconds of all threads; MB count the keys and values of a case. "
+        f"The JSON file next to this page has all figures of every entry.\n\n{families}\n"
     )
 
 

@@ -96,8 +96,8 @@ def erase_path(lake: Lake, path: str) -> None:
             raise SystemExit(f"firn: {path} could not be erased: {failure}")
     (state,) = status(lake, TABLE, clock.now_ms())
     console.print(
-        f"request {asked.id}, to erase {path}: {count(state.destroyed_files, 'segment')} lost "
-        f"{count(state.records_erased, 'record')} of it; older snapshots still have them",
+        f"request {asked.id}, to erase {path}: removed {count(state.records_erased, 'record')} of the key from "
+        f"{count(state.destroyed_files, 'segment')}, but not yet from older snapshots",
         soft_wrap=True,
     )
 

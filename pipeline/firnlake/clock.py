@@ -1,7 +1,7 @@
-"""Clock values as arguments: each entry point reads the clock once and passes it down.
+"""Conversion of times. Each entry point reads the clock once and passes the time on as an argument.
 
-Like Kafka, Firn counts time in milliseconds since the epoch; this module converts ``--now`` and Airflow's run date,
-which are text or ``datetime``.
+Like Kafka, Firn counts time in milliseconds since the epoch. This module converts the text of ``--now`` and the
+``datetime`` of an Airflow run.
 """
 
 import re
@@ -17,15 +17,18 @@ _UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms"
 
 
 def now_ms() -> int:
-    """Current milliseconds since the epoch, UTC, by the machine's clock."""
+    """The current time of the machine's clock in milliseconds since the epoch."""
     return to_ms(datetime.now(UTC))
 
 
 def to_ms(moment: datetime) -> int:
-    """Convert a timezone-aware ``moment`` to milliseconds since the epoch; a naive one is refused as ambiguous."""
+    """Convert a timezone-aware ``moment`` to milliseconds since the epoch.
+
+    Raises RefusedError if ``moment`` has no time zone, because it is ambiguous.
+    """
     if moment.tzinfo is None:
         raise RefusedError(
-            f"the time {moment.isoformat()} has no time zone; allowed: an aware time such as {moment.isoformat()}Z"
+            f"the time {moment.isoformat()} has no time zone; allowed: with a zone, such as {moment.isoformat()}Z"
         )
     return (moment - _EPOCH) // _MILLISECOND
 
@@ -36,7 +39,7 @@ def from_ms(milliseconds: int) -> datetime:
 
 
 def show_ms(milliseconds: int) -> str:
-    """Format an epoch time for people, in UTC; a time outside Python's calendar is shown as its number."""
+    """Format an epoch time for people, in UTC; a time outside Python's calendar is shown as a number."""
     try:
         return from_ms(milliseconds).isoformat(timespec="seconds").replace("+00:00", "Z")
     except OverflowError:
@@ -44,7 +47,7 @@ def show_ms(milliseconds: int) -> str:
 
 
 def parse(text: str) -> int:
-    """Parse an ISO 8601 time (UTC without a zone) or a number of milliseconds to milliseconds since the epoch."""
+    """Convert ``text``, an ISO 8601 time (in UTC if it has no zone) or epoch milliseconds, to epoch milliseconds."""
     try:
         moment = from_ms(int(text)) if text.isdigit() else datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
@@ -55,8 +58,8 @@ def parse(text: str) -> int:
 
 
 def parse_span(text: str) -> int:
-    """Parse a duration such as ``30d``, ``12h`` or ``90 min`` to milliseconds."""
+    """Convert a duration such as ``30d``, ``12h`` or ``90 min`` to milliseconds."""
     match = _SPAN.fullmatch(text.strip())
     if not match:
-        raise RefusedError(f"{text!r} is not a duration; allowed: a whole number and d, h, min, s or ms, such as 30d")
+        raise RefusedError(f"{text!r} is not a duration; allowed: a number with a unit (d, h, min, s, ms), such as 30d")
     return int(match[1]) * _UNITS[match[2]]

@@ -1,10 +1,10 @@
-"""Firn's errors and the form of their messages (contract C26); text from outside is escaped in them."""
+"""Firn's errors. Each message is one line, in which unprintable characters are escaped (contract C26)."""
 
 from typing import Any
 
 
 class FirnError(Exception):
-    """Base of every error that Firn raises on purpose; anything else is a defect.
+    """Base of every error that Firn raises on purpose; any other exception is a defect.
 
     The message is one printable line, whatever characters a table's names contain.
     """
@@ -15,12 +15,12 @@ class FirnError(Exception):
         super().__init__(printable(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error with its fields, whatever arguments its class takes, because workers send errors back."""
+        """Pickle the error with its fields, whatever arguments its class takes: worker processes send errors back."""
         return _revived, (type(self), self.args, self.__dict__)
 
 
 class RefusedError(FirnError):
-    """The input is not allowed as it is. Another try without a change gives the same answer."""
+    """The input is not allowed. Another try without a change gives the same answer."""
 
 
 class GoneError(RefusedError):
@@ -36,7 +36,7 @@ class NotFoundError(GoneError):
 
 
 class ConflictError(FirnError):
-    """The table changed under a plan, which must be made again (C22). The target table was not touched."""
+    """The table has changed since a plan was made, so the plan must be made again (C22). The table is untouched."""
 
     exit_code = 3
 
@@ -48,7 +48,7 @@ class UnavailableError(FirnError):
 
 
 class OutcomeUnknownError(FirnError):
-    """The catalog did not confirm or reject a commit. Everything is kept; the next run finds out."""
+    """The catalog neither confirmed nor rejected a commit. All files are kept; the next run finds out what happened."""
 
     exit_code = 5
 
@@ -62,7 +62,7 @@ def _revived(kind: type[FirnError], arguments: tuple[Any, ...], fields: dict[str
 def printable(text: str) -> str:
     """``text`` as one line that is safe to show in a terminal, log or page: unprintable characters are escaped.
 
-    These are control characters (ESC among them), line ends, and marks that change the direction of text.
+    Unprintable characters are control characters (such as ESC), line ends, and marks that change the direction of text.
     """
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, lines in a log; nothing for work that ends within a second or so."""
+"""Progress of long work: a bar on a terminal, otherwise lines in the log; nothing for work of up to a second."""
 
 import logging
 import sys
@@ -22,7 +22,7 @@ LOOK_SECONDS = 0.5
 class Progress:
     """Shows the number of finished pieces out of ``total`` during the ``with`` block.
 
-    ``advance`` counts pieces; alternatively ``look`` returns (done, total) every half second.
+    The caller counts finished pieces by ``advance``, or passes the function ``look``, which returns (done, total).
     """
 
     def __init__(self, title: str, total: int, look: Callable[[], tuple[int, int] | None] | None = None) -> None:
@@ -43,7 +43,7 @@ class Progress:
             self._watcher.join()
 
     def advance(self, pieces: int = 1) -> None:
-        """Count ``pieces`` more as finished; only the thread that opened the block may call it."""
+        """Count ``pieces`` more as finished. Only the thread that opened the block may call this."""
         self._done += pieces
 
     def _watch(self) -> None:

@@ -1,6 +1,6 @@
-"""Run sense → plan → compact → validate → publish for a table in one process; lane retain goes from plan to publish.
+"""Run all steps (sense, plan, compact, validate and publish) for a table in one process.
 
-The DAG runs one task per step; both call the same steps.
+Lane `retain` needs neither `compact` nor `validate`. The DAG of a table runs the same steps, each as a task.
 """
 
 import time
@@ -22,15 +22,15 @@ from firnlake.publish.attempts import Publication, PublishResult
 from firnlake.publish.publish_jobs import publish_stages, retain_plans
 
 MAX_ROUNDS = 100
-"""Maximum number of rounds of ``until_idle``: every round shrinks the due work, so reaching it means a broken rule.
+"""Maximum number of rounds with ``until_idle``. Each round reduces the due work, so only a defect can cause so many.
 
-Rounds that postpone plans because a run's budgets are full don't count.
+Rounds that postpone plans because the budgets of a run are full don't count.
 """
 
 
 @dataclass
 class LaneRun:
-    """Outcome of one lane in one round. ``failures`` maps plan titles to errors; seconds are wall time by step."""
+    """Outcome of one lane in a round. ``failures`` maps plan titles to errors; ``seconds`` maps steps to wall time."""
 
     lane: Lane
     plans: Sequence[Plan]
@@ -38,14 +38,14 @@ class LaneRun:
     failures: dict[str, FirnError | str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     postponed: Sequence[Postponed] = ()
-    """Plans due beyond the budgets of this round: they wait for the next round or run."""
+    """Due plans that exceed the budgets of this round and wait for the next round or run."""
 
     def add(self, published: PublishResult) -> None:
-        """Add the outcome of plans of the lane: by id in ``published``, by title here."""
+        """Add the outcome of the lane's plans: ``published`` uses plan ids, ``failures`` uses titles."""
         titles = {plan.id: plan.title for plan in self.plans}
         self.publications += published.publications
         for one in published.publications:
-            # By another process, perhaps, which was faster.
+            # Another process may have published the plan first.
             self.failures.pop(titles.get(one.plan_id, ""), None)
         for plan_id, error in published.failures.items():
             self.failures.setdefault(titles[plan_id], error)
@@ -69,12 +69,12 @@ def run(
     until_idle: bool = False,
     scope: Scope = EVERYTHING,
 ) -> Iterator[LaneRun]:
-    """Run ``lanes`` over table ``identifier`` and yield each lane's account as it ends.
+    """Run ``lanes`` over table ``identifier`` and yield the outcome of each lane when it ends.
 
     ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. With
-    ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. Of
-    several lanes, those that can't respect ``scope`` are left out. The run sweeps the remains of earlier runs first and
-    its own last (C25).
+    ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. If
+    there are several lanes, lanes that can't respect ``scope`` are left out. At its start the run discards the remains
+    of earlier runs, and at its end its own remains (C25).
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
@@ -91,7 +91,7 @@ def run(
                 except RefusedError as error:
                     if lane is not Lane.ERASE or len(lanes) == 1:
                         raise
-                    # Requests that can't be read are no reason to let the other lanes wait.
+                    # Unreadable requests to erase keys must not keep the other lanes waiting.
                     done.failures[f"{identifier} {lane}"] = error
                     work = LanePlans(identifier, [], [], [], [], [])
                 work.warn()

@@ -78,9 +78,7 @@ def test_one_dag_per_table(parsed: Parsed, record_property: Callable[[str, objec
 
 def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
     assert "airflow" in parsed.packages
-    assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "firnlake_expectations"}.isdisjoint(
-        parsed.packages
-    )
+    assert {"pyspark", "great_expectations", "duckdb", "pyiceberg", "pyarrow"}.isdisjoint(parsed.packages)
     others = {name for name in parsed.own if not name.startswith("firnlake.airflow")}
     assert others <= {"firnlake.clock", "firnlake.errors", "firnlake.job", "firnlake.job.lease"}
 
@@ -185,7 +183,7 @@ def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None
     ("text", "said"),
     [
         ('[tables."t.x"]\nplans_per_jobs = 3', "table t.x: plans_per_jobs is not a setting; allowed: schedule,"),
-        ('[tables."t.x"]\nnotify = [{ class = "no.such.Notifier" }]', "notify no.such.Notifier can't be made"),
+        ('[tables."t.x"]\nnotify = [{ class = "no.such.Notifier" }]', "notifier no.such.Notifier can't be created"),
     ],
 )
 def test_a_wrong_setting_is_an_import_error(airflow: LocalAirflow, tmp_path: Path, text: str, said: str) -> None:
@@ -214,7 +212,10 @@ paused = false
     [
         ("plans_per_jobs = 3", "table hr.salaries eu: plans_per_jobs is not a setting; allowed: schedule,"),
         ('schedule = "daily"', "table hr.salaries eu: "),
-        ('notify = [{ class = "no.such.Notifier" }]', "table hr.salaries eu: notify no.such.Notifier can't be made"),
+        (
+            'notify = [{ class = "no.such.Notifier" }]',
+            "table hr.salaries eu: notifier no.such.Notifier can't be created",
+        ),
         ('tags = ["{}"]'.format("long" * 30), "table hr.salaries eu: "),
     ],
 )

@@ -64,7 +64,7 @@ def test_w8_explain_says_what_lane_hide_hides(topic: Topic, cleaned: list[Record
     if cleaned:
         topic.land(cleaned).clean("full")
     topic.land(landed)
-    promised = sum("; the next hide hides it, and is due" in reason for reason in why(topic, b"a"))
+    promised = sum("; lane hide hides it, and is due" in reason for reason in why(topic, b"a"))
     before = len(topic.offsets())
     topic.clean("hide")
     assert before - len(topic.offsets()) == promised

@@ -50,7 +50,7 @@ def test_r6_maintenance_refuses_a_load_unlike_the_metadata_file(lake: Lake, past
 
 
 def test_r6_maintenance_refuses_a_load_without_a_metadata_location(lake: Lake, past: set[Path]) -> None:
-    with pytest.raises(RefusedError, match=f"table {TABLE}: .* no metadata location"):
+    with pytest.raises(RefusedError, match=f"table {TABLE}: .* does not name the table"):
         maintain_table(heads_only(lake, differs="no location"), TABLE, after_the_age_of_orphans(), remove=True)
     assert all(path.exists() for path in past)
 

@@ -137,7 +137,7 @@ def test_r11_a_link_names_the_topic_partition_where_its_target_names_none(topic:
 def test_r11_a_linked_folder_that_names_no_topic_partition_is_refused(topic: Topic, tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", batch(*ENTRIES))
     (tmp_path / "newest").symlink_to("orders-0")
-    with pytest.raises(RefusedError, match="lies in folder 'newest'; allowed: <topic>-<partition>"):
+    with pytest.raises(RefusedError, match="is in folder 'newest'; allowed: a folder named <topic>-<partition>"):
         land(topic.create().lake, topic.table, [tmp_path / "newest" / LOG])
 
 

@@ -64,8 +64,8 @@ def test_r10_what_was_quarantined_after_the_export_stays(firn: Firn, topic: Topi
     quarantined(topic, 0)
     clear = exported(firn, topic, tmp_path / "lost.parquet")
     quarantined(topic, 10)
-    for count in (1, 0):
-        assert firn(*clear, "--yes") == Ran(0, f"{topic.table}: {count} records removed from quarantine\n", "")
+    for count in ("1 record", "0 records"):
+        assert firn(*clear, "--yes") == Ran(0, f"{topic.table}: {count} removed from quarantine\n", "")
         assert left(topic) == [10]
 
 
@@ -75,7 +75,7 @@ def test_r10_a_lost_race_takes_no_more(
     quarantined(topic, 0)
     clear = exported(firn, topic, tmp_path / "lost.parquet")
     monkeypatch.setattr(Meddled, "first", lambda: quarantined(topic, 10))
-    assert firn(*clear, "--yes").out == f"{topic.table}: 1 records removed from quarantine\n"
+    assert firn(*clear, "--yes").out == f"{topic.table}: 1 record removed from quarantine\n"
     assert left(topic) == [10]
     assert topic.offsets() == [1, 11]
 
@@ -87,7 +87,7 @@ def test_r10_the_command_that_an_export_prints_clears_what_it_selected(
     topic.land([Record(0, None, b"lost", partition=1), Record(1, b"a", b"kept", partition=1)])
     topic.clean("full", force=True)
     clear = exported(firn, topic, tmp_path / "lost.parquet", "--partition", "orders-1")
-    assert firn(*clear, "--yes").out == f"{topic.table}: 1 records removed from quarantine\n"
+    assert firn(*clear, "--yes").out == f"{topic.table}: 1 record removed from quarantine\n"
     assert [row["partition"] for row in topic.quarantined()] == [0]
 
 

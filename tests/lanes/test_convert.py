@@ -107,7 +107,7 @@ class TestLevels:
     def test_c27_it_is_due_at_once_where_other_lanes_wait(self, topic: Topic) -> None:
         delete_keys(topic, b"b")
         (plan,) = topic.plans("convert")
-        assert plan.reason == "1 of 1 equality delete files"
+        assert plan.reason == "1 of 1 equality delete file"
 
     def test_c27_each_level_has_positions_in_its_own_partition(self, topic: Topic) -> None:
         topic.clean("full", force=True)
@@ -130,7 +130,9 @@ class TestLevels:
         assert topic.plans("convert", force=True) == []
         _, (state,) = sense_table(topic.lake, topic.table, NOW)
         assert due(Lane.CONVERT, state, force=True) is None
-        assert missing(Lane.CONVERT, state).text == "each equality delete file reaches a data file that no plan takes"
+        assert (
+            missing(Lane.CONVERT, state).text == "each equality delete file applies to a data file that no plan takes"
+        )
         assert len(equality_deletes(topic.lake.table(topic.table))) == before
 
     def test_c27_transactions_and_records_without_a_key_do_not_matter(self, topic: Topic) -> None:

@@ -181,7 +181,7 @@ def test_c27_a_renamed_column_is_the_same_and_a_dropped_one_is_refused(table: Up
         update.delete_column("remark")
     (outcome,) = compact(table.topic.lake, table.topic.plans("full", NOW + DAY, force=True), table.topic.engine)
     assert isinstance(outcome.error, RefusedError)
-    assert "compares field id 6, no column of the table" in str(outcome.error)
+    assert "compares field id 6, which the table lacks" in str(outcome.error)
 
 
 def test_explain_sees_what_readers_see(table: Upserts) -> None:

@@ -153,9 +153,9 @@ class TestExplained:
         request(topic, b"a")
         ((offset, rule, text),) = self.reasons(topic, b"a")
         assert (offset, rule) == (0, "C30")
-        assert text.startswith("its key is to be erased; requests to erase a key wait for others")
+        assert text.startswith("its key is to be erased; requests to erase a key wait for more requests")
         ((_, _, text),) = self.reasons(topic, b"a", NOW + HOUR)
-        assert text == "its key is to be erased; the next erase removes it, and is due"
+        assert text == "its key is to be erased; lane erase removes it, and is due"
 
     def test_c30_what_is_in_the_way_is_named(self, topic: Topic) -> None:
         topic.create(min_compaction_lag_ms="60000").land([Record(0, b"a", b"1", timestamp_ms=NOW)])

@@ -21,7 +21,7 @@ from tests.support.topics import DAY, NOW, Record, Topic
 
 HOUR = 3_600_000
 _numbers = itertools.count()
-_GOES = re.compile(r"; the next (\w+) (?:removes|hides) it, and is (not )?due$")
+_GOES = re.compile(r"; lane (\w+) (?:removes|hides) it, (?:and|but) is (not )?due$")
 
 keys = st.sampled_from([None, b"", b"a", b"b"])
 logs = st.lists(st.tuples(keys, st.booleans(), st.sampled_from([0, HOUR, 3 * DAY])), min_size=12, max_size=12)

@@ -65,7 +65,7 @@ def test_c26_a_segment_without_row_groups_is_refused_if_its_manifest_tells_recor
     pq.ParquetWriter(path, schema).close()
     (outcome,) = compact(topic.lake, topic.plans(lane, force=True), topic.engine)
     assert isinstance(outcome.error, RefusedError)
-    assert f"{path.name} holds 0 records; allowed: 2, as in the table's manifest" in str(outcome.error)
+    assert f"{path.name} has a record count of 0; allowed: 2, as in the table's manifest" in str(outcome.error)
 
 
 def test_c13_merge_copies_both_listings_and_clean_keeps_one(topic: Topic) -> None:

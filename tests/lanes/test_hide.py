@@ -136,7 +136,7 @@ class TestWhenItIsDue:
         due = segment.committed_ms + 10 * SECONDS
         assert topic.plans("hide", due - 1) == []
         (plan,) = topic.plans("hide", due)
-        assert "1 segments not compared with the others, the oldest landed 10000 ms ago, allowed: 10000" in plan.reason
+        assert "1 segment not compared with the others, the oldest landed 10000 ms ago, allowed: 10000" in plan.reason
 
     def test_c11_what_is_too_young_loses_and_supersedes_nothing(self, lake: Lake, engine: Engine) -> None:
         topic = new(lake, engine, min_compaction_lag_ms="5000")
@@ -232,7 +232,7 @@ class TestGarbage:
         topic.land(updates("k9=2", start=14))
         topic.clean("hide", force=True)
         (plan,) = topic.plans("full")
-        assert "5 of 10 records of" in plan.reason
+        assert "5 hidden records among 10 records of" in plan.reason
         topic.clean("full")
         assert topic.plans("full") == []
         assert topic.offsets() == [4, 5, 6, 7, 8, 10, 11, 12, 13, 14]

@@ -24,7 +24,7 @@ def test_c9_a_removed_tombstone_is_kept_on_a_branch(topic: Topic) -> None:
 def test_c9_a_value_delivered_again_does_not_come_back(topic: Topic) -> None:
     deleted(topic).land(HISTORY[:1])
     (plan,) = topic.plans("full", NOW + DAY)
-    assert plan.reason == "1 segments reach below a removed tombstone"
+    assert plan.reason == "1 segment with offsets below a removed tombstone"
     (counts,) = topic.clean("full", NOW + DAY)
     assert topic.offsets() == [1, 2, 3]
     assert topic.horizons() == {2: NOW + 2 * DAY}

@@ -311,5 +311,5 @@ def test_c20_c27_equality_deletes_hold_up_only_their_topic_partition(topic: Topi
     assert plan.partition == 1
     _, states = sense_table(topic.lake, topic.table, NOW)
     (blocked,) = [state for state in states if state.topic_partition.partition == 0]
-    assert "has 1 equality delete files, and the table is partitioned by level" in blocked.blockers[0]
+    assert "has equality delete files (1), and the table is partitioned by level" in blocked.blockers[0]
     assert [segment.hidden for segment in topic.segments()] == [None, None, 0]

@@ -23,12 +23,12 @@ TAKEN = 1_795_240_800_000
 MINUTE, HOUR = 60_000, 3_600_000
 
 ROW_DELETES = (
-    "segment 00017-{}.parquet (level 0) is listed 2 times and has 2 row-level delete files; allowed: one of both "
-    "(apply them with rewrite_data_files first)"
+    "segment 00017-{}.parquet (level 0) is listed 2 times and has row-level delete files (2); allowed: one of the two "
+    "(apply the deletes with rewrite_data_files first)"
 )
 YOUNG = (
-    "segment 00003.parquet and everything after it is not cleaned until 2026-11-22T07:00:00Z "
-    "(firn.min.compaction.lag.ms 86400000)"
+    "segment 00003.parquet and later ones are not cleaned until 2026-11-22T07:00:00Z "
+    "(firn.min.compaction.lag.ms = 86400000)"
 )
 REFUSED = (
     "plan 38c89567529d45fc (full) was refused by validate 3 h ago: expect_newest_record_kept: 2 newer records are "

@@ -38,7 +38,7 @@ ENGINE = LocalEngine(1)
 DAY_MS = 86_400_000
 JOB = "0123456789abcdef"
 """A job of Firn's, in whose folder the files are written."""
-HEAD, OLDER = ("head", "main"), ("snapshot", "older ones of branch main")
+HEAD, OLDER = ("head", "main"), ("snapshot", "older than the head of branch main")
 """Kind and name of blockers: main itself, and its history."""
 
 

@@ -1,7 +1,7 @@
 """Promises about single lanes: `erase` (C30), `convert` (C27) and `hide` (C28).
 
-What is requested goes, and nothing else. What equality deletes hide is hidden by position deletes, and nothing else.
-Every record that `hide` hides is superseded, and afterwards each key shows one.
+`erase` removes the requested records and no others. `convert` hides by position deletes exactly the records that
+equality deletes hide. `hide` hides only superseded records, and leaves one visible record per key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A promise: its statement about a plan, the rules, as SQL, that a violation breaks, and the fate of newest records."""
+"""A promise: its statement about a plan and its rules as SQL; also SQL for the required fate of newest records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CLEANINGS = ("clean", "tier", "full")
 POSITION_DELETING = ("hide", "convert")
-"""Lanes that write delete files only: what was read and what is there afterwards are the same data files."""
+"""Lanes that write delete files only, so the data files before and after a plan are the same."""
 EVERY_LANE = ("erase", *POSITION_DELETING, "merge", *CLEANINGS)
 
 MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
@@ -30,10 +30,10 @@ class Rule:
     """One way to break a promise.
 
     name        unique name of the rule
-    view        the view it reads (see `views`), or `strangers` or `files`; None: it is judged after all is counted
+    view        the view it reads (see `views`), or `strangers` or `files`; None: it is judged after all counting
     broken      SQL over a row of the view: the number of violations in it, or true for one; NULL is 0
-    noun, one, many   noun for what breaks it, and the predicates for one and for many
-    found, expected   templates for a sample, filled with the columns of its row and what `_told` adds to them
+    noun, one, many   noun for an item that breaks it, the predicate for one item, and the predicate for several
+    found, expected   templates for a sample, filled with the columns of its row and the values that `_told` adds
     """
 
     name: str
@@ -60,10 +60,10 @@ class Promise:
     name        its name in stored results
     lanes       the lanes it applies to
     sentence    states it with the plan's figures
-    kept        states what was found when it is kept
+    kept        states what was found if the promise is kept
     checked     the figure that counts the items checked
-    rules       the rules that break it; none: the record counts are compared (see `record_counts`)
-    transactional   True when it applies only where control records may have been read
+    rules       the rules; if empty, the record counts are compared (see `record_counts`)
+    transactional   True if it applies only to plans that may have read control records
     """
 
     number: str

@@ -1,5 +1,5 @@
 """The record counts of a plan (C24): every claimed figure equals the measured one, and records in = out + superseded +
-removed + quarantined + aborted + erased. Segments and bytes are facts of the plan, shown as they are.
+removed + quarantined + aborted + erased. Segments and bytes are shown as the plan states them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OTHERS = {
     "restored": "restored tombstones among those read",
     "deleted": "records deleted by other writers, beside those read",
 }
-"""Figures that are no terms of the sum."""
+"""Figures that are not terms of the sum."""
 
 
 def sentence(claim: Claim) -> str:
@@ -55,7 +55,7 @@ def sentence(claim: Claim) -> str:
             f"The record counts add up: {count(claim.records_in, 'record')} visible before = {claim.records_out:,} "
             f"visible + {claim.superseded:,} superseded; {count(claim.segments_in_place, 'segment')} of "
             f"{size(claim.bytes_in_place)} left in place, {size(claim.bytes_out)} of position deletes written; "
-            f"{count(claim.deleted, 'record')} hidden before"
+            f"{count(claim.deleted, 'record')} already hidden"
         )
     return (
         f"The record counts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
@@ -66,7 +66,7 @@ def sentence(claim: Claim) -> str:
 
 
 def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
-    """The differences between claim and measurement, and the equations that do not add up in either."""
+    """The differences between claimed and measured counts, and the equations of either that do not add up."""
     claimed = claim.to_dict()
     wrong = [
         Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")

@@ -1,4 +1,4 @@
-"""The table of promises: one entry each, with its number in the contract, its sentence and its rules as SQL.
+"""The table of promises: an entry for each promise, with its number in the contract, its sentence and its SQL rules.
 
 To add a promise, add an entry here and a test.
 """

@@ -1,4 +1,4 @@
-"""Airflow: the DAGs of tables, what starts them, and the pages in its UI. Everything else works without Airflow."""
+"""Airflow: the DAGs of tables, their triggers, and Firn's pages in the UI. Everything else works without Airflow."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,8 +8,10 @@ if TYPE_CHECKING:
 
 
 def dags(file: str) -> "dict[str, DAG]":
-    """The DAGs of ``file`` in Airflow's DAGs folder, by id: one per table of FIRN_TABLES, by default ``firn.toml``
-    beside ``file``, and `firn_maintain`, which maintains all of them. A refused table has none; the log says why.
+    """The DAGs of ``file`` in Airflow's DAGs folder, by id: one per table, and `firn_maintain` for all tables.
+
+    FIRN_TABLES names the file that lists the tables, by default ``firn.toml`` next to ``file``. A refused table has no
+    DAG, and the log says why.
     """
     from firnlake.airflow.dag.tables import build_all
 

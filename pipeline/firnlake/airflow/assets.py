@@ -1,4 +1,4 @@
-"""The assets that a table's DAG is scheduled on, and those that other DAGs may be scheduled on."""
+"""The assets that start the DAG of a table, and the assets that may start other DAGs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 
 
 def due_in(table: str) -> Asset:
-    """The asset for due work in a table. Its events start the DAG; an ingesting DAG may have it as an outlet."""
+    """The asset for due work in a table. Its events start the table's DAG; other DAGs may have it as an outlet."""
     return Asset(f"{table} is due", f"firn://due/{_quoted(table)}")
 
 
 def compacted(table: str) -> Asset:
-    """The asset for the compacted table, for scheduling other DAGs; every event has the figures of its commits."""
+    """The asset for the compacted table, on which other DAGs may be scheduled. Events have the commits' figures."""
     return Asset(table, f"firn://tables/{_quoted(table)}")
 
 
 def outlet_of(table: str) -> AssetAlias:
-    """The outlet of publishing tasks: an alias that resolves to the compacted table when a task has published."""
+    """The outlet of publishing tasks: an alias that a task resolves to the compacted table when it has published."""
     return AssetAlias(f"publications of Firn in {table}")
 
 
 def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeSchedule:
-    """The schedule of a table's DAG: when a lane becomes due, and by the clock for work that was put off or missed.
+    """The schedule of a table's DAG: runs start when a lane becomes due, and at the times of a cron expression.
 
-    ``watched`` are all tables that the triggerer polls. Raises ValueError for a wrong cron expression.
+    The cron expression covers postponed or missed work. ``watched`` are all tables that the triggerer polls. Raises
+    ValueError for a wrong cron expression.
     """
     try:
-        # What the DAG file uses is checked only when the whole file is serialized.
+        # The timetable of airflow.sdk is checked only when Airflow serializes the whole DAG file.
         SchedulersTimetable(settings.schedule, timezone="UTC").validate()
     except AirflowException as error:
         raise ValueError(f"schedule is {settings.schedule!r}: {error}; allowed: a cron expression") from error
@@ -54,7 +55,7 @@ def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeS
 
 
 def announce(table: str, lane: str, publications: "Sequence[Publication]") -> None:
-    """Emit an event for the compacted table with the figures of this lane's commits, if there were any."""
+    """Emit an event for the compacted table with the figures of this lane's commits, if there are any."""
     counts = [one.counts for one in publications if one.counts]
     if not counts:
         return
@@ -69,5 +70,5 @@ def announce(table: str, lane: str, publications: "Sequence[Publication]") -> No
 
 
 def _quoted(table: str) -> str:
-    # Airflow drops what follows # in a URI, and sorts what follows ?: two tables would share theirs.
+    # Airflow drops the part of a URI after # and sorts the part after ?, so two tables could share a URI.
     return quote(table, safe="")

@@ -1,6 +1,6 @@
 """The configuration of the tables that Airflow maintains: a TOML file, written by hand.
 
-It does not say what is due in a table, and when: the table's own properties decide that.
+The properties of a table, not this file, decide what is due in the table, and when.
 """
 
 import re
@@ -17,11 +17,11 @@ DEFAULT_CONNECTION = "spark_default"
 LONGEST_ID: Final = 250
 """Maximum number of characters of a DAG id; allowed are letters, digits, ``-``, ``_`` and single dots."""
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9_-]|^_|_(?=_|\Z)|(?<=_)_")
-"""The characters of a name's part that a DAG id can't hold, and underscores that a reader could take for a dot."""
+"""Characters that a DAG id can't have, and underscores that could be confused with the two that stand for a dot."""
 
 
 class Notifier(BaseModel):
-    """An Airflow notifier: its class, as ``module.Class``, and its constructor's arguments."""
+    """An Airflow notifier: its class as ``module.Class``, and the arguments of its constructor."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -51,33 +51,33 @@ class Settings(BaseModel):
     )
     plans_per_job: int = Field(default=256, ge=1, description="maximum number of topic partitions per job")
     pool: str = Field(default="default_pool", description="Airflow pool of the tasks compact and validate")
-    pool_slots: int = Field(default=1, ge=1, description="slots that each of them takes")
+    pool_slots: int = Field(default=1, ge=1, description="slots of the pool that each compact or validate task takes")
     retries: int = Field(default=5, ge=0, description="retries after a lost commit race or an outage")
     spark_retries: int = Field(default=1, ge=0, description="retries after a crash of Spark")
     retry_seconds: int = Field(default=30, ge=1, description="delay before a retry")
     timeout_minutes: int = Field(default=360, ge=1, description="compact and validate tasks that run longer are killed")
-    deadline_minutes: int | None = Field(default=None, ge=1, description="`notify` is told of runs that take longer")
+    deadline_minutes: int | None = Field(default=None, ge=1, description="`notify` reports runs that take longer")
     approvers: tuple[str, ...] = Field(
-        default=(), description="users who may approve a run that asks before it publishes; empty: anyone"
+        default=(), description="users who may approve a run that asks before publishing; empty: anyone"
     )
-    approval_minutes: int = Field(default=720, ge=1, description="then a run stops waiting and publishes nothing")
+    approval_minutes: int = Field(default=720, ge=1, description="time to approve; then the run publishes nothing")
     notify: tuple[Notifier, ...] = Field(default=(), description="notifiers for failed verdicts and missed deadlines")
 
     @field_validator("spark")
     @classmethod
     def _master_is_the_connections(cls, spark: dict[str, str]) -> dict[str, str]:
-        # Spark would silently take the connection's master, and the task can only be a driver in client mode.
+        # Spark would silently use the connection's master instead, and a task can be a driver only in client mode.
         if taken := {"spark.master", "spark.submit.deployMode"} & spark.keys():
             raise ValueError(f"settings other than {', '.join(sorted(taken))}, which the Spark connection decides")
         return spark
 
 
 def dag_id_of(table: str) -> str:
-    """The id of the DAG of ``table``, such as ``firn__shop__orders``; users who may read the DAG may see the pages of
-    the table, so no two names share one.
+    """The id of the DAG of ``table``, such as ``firn__shop__orders``.
 
-    A dot becomes two underscores. Of any other character that could not be read back, each byte of its UTF-8 is written
-    as a dot and two hexadecimal digits. An id longer than Airflow allows ends with the SHA-256 of the name.
+    No two tables share an id, because users who may read a DAG may see the pages of its table. A dot becomes two
+    underscores. A character that could not be read back becomes its UTF-8 bytes, each as a dot and two hexadecimal
+    digits. An id longer than Airflow allows is cut and ends with the SHA-256 of the name.
     """
     parts = (_ESCAPED.sub(_bytes_of, part) for part in table.split("."))
     whole = "__".join(("firn", *parts))
@@ -92,7 +92,7 @@ def _bytes_of(character: re.Match[str]) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    # Names of files that are no UTF-8 come with surrogates.
+    # Python reads bytes that are not UTF-8 as surrogates.
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -111,10 +111,10 @@ class TableSettings(Settings):
 
 
 def read_tables(path: Path) -> tuple[list[TableSettings], list[str]]:
-    """Read the tables in ``path``, and a line for each that is refused: the table, the setting, its value and the
-    allowed values.
+    """Read the tables in ``path``; returns their settings, and a message for each table that is refused.
 
-    Raises ValueError when the file has another section, or is no TOML.
+    A message names the table, the setting, its value and the allowed values. Raises ValueError if the file is not TOML
+    or has an unknown section.
     """
     with path.open("rb") as file:
         document = tomllib.load(file)
@@ -127,7 +127,7 @@ def read_tables(path: Path) -> tuple[list[TableSettings], list[str]]:
             tables.append(TableSettings(name=name, **(defaults | own)))
         except ValidationError as error:
             refused.append(f"{path}: table {name}: {'; '.join(_problems(error))}")
-        except TypeError as error:  # no section at all, or one with a second name
+        except TypeError as error:  # not a section, or a section with a key `name`
             refused.append(f"{path}: table {name}: {error}; allowed: {', '.join(Settings.model_fields)}")
     return tables, refused
 

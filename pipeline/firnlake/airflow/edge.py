@@ -1,4 +1,4 @@
-"""The edge of a table's due work, in a form that a store of JSON keeps; needs neither Airflow nor PyIceberg."""
+"""Detects newly due work of a table, and converts it to and from JSON, without Airflow or PyIceberg."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Edge:
-    """The work that was due in one table at the last look."""
+    """The work that was due in one table when the table was last polled, as lane, topic and partition."""
 
     due: frozenset["Place"] = frozenset()
 
     @classmethod
     def of(cls, memory: Any) -> "Edge":
-        """The edge that was stored as ``memory``; raises whatever a document of another form raises."""
+        """The edge that was stored as ``memory``. May raise any exception if ``memory`` has another form."""
         return cls(
             frozenset(
                 (lane, topic, partition)
@@ -34,7 +34,7 @@ class Edge:
         return grouped
 
     def crossed(self, look: "Look") -> list[str]:
-        """The titles of the plans that were not due at the previous look."""
+        """The titles of the plans in ``look`` that were not due at the previous look; then remembers ``look``."""
         fresh = [title for place, title in look.due.items() if place not in self.due]
         self.due = frozenset(look.due)
         return fresh

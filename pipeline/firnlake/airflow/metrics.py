@@ -1,7 +1,7 @@
-"""The metrics of a table through Airflow's own StatsD or OpenTelemetry, under Kafka's names where Kafka has them.
+"""The metrics of a table, sent through Airflow's StatsD or OpenTelemetry, under Kafka's names if Kafka has them.
 
-Kafka's are the gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each is sent twice: with the
-table as a tag, and for plain StatsD, which drops tags, with the table in the name.
+Kafka's metrics are the gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each metric is sent
+twice: with the table as a tag, and with the table in the name, because plain StatsD drops tags.
 """
 
 from collections.abc import Mapping
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def send(lake: "Lake", table: str, now_ms: int) -> None:
-    """Update the table's page and send the metrics on it."""
+    """Update the table's page and send its metrics."""
     for name, value in metrics(write_snapshot(lake, table, now_ms)).items():
         Stats.gauge(f"firn.{name}", value, tags={"table": table})
         Stats.gauge(f"firn.{table}.{name}", value)
 
 
 def metrics(summary: "Summary") -> Mapping[str, float]:
-    """Metrics by name, without those that do not apply to the table's current state."""
+    """Metrics by name, without metrics that do not apply to the table's current state."""
     last, space = summary.last_publication, summary.space
     values: dict[str, float | None] = {
-        # Kafka's: the dirtiest log, the logs that can't be cleaned, the longest wait, the last cleaning.
+        # Kafka's metrics: the dirtiest log, the logs that can't be cleaned, the longest wait, the last commit.
         "max-dirty-percent": 100 * summary.max_dirty_ratio,
         "uncleanable-partitions-count": summary.uncleanable_partitions,
         "max-compaction-delay-secs": (summary.max_lag_ms or 0) / 1000,
         "cleaner-recopy-percent": 100 * last.bytes_out / last.bytes_in if last and last.bytes_in else None,
-        # Firn's own.
+        # Firn's own metrics.
         "write-amplification": summary.write_amplification,
         "saved-bytes": summary.saved_bytes,
         "quarantined-records": summary.quarantined_records,

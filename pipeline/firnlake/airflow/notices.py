@@ -1,4 +1,4 @@
-"""Notices to people about failed verdicts and overdue runs, by the Airflow notifiers of the settings."""
+"""Notices to people about failed verdicts and overdue runs, by Airflow notifiers."""
 
 import asyncio
 import logging
@@ -10,18 +10,21 @@ from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference  # type:
 from airflow.sdk.module_loading import import_string  # type: ignore[attr-defined]
 
 from firnlake.airflow.configuration import Notifier, TableSettings
+from firnlake_expectations.wording import count
 
 log = logging.getLogger(__name__)
 
 
 def notifiers(settings: TableSettings) -> list[Callable[..., Any]]:
-    """The notifiers of a table, ready to be called. Raises ValueError for one that can't be created."""
+    """The notifiers of a table, ready to be called. Raises ValueError for a notifier that can't be created."""
     return [_made(one) for one in settings.notify]
 
 
 def deadlines(settings: TableSettings) -> list[Any]:
-    """The deadlines of the table's runs, counted from queueing, one per notifier; without a notifier the triggerer logs
-    an overdue run. Empty without ``deadline_minutes``."""
+    """The deadlines of the table's runs, counted from queueing: one per notifier, or just one, which logs overdue runs.
+
+    Empty if ``deadline_minutes`` is not set.
+    """
     if settings.deadline_minutes is None:
         return []
     late = {"table": settings.name, "minutes": settings.deadline_minutes}
@@ -42,10 +45,10 @@ async def overdue(
 ) -> None:
     """Report an overdue run in the triggerer's log, and by the notifier if there is one.
 
-    The notifier gets the report as ``exception``, like a failed verdict. For deadlines Airflow renders no templates and
-    awaits notifiers, which many do not support; this function calls them, with templates rendered.
+    The notifier gets the report as ``exception``, like a failed verdict. For deadlines, Airflow itself renders no
+    templates, and awaits notifiers, though many can't be awaited. So this function renders the templates and calls it.
     """
-    said = f"{table}: a run is not finished after {minutes} minutes (deadline_minutes)"
+    said = f"{table}: a run has not finished after {count(minutes, 'minute')} (deadline_minutes)"
     log.warning("%s", said)
     if notifier is not None:
         await asyncio.to_thread(import_string(notifier)(**(arguments or {})), dict(context or {}) | {"exception": said})
@@ -56,7 +59,7 @@ def _made(one: Notifier) -> Callable[..., Any]:
         notifier: Callable[..., Any] = import_string(one.path)(**one.arguments)
     except (ImportError, TypeError) as error:
         raise ValueError(
-            f"notify {one.path} can't be made: {error}; allowed: an Airflow notifier that is installed, with its own "
+            f"notifier {one.path} can't be created: {error}; allowed: an installed Airflow notifier, with its own "
             "arguments"
         ) from error
     return notifier

@@ -1,7 +1,7 @@
 """The Airflow plugin: Firn's pages in the UI, behind Airflow's own login and permissions.
 
-Airflow finds it by the entry point ``airflow.plugins``. Every component of Airflow loads it, so the code of the pages
-is imported only when the API server asks for them.
+Airflow finds the plugin by the entry point ``airflow.plugins``. Every component of Airflow loads the plugin, so the
+code of the pages is imported only when the API server asks for them.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
-"""The trigger that starts a table's DAG when a threshold is crossed: in the triggerer, without worker slot or JVM.
+"""The trigger that starts a table's DAG when a threshold is crossed. It needs neither a worker slot nor a JVM.
 
 One poll loop serves all tables of an Airflow (Airflow docs, "Event-driven scheduling": shared streams). Events are
-edge-triggered: a lane that stays due causes one event; a clock schedule beside it covers work that was announced but
-not done. What was due is kept in Airflow's store of asset state (Airflow docs, "Asset State Store"), under the asset
-that the trigger watches, so that neither a restart nor another list of tables announces it again.
+edge-triggered: a lane that stays due causes one event. The cron schedule of the DAG covers work that was announced but
+not done. Airflow's store of asset state (Airflow docs, "Asset State Store") keeps the announced work under the asset
+that the trigger watches, so neither a restart nor a change of the list of tables announces that work again.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ SECONDS = 5.0
 """Seconds between two polls for new snapshots."""
 REASONS_SHOWN = 20
 STORED = "firn.due"
-"""Key of the edge in the asset's state."""
+"""Key under which the asset's state stores the edge."""
 
 
 class ThresholdTrigger(BaseEventTrigger):
     """Trigger that fires when a plan becomes due in ``table``, one of the ``tables`` that share a poll loop.
 
-    The event has the table, the snapshot, the number of due plans and the new ones, such as "orders-3 merge: 41
-    segments (…)".
+    The event has the table, the snapshot, the number of due plans, and the titles of the newly due ones, such as
+    "orders-3 merge: 41 segments (…)".
     """
 
     def __init__(self, table: str, tables: Sequence[str], seconds: float = SECONDS) -> None:
@@ -42,7 +42,7 @@ class ThresholdTrigger(BaseEventTrigger):
         self.seconds = seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The form that Airflow stores: the class and its arguments."""
+        """The form in which Airflow stores the trigger: the class and its arguments."""
         kind = type(self)
         return (
             f"{kind.__module__}.{kind.__qualname__}",
@@ -56,7 +56,7 @@ class ThresholdTrigger(BaseEventTrigger):
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator["Look"]:
         """Poll all tables in turn, forever."""
-        # In threads, because all triggers of the triggerer share the event loop.
+        # In threads, because all triggers of a triggerer share the event loop.
         watch = await asyncio.to_thread(_watch)
         while True:
             for table in kwargs["tables"]:
@@ -83,13 +83,13 @@ class ThresholdTrigger(BaseEventTrigger):
             yield event
 
     async def _stored(self) -> Edge:
-        """The edge as it was stored last; an empty one where nothing is readable."""
+        """The edge as it was last stored; an empty edge if none can be read."""
         if self.asset_state_store is None:
             return Edge()
         try:
             return Edge.of(await self.asset_state_store.aget(STORED, {}))
-        except Exception as error:  # noqa: BLE001  # an event too many is better than a table that nobody watches
-            log.warning("%s: what was announced before is unknown, so it is announced again: %r", self.table, error)
+        except Exception as error:  # noqa: BLE001  # an extra event is better than a table that is not watched
+            log.warning("%s: all due work is announced again: earlier events can't be read: %r", self.table, error)
             return Edge()
 
     async def _store(self, edge: Edge) -> None:
@@ -97,12 +97,12 @@ class ThresholdTrigger(BaseEventTrigger):
             return
         try:
             await self.asset_state_store.aset(STORED, edge.memory)
-        except Exception as error:  # noqa: BLE001  # likewise
-            log.warning("%s: what was announced can't be stored: %r", self.table, error)
+        except Exception as error:  # noqa: BLE001  # as above
+            log.warning("%s: the announced work can't be stored: %r", self.table, error)
 
 
 def _watch() -> "Watch":
-    # Imported here because it takes seconds and the DAG processor does not need it.
+    # Imported here, because the import takes seconds and the DAG processor does not need it.
     from firnlake.airflow.watch import Watch
     from firnlake.iceberg.catalog import Lake
 
@@ -110,7 +110,7 @@ def _watch() -> "Watch":
 
 
 def event_of(look: "Look", crossed: Sequence[str]) -> dict[str, Any]:
-    """The content of the event, and so of the asset event that starts the DAG."""
+    """The content of the trigger's event, and of the asset event that starts the DAG."""
     return {
         "table": look.table,
         # As text, because 64-bit numbers lose digits in a browser.

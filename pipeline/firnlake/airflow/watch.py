@@ -1,4 +1,4 @@
-"""Polling of tables for due plans, from metadata alone; the answer is repeated only when it may have changed."""
+"""Polling of tables for due plans, from metadata alone. A table is planned only if its due plans may have changed."""
 
 import logging
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from firnlake.plan.make import plan_lanes
 log = logging.getLogger(__name__)
 
 LONGEST_MS = 60_000
-"""Maximum time between two full looks at a table, milliseconds, because time alone can make a plan due."""
+"""Maximum milliseconds between two plannings of a table, because time alone can make a plan due."""
 
 Place = tuple[str, str, int]
 """Lane, topic and partition."""
@@ -20,7 +20,7 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Look:
-    """The plans due in ``table`` at its snapshot ``snapshot_id``, by title, that a run would take."""
+    """The plans that are due in ``table`` at its snapshot ``snapshot_id``: their titles, by place."""
 
     table: str
     snapshot_id: int | None
@@ -29,7 +29,7 @@ class Look:
 
 @dataclass
 class Watch:
-    """Memory of the snapshot and the time of the last look at each table, and of the tables that can't be read."""
+    """Memory of the snapshot and the time at which each table was last planned, and of tables that can't be read."""
 
     lake: Lake
     _seen: dict[str, tuple[int | None, int]] = field(default_factory=dict)
@@ -40,15 +40,15 @@ class Watch:
         return self.look(table, clock.now_ms())
 
     def look(self, table: str, now_ms: int) -> Look | None:
-        """The plans due in ``table`` at ``now_ms`` (epoch milliseconds); None when nothing can have changed.
+        """The plans that are due in ``table`` at ``now_ms`` (epoch milliseconds); None if they can't have changed.
 
-        Also None when the table can't be read, such as while the catalog is down; the log says so once. Whatever it is
-        must not keep the other tables from being watched.
+        Also None if the table can't be read, for example while the catalog is down; the log says so once. No error of
+        one table may keep the other tables from being watched.
         """
         try:
             seen = self._look(table, now_ms)
         except Exception as error:
-            # A torn file or a nonsensical property raises anything, and not the same text every time.
+            # A damaged file or a wrong property may raise any exception, with a text that varies.
             foreseen = isinstance(error, FirnError)
             cause = str(error) if foreseen else type(error).__name__
             if self._failing.get(table) != cause:

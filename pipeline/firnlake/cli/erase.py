@@ -1,4 +1,4 @@
-"""Subcommand ``erase``: request that keys are erased, see how far that is, certify and verify it."""
+"""Subcommand ``erase``: request that keys are erased, show the progress, certify and verify the erasure."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +18,7 @@ from firnlake.lanes.erasure.certificate import export
 from firnlake.lanes.erasure.certify import VerifiedCertificate, certify, check_known, verify
 from firnlake.lanes.erasure.status import RequestStatus, status
 from firnlake.maintain.inventory import Blocker
+from firnlake_expectations.wording import count
 
 _SHOWN = 10
 """Maximum number of topic partitions that a line lists."""
@@ -26,20 +27,22 @@ _SHOWN = 10
 def erase(
     table: TableName,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="The topic. May be left out where the table has only one.")
+        str | None, typer.Option("--topic", help="The topic. May be left out if the table has only one.")
     ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
             "--key",
             metavar="KEY",
-            help="Text, hex:<digits> or base64:<letters>; once per column of a composite key.",
+            help="The key: text, hex:<digits> or base64:<letters>. For a composite key, once per column, in order.",
         ),
     ] = None,
     keys: Annotated[
         Path | None,
         typer.Option(
-            "--keys", metavar="FILE", help="A key per line, as for --key; columns of a composite key by tabs."
+            "--keys",
+            metavar="FILE",
+            help="A file with one key per line, written as for --key. Tabs separate the columns of a composite key.",
         ),
     ] = None,
     within: Annotated[
@@ -48,26 +51,26 @@ def erase(
             "--within",
             parser=clock.parse_span,
             metavar="DURATION",
-            help="No file may hold the key after this time, for example 30d or 12h. Default: firn.erase.within.ms.",
+            help="Time from now until the deadline, for example 30d or 12h. Default: firn.erase.within.ms.",
         ),
     ] = None,
-    status: Annotated[bool, typer.Option("--status", help="Show every request, and what is in its way.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show every request and what blocks it.")] = False,
     certify: Annotated[
-        bool, typer.Option("--certify", help="Search the table, and certify the requests that are fulfilled.")
+        bool, typer.Option("--certify", help="Search the table and certify the fulfilled requests.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Search the table for --key, and say whether its certificate holds.")
+        bool, typer.Option("--verify", help="Search the table for --key and say whether its certificate still holds.")
     ] = False,
     request: Annotated[
-        list[int] | None, typer.Option("--request", help="Only this request (--status, --certify). Repeatable.")
+        list[int] | None, typer.Option("--request", help="Only this request, with --status or --certify. Repeatable.")
     ] = None,
     now: Now = None,
     engine: EngineName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Request that no file of the table holds a key any more, by a deadline; show, certify or verify it.
+    """Request that keys are erased from all files of the table by a deadline; show, certify or verify requests.
 
-    The table keeps a digest of the key, never the key.
+    The table stores a digest of each key, never the key itself.
     """
     if status + certify + verify > 1:
         raise typer.BadParameter("give at most one of --status, --certify and --verify")
@@ -95,7 +98,9 @@ def erase(
 def _of_options(texts: list[str]) -> tuple[bytes, ...]:
     key = parse_key(texts)
     if key is None:
-        raise RefusedError("null: is no key; allowed: a key (records without one: `firn quarantine --clear`)")
+        raise RefusedError(
+            "'null:' is not a key; allowed: a key (`firn quarantine --clear` removes records without a key)"
+        )
     return key
 
 
@@ -104,35 +109,35 @@ def _of_file(path: Path) -> Iterator[tuple[bytes, ...]]:
         content = path.read_bytes()
     except OSError as error:
         raise RefusedError(
-            f"file {path} can't be read: {error.strerror}; allowed: a file with a key per line"
+            f"file {path} can't be read: {error.strerror}; allowed: a file with one key per line"
         ) from error
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
         raise RefusedError(
-            f"file {path} is not UTF-8: {error}; allowed: a key per line (hex:<digits> for keys that are no text)"
+            f"file {path} is not UTF-8: {error}; allowed: one key per line (`hex:<digits>` for a key that is not text)"
         ) from error
     if not lines:
-        raise RefusedError(f"file {path} is empty; allowed: a key per line")
+        raise RefusedError(f"file {path} is empty; allowed: one key per line")
     for number, line in enumerate(lines, start=1):
         key = parse_key(line.split("\t")) if line else None
         if key is None:
             raise RefusedError(
-                f"file {path}: line {number} is no key: {line!r}; allowed: a key per line (text: for the empty key)"
+                f"file {path}: line {number} is not a key: {line!r}; allowed: a key (write the empty key as `text:`)"
             )
         yield key
 
 
 def _show(table: str, asked: Asked, now_ms: int) -> None:
     if asked.id is None:
-        show.line(f"{table}: an earlier request asks for this already; nothing was changed")
+        show.line(f"{table}: earlier requests already cover every given key; nothing was changed")
         return
     places = ", ".join(f"{place} below offset {end}" for place, end in sorted(asked.below.items())[:_SHOWN])
     more = f" and {len(asked.below) - _SHOWN} more" if len(asked.below) > _SHOWN else ""
-    told = f", {asked.earlier} of them requested before" if asked.earlier else ""
-    rows = asked.keys * len(asked.below)
+    told = f", {asked.earlier:,} of them already requested earlier" if asked.earlier else ""
+    rows = count(asked.keys * len(asked.below), "row")
     show.line(
-        f"{table}: request {asked.id}: {asked.keys:,} keys in {places}{more} ({rows:,} rows{told}), to be erased by "
+        f"{table}: request {asked.id}: {count(asked.keys, 'key')} in {places}{more} ({rows}{told}), to be erased by "
         f"{show.moment(asked.deadline_ms, now_ms)}"
     )
 
@@ -150,7 +155,7 @@ def _document(asked: Asked) -> dict[str, object]:
 
 
 def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, as_json: bool) -> None:
-    """Print the requests of ``table``, and the blockers of each."""
+    """Print the requests to erase keys of ``table``, and what blocks each request."""
     every = status(lake, table, now_ms)
     check_known(table, [one.id for one in every], requests)
     states = [one for one in every if not requests or one.id in requests]
@@ -158,7 +163,7 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
         show.as_json([_status(one, now_ms) for one in states])
         return
     if not states:
-        show.line(f"{table}: no key was requested to be erased")
+        show.line(f"{table}: no request to erase a key")
         return
     show.table(
         f"{table}: requests to erase keys",
@@ -169,7 +174,7 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
                 one.state(now_ms),
                 one.keys,
                 one.topic,
-                f"{len(one.done)} of {len(one.done) + len(one.waiting)} partitions",
+                f"{len(one.done)} of {count(len(one.done) + len(one.waiting), 'partition')}",
                 show.moment(one.deadline_ms, now_ms),
                 show.time(one.certificate.issued_ms) if one.certificate else None,
                 len(one.blockers),
@@ -184,7 +189,7 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
 def certify_requests(
     lake: Lake, table: str, requests: Collection[int], now_ms: int, engine: str | None, as_json: bool
 ) -> None:
-    """Search ``table`` and issue certificates; exits with 1 when a request stays without one."""
+    """Search ``table`` and issue certificates; exits with code 1 if any request gets no certificate."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
         done = certify(lake, table, now_ms, started.of(0), requests)
     pages = {request: str(page) for request, page in export(lake, table, done.issued).items()}
@@ -205,7 +210,7 @@ def certify_requests(
             show.line(f"{table}: request {request}: no certificate")
             _show_blockers(request, own, now_ms)
         if not (done.issued or done.blocked):
-            show.line(f"{table}: no request waits for its certificate (firn erase {table} --status)")
+            show.line(f"{table}: no request is waiting for a certificate (see `firn erase {table} --status`)")
     if done.blocked:
         raise typer.Exit(1)
 
@@ -213,7 +218,7 @@ def certify_requests(
 def verify_key(
     lake: Lake, table: str, key: Sequence[bytes], topic: str | None, engine: str | None, as_json: bool
 ) -> None:
-    """Search ``table`` for ``key``; exits with 1 unless its certificate holds and no record of it landed again."""
+    """Search ``table`` for ``key``; exits with code 1 unless its certificate holds and the key has not landed again."""
     with engines(engine or "local", f"firn erase {table} --verify", as_json) as started:
         verified = verify(lake, table, key, started.of(0), topic)
     if as_json:
@@ -237,12 +242,13 @@ def verify_key(
 
 
 def _verdict(verified: VerifiedCertificate) -> str:
-    names = ", ".join(map(str, verified.requests))
     if verified.certificate is None:
-        return f"the key has no certificate yet (request {names})"
-    issued = f"the certificate of request {verified.certificate.request}, {show.time(verified.certificate.issued_ms)},"
+        requests = "request" if len(verified.requests) == 1 else "requests"
+        return f"the key has no certificate yet ({requests} {', '.join(map(str, verified.requests))})"
+    issued_at = show.time(verified.certificate.issued_ms)
+    issued = f"the certificate of request {verified.certificate.request}, issued {issued_at},"
     if not verified.is_intact:
-        return f"{issued} is not as it was issued"
+        return f"{issued} was changed afterwards"
     return f"{issued} {'holds' if verified.holds else 'does not hold'}"
 
 
@@ -250,14 +256,14 @@ def _again(verified: VerifiedCertificate) -> str:
     after = (
         "the key landed again after its request"
         if verified.certificate is None or verified.landed_before
-        else ("the key landed again after its certificate")
+        else "the key landed again after its certificate"
     )
-    return f"{after}: records with offsets past those of the request are new, and stay until they are requested too"
+    return f"{after}: its records past the offsets of the request are new and stay until another request covers them"
 
 
 def _show_blockers(request: int, blockers: Sequence[Blocker], now_ms: int) -> None:
     for one in blockers:
-        until = "" if one.until_ms is None else f" (by {show.moment(one.until_ms, now_ms)})"
+        until = "" if one.until_ms is None else f" (until {show.moment(one.until_ms, now_ms)})"
         show.line(f"  request {request}: {one}{until}")
 
 

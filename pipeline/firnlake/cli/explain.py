@@ -21,24 +21,32 @@ from firnlake.inspect.explain.partition import (
 from firnlake.inspect.explain.versions import Version, parse_key
 from firnlake.table.segment import LANDED, Segment
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import count
 
 
 def explain(
     table: TableName,
     topic_partition: Annotated[
         TopicPartition | None,
-        typer.Argument(parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="For example orders-0."),
+        typer.Argument(
+            parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="The topic partition, for example orders-0."
+        ),
     ] = None,
     segment: Annotated[
         str | None,
-        typer.Option("--segment", metavar="SEGMENT", help="A path, a file name, or <topic>-<partition>@<offset>."),
+        typer.Option(
+            "--segment",
+            metavar="SEGMENT",
+            help="The segment: a path, a file name, or <topic>-<partition>@<offset>.",
+        ),
     ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
             "--key",
             metavar="KEY",
-            help="Text, hex:<digits>, base64:<letters>, or null: for no key; once per column of a composite key.",
+            help="The key: text, hex:<digits>, base64:<letters>, or null: for records without a key. "
+            "For a composite key, once per column, in order.",
         ),
     ] = None,
     partition: Partition = None,
@@ -48,7 +56,7 @@ def explain(
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain what is due for a topic partition, where a segment goes next, or why the records of a key were kept."""
+    """Explain what is due in a topic partition, which lanes take a segment, or why records of a key are kept."""
     if sum((topic_partition is not None, segment is not None, bool(key))) != 1:
         raise typer.BadParameter("give exactly one of TOPIC-PARTITION, --segment and --key")
     lake, now_ms = Lake.load(), at(now)
@@ -79,7 +87,7 @@ def _show_key(explained: KeyExplanation, key: list[str], now_ms: int) -> None:
         show.line("no record of this key is in the table")
     for version in explained.removed_tombstones:
         show.line(f"{_record(version, now_ms)}, removed")
-        show.line("  C9: kept on a side branch: it is restored if an older record of its key lands")
+        show.line("  C9: kept on a side branch, and restored if an older record of its key lands")
     for removed in explained.removed:
         show.line(f"{_record(removed.record, now_ms)}, removed")
         show.line(f"  {_reason(removed.reason, now_ms)}: {_commit(removed.commit, now_ms)}")
@@ -87,17 +95,19 @@ def _show_key(explained: KeyExplanation, key: list[str], now_ms: int) -> None:
 
 
 def _show_partition(explained: PartitionExplanation, now_ms: int) -> None:
+    through = explained.cleaned_through
+    cleaned = "not cleaned yet" if through is None else f"cleaned through offset {through}"
     show.line(
-        f"{explained.table}: {explained.topic_partition}, head {explained.head_segments:,} segments of "
-        f"{explained.head_bytes:,} bytes ({explained.cleanable_bytes:,} cleanable), tail {explained.tail_segments:,} "
-        f"of {explained.tail_bytes:,}, dirty ratio {explained.dirty_ratio:.3f}, cleaned through "
-        f"{'nothing' if explained.cleaned_through is None else explained.cleaned_through}, log end "
-        f"{explained.log_end_offset}"
+        f"{explained.table}: {explained.topic_partition}, head of {count(explained.head_segments, 'segment')} with "
+        f"{count(explained.head_bytes, 'byte')} ({explained.cleanable_bytes:,} cleanable), tail of "
+        f"{count(explained.tail_segments, 'segment')} with {count(explained.tail_bytes, 'byte')}, dirty ratio "
+        f"{explained.dirty_ratio:.3f}, {cleaned}, "
+        f"log end offset {explained.log_end_offset}"
     )
     for outlook in explained.lanes:
         reason = _reason(outlook.reason, now_ms)
         if outlook.plan:
-            show.line(f"  {outlook.lane}: due, {outlook.segments:,} segments (plan {outlook.plan}), {reason}")
+            show.line(f"  {outlook.lane}: due, {count(outlook.segments, 'segment')} (plan {outlook.plan}), {reason}")
         else:
             clock = "" if outlook.next_ms is None else f"; due at {show.moment(outlook.next_ms, now_ms)}"
             show.line(f"  {outlook.lane}: not due, {reason}{clock}")
@@ -106,11 +116,11 @@ def _show_partition(explained: PartitionExplanation, now_ms: int) -> None:
 
 
 def _hidden(segment: Segment) -> str:
-    """The row-level deletes of other writers in words."""
+    """The row-level deletes that apply to the segment, in words."""
     if not segment.row_deletes:
         return ""
-    hidden = "some" if segment.hidden is None else f"at most {segment.hidden:,}"
-    return f", {hidden} hidden by {segment.row_deletes:,} row-level delete files"
+    hidden = "some records" if segment.hidden is None else f"at most {count(segment.hidden, 'record')}"
+    return f", {hidden} hidden by {count(segment.row_deletes, 'row-level delete file')}"
 
 
 def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
@@ -118,12 +128,13 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
     show.line(f"{explained.table}: segment {item}")
     if isinstance(item, Segment):
         newest = show.moment(item.newest_ms, now_ms)
+        tombstones = "tombstones unknown" if item.tombstones is None else count(item.tombstones, "tombstone")
         show.line(
-            f"  {item.records:,} records, {item.bytes:,} bytes, {item.tombstones:,} tombstones, {item.null_keys:,} "
-            f"without a key, newest record of {newest}{_hidden(item)}"
+            f"  {count(item.records, 'record')}, {count(item.bytes, 'byte')}, {tombstones}, "
+            f"{item.null_keys:,} without a key, newest record from {newest}{_hidden(item)}"
         )
     for going in explained.going:
-        show.line(f"  goes with {going.lane} now: {going.reason} (plan {going.plan})")
+        show.line(f"  due in lane {going.lane} now: {going.reason} (plan {going.plan})")
     for reason in explained.waiting:
         show.line(f"  {_reason(reason, now_ms)}")
     if explained.removed_by:
@@ -147,12 +158,13 @@ def _reason(reason: Reason, now_ms: int) -> str:
 
 
 def _commit(commit: Commit, now_ms: int) -> str:
-    who = f"lane {commit.lane}, plan {commit.plan}: {commit.reason}" if commit.plan else f"not Firn, {commit.operation}"
+    by_firn = f"lane {commit.lane}, plan {commit.plan}: {commit.reason}"
+    who = by_firn if commit.plan else f"not by Firn, {commit.operation}"
     return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"
 
 
 def _document(part: Any) -> Any:
-    """``part`` in JSON types: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
+    """Convert ``part`` to JSON types: times to ISO 8601 under names without ``_ms``, bytes to text and hexadecimal."""
     match part:
         case TopicPartition():
             return str(part)

@@ -15,6 +15,7 @@ from firnlake.ingest.adopt import adopt as adopt_table
 from firnlake.ingest.quarantine import Batch, Record, Selection
 from firnlake.ingest.release import release as release_table
 from firnlake.table.policies import Policies, doubts
+from firnlake_expectations.wording import count
 
 
 def adopt(
@@ -32,12 +33,22 @@ def adopt(
         ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="COL", help="Default: one topic, named like the table.")
+        str | None,
+        typer.Option(
+            "--topic", metavar="COL", help="The column of the topic. Default: one topic, named like the table."
+        ),
     ] = None,
-    partition: Annotated[str | None, typer.Option("--partition", metavar="COL", help="Default: partition 0.")] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="COL", help="The column of the partition. Default: partition 0."),
+    ] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option("--timestamp", metavar="COL", help="Default: the time of the commit that added the record."),
+        typer.Option(
+            "--timestamp",
+            metavar="COL",
+            help="The column of the timestamp. Default: the time of the commit that added the record.",
+        ),
     ] = None,
     properties: Properties = None,
     as_json: AsJson = False,
@@ -63,7 +74,8 @@ def adopt(
         return
     word = "already adopted" if done.repeated else "adopted"
     show.line(
-        f"{word}: {table}, {len(done.segments.by_partition)} topic partitions, {len(list(done.segments))} segments; "
+        f"{word}: {table}, {count(len(done.segments.by_partition), 'topic partition')}, "
+        f"{count(len(list(done.segments)), 'segment')}; "
         f"Firn's columns are {done.columns.level} and {done.columns.delete_horizon}"
     )
     for segment in done.segments:
@@ -79,11 +91,11 @@ def release(
         bool,
         typer.Option(
             "--drop-columns",
-            help="Also drop what adopting added; this forgets levels and delete horizons.",
+            help="Also drop the columns and partition fields that adopting added, with all levels and delete horizons.",
         ),
     ] = False,
 ) -> None:
-    """Stop maintaining an adopted table: remove its mapping and its firn. properties. Changes metadata only."""
+    """Stop maintaining an adopted table: remove its mapping and all its properties `firn.*`. Changes metadata only."""
     done = release_table(Lake.load(), table, drop_columns)
     gone = [
         *(f"column {name}" for name in done.dropped_columns),
@@ -105,18 +117,20 @@ def quarantine(
     ] = None,
     clear: Annotated[
         bool,
-        typer.Option("--clear", help="Remove the records from quarantine, once corrected and landed or not needed."),
+        typer.Option(
+            "--clear", help="Remove the records from quarantine, because they have landed again or are not needed."
+        ),
     ] = False,
     as_of: Annotated[
         int | None,
-        typer.Option("--as-of", metavar="ID", help="Only records that this snapshot held, as printed by --export."),
+        typer.Option("--as-of", metavar="ID", help="Only records that this snapshot held. --export prints its id."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Clear without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Clear without asking for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the records that could not be compacted (null keys), export them for correction and landing, or clear them.
 
-    They are on the branch `firn_quarantine` of the table, where any Iceberg client reads them.
+    The records are on the branch `firn_quarantine` of the table, where any Iceberg client can read them.
     """
     lake, selection = Lake.load(), Selection(partition, job, as_of)
     if export:
@@ -126,8 +140,9 @@ def quarantine(
         asks = as_of is not None and not yes
         total = sum(batch.records for batch in quarantined.batches(lake, table, selection)) if asks else 0
         if total:
-            typer.confirm(f"{table}: remove {total:,} records from quarantine?", abort=True)
-        show.line(f"{table}: {quarantined.clear(lake, table, selection):,} records removed from quarantine")
+            typer.confirm(f"{table}: remove {count(total, 'record')} from quarantine?", abort=True)
+        cleared = quarantined.clear(lake, table, selection)
+        show.line(f"{table}: {count(cleared, 'record')} removed from quarantine")
         return
     batches = quarantined.batches(lake, table, selection)
     listed = quarantined.records(lake, table, limit, selection) if records else []
@@ -147,10 +162,10 @@ def _export(lake: Lake, table: str, path: Path, selection: Selection) -> None:
     if not written:
         show.line(f"{table}: nothing to export")
         return
-    show.line(f"wrote {written:,} records to {path}")
+    show.line(f"wrote {count(written, 'record')} to {path}")
     options = {"--as-of": chosen.as_of, "--partition": chosen.topic_partition, "--job": chosen.job}
     given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
-    show.line(f"when they are landed: {shlex.join(['firn', 'quarantine', table, '--clear', *given])}")
+    show.line(f"after they have landed again: {shlex.join(['firn', 'quarantine', table, '--clear', *given])}")
 
 
 def _show_batches(table: str, batches: list[Batch]) -> None:
@@ -171,7 +186,7 @@ def _show_records(table: str, listed: list[Record], total: int) -> None:
         [(str(one.topic_partition), *tuple(_record(one).values())[2:]) for one in listed],
     )
     if len(listed) < total:
-        show.line(f"{len(listed):,} of {total:,} records; --limit shows more, --export writes all")
+        show.line(f"{len(listed):,} of {total:,} records shown; --limit shows more, --export writes all")
 
 
 def _batch(one: Batch) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""The ``firn`` command: its subcommands by name, and Firn's errors as one line and an exit code (C26).
+"""The ``firn`` command: finds the subcommand by name, and turns an error into one line and an exit code (C26).
 
-A subcommand's function is imported when it is called: importing everything made `firn --help`, and every refusal of a
-wrong option, take seconds.
+A subcommand's function is imported only when the subcommand is called. If all functions were imported, `firn --help`
+and the refusal of a wrong option would take seconds.
 """
 
 import gc
@@ -23,12 +23,12 @@ Loaded: TypeAlias = Callable[..., None]
 
 @dataclass(frozen=True)
 class Subcommand:
-    """A subcommand: the module of its function, and its first sentence."""
+    """A subcommand: the module of its function, and the sentence that `firn --help` shows."""
 
     module: str
     help: str
     judges: bool = False
-    """True when it needs Great Expectations, whose import then runs in parallel with the function's own imports."""
+    """True if the subcommand needs Great Expectations, which is then imported in parallel with the function."""
 
     def function(self, name: str) -> Loaded:
         """Import the function, with its options."""
@@ -43,26 +43,28 @@ COMMANDS = {
     "checkpoint": Subcommand(
         "status", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
     ),
-    "plan": Subcommand("steps", "Print the plans of a lane: what goes in, what comes out, and why. Changes nothing."),
+    "plan": Subcommand("steps", "Print the plans of a lane: their segments, output level and reason. Changes nothing."),
     "compact": Subcommand(
         "steps", "Run plans and write the results into stages, where readers of the table do not see them."
     ),
     "validate": Subcommand("steps", "Validate stages with Great Expectations and store the verdicts.", judges=True),
-    "verify": Subcommand("verify", "Validate a published commit again: what it removed against what it added."),
+    "verify": Subcommand("verify", "Validate a published commit again: compare what it removed with what it added."),
     "publish": Subcommand("steps", "Publish validated stages, each with one atomic commit."),
     "retain": Subcommand("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
-    "stages": Subcommand("steps", "List the stages of a table and how far each one is."),
-    "discard": Subcommand("steps", "Delete stages, and their files that no snapshot refers to."),
+    "stages": Subcommand("steps", "List the stages of a table with their states."),
+    "discard": Subcommand("steps", "Delete stages, with those of their files that no snapshot refers to."),
     "sweep": Subcommand("steps", "Discard the stages of a table that are stale or can't be published any more."),
     "retry": Subcommand("steps", "Let the next run retry failed plans."),
     "report": Subcommand("steps", "Build the data-quality pages from all stored validation results."),
-    "maintain": Subcommand("maintain", "Expire snapshots, rewrite manifests, delete what nothing needs, and say why."),
+    "maintain": Subcommand(
+        "maintain", "Expire snapshots, rewrite manifests, delete files that nothing needs, and say why."
+    ),
     "run": Subcommand("run", "Plan, compact, validate and publish, in one process.", judges=True),
     "quarantine": Subcommand("ingest", "List, export or clear the records that could not be compacted."),
     "erase": Subcommand("erase", "Request that keys are erased by a deadline, and prove that they are."),
     "explain": Subcommand(
         "explain",
-        "Explain what is due for a topic partition, where a segment goes next, or why a record was kept.",
+        "Explain what is due in a topic partition, which lanes take a segment, or why records are kept.",
     ),
     "adopt": Subcommand("ingest", "Adopt an existing table with its own columns."),
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
@@ -70,19 +72,19 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """The group of all subcommands; it imports only the one that is called."""
+    """The group of all subcommands, which imports only the called subcommand."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's
         """The names in the order of a table's life."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # click's
-        """A stand-in with the subcommand's name and sentence."""
+        """A placeholder with the subcommand's name and help sentence."""
         known = COMMANDS.get(cmd_name)
         return known and TyperCommand(cmd_name, help=known.help)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Import the subcommand that the arguments name."""
+        """Import the subcommand named in ``args``."""
         name, command, rest = super().resolve_command(ctx, args)
         if command and COMMANDS[str(name)].judges and "--help" not in rest:
             gx_process.start()
@@ -123,8 +125,8 @@ def firn(
 
 
 def main() -> None:
-    """Run the command line; the exit code is 0 on success, that of the error when refused, 2 for wrong usage."""
-    # Imports create a million objects that stay: collecting garbage among them takes a fifth of the start-up.
+    """Run the command line. The exit code is 0 on success, 2 for wrong usage, and otherwise the error's code (C26)."""
+    # Imports create a million lasting objects; searching these for garbage would take a fifth of the start-up time.
     gc.set_threshold(*_COLLECTED)
     _log_progress()
     try:
@@ -132,7 +134,7 @@ def main() -> None:
     except FirnError as error:
         _leave(str(error), error.exit_code)
     except OSError as error:
-        # A disk or object store failed on a file that no step handles.
+        # A disk or an object store failed, and no step handled the error.
         _leave(" ".join(str(error).split()), UnavailableError.exit_code)
 
 
@@ -144,7 +146,7 @@ def _leave(text: str, code: int) -> None:
 
 
 def _log_progress() -> None:
-    """Log progress of long work as lines on standard error when it is not a terminal."""
+    """Make the lines about the progress of long work appear on standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("firn: %(message)s"))
     progress = logging.getLogger("firnlake.progress")

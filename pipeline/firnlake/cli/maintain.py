@@ -1,4 +1,4 @@
-"""Subcommand ``maintain``: snapshots expire, manifests are rewritten, files that nothing needs go."""
+"""Subcommand ``maintain``: expire snapshots, rewrite manifests, delete files that nothing needs."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -12,19 +12,22 @@ from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.maintain.maintain import maintain_home, maintain_table
+from firnlake_expectations.wording import count
 
 HOME = "Firn's home"
-"""Name under which plan files and reports are listed, since they belong to all tables."""
+"""Name under which plan files and reports are listed, because these files belong to no single table."""
 
 
 def maintain(
     tables: Annotated[
         list[str], typer.Argument(metavar="TABLE...", help="The tables, namespace.name.", show_default=False)
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be removed; change nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Expire snapshots, rewrite manifests, delete what nothing needs: files, stages, plans, reports. Say why."""
+    """Expire snapshots, rewrite manifests, delete files, stages, plans and reports that nothing needs, and say why."""
     lake = Lake.load()
     remove = not dry_run
     now_ms = clock.now_ms()
@@ -65,14 +68,14 @@ def _show(owner: str, garbage: list[Finding], removed: bool) -> None:
     going = [one for one in garbage if one.goes]
     staying = [one for one in garbage if not one.goes]
     if staying:
-        _table(f"{owner}: stays", staying)
+        _table(f"{owner}: kept", staying)
     if not going:
         show.line(f"{owner}: nothing to remove")
         return
     _table(f"{owner}: {'removed' if removed else 'to be removed'}", going)
     files, size = sum(one.files for one in going), sum(one.bytes for one in going)
     hint = "" if removed else "; a dry run changes nothing"
-    show.line(f"{owner}: {files:,} files, {size:,} bytes{hint}")
+    show.line(f"{owner}: {count(files, 'file')}, {count(size, 'byte')}{hint}")
 
 
 def _table(title: str, garbage: list[Finding]) -> None:
@@ -94,6 +97,6 @@ def _table(title: str, garbage: list[Finding]) -> None:
 
 
 def _short(name: str) -> str:
-    """The end of a location, which identifies it within the table; ``--json`` has all of it."""
+    """The last parts of the path ``name``, which identify a file within the table; ``--json`` prints the whole path."""
     *before, one, two, three = ["", "", *name.split("/")]
     return f"…/{one}/{two}/{three}" if any(before) else name

@@ -31,7 +31,7 @@ StagesOrPlans = Annotated[
     list[str],
     typer.Argument(
         metavar="STAGE...",
-        help="Stages, as listed by `firn stages`, or the plan files that `firn compact` was given.",
+        help="Stages, as listed by `firn stages`, or the plan files that were given to `firn compact`.",
         show_default=False,
     ),
 ]
@@ -41,19 +41,19 @@ PlanFiles = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
-Now = Annotated[int | None, _time("--now", "The clock: ISO 8601 or epoch milliseconds. Default: now.")]
+Now = Annotated[int | None, _time("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")]
 Partition = Annotated[TopicPartition | None, _topic_partition("Only this topic partition.")]
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")]
 Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this topic partition. Repeatable.")]
 FromOffset = Annotated[
     int | None,
-    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later (not lane full)."),
+    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later (not for lane full)."),
 ]
 UntilOffset = Annotated[
     int | None, typer.Option("--until-offset", min=0, help="Stop before the first segment that ends past this offset.")
 ]
-FromTime = Annotated[int | None, _time("--from-time", "Only segments without an older timestamp (not lane full).")]
+FromTime = Annotated[int | None, _time("--from-time", "Only segments without an older timestamp (not for lane full).")]
 UntilTime = Annotated[int | None, _time("--until-time", "Stop before the first segment with a newer timestamp.")]
 Instead = Annotated[
     list[str] | None,
@@ -69,7 +69,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="|".join(CHOICES),
-        help="Where tasks run: on Spark, in this process, or chosen by size. Default: FIRN_ENGINE, else auto.",
+        help="Where tasks run: on Spark, in this process, or chosen by size. Default: FIRN_ENGINE, otherwise auto.",
     ),
 ]
 
@@ -85,7 +85,7 @@ def at(now: int | None) -> int:
 
 
 def engines(choice: str | None, title: str, as_json: bool) -> Engines:
-    """The engines of a command; unless the output is JSON, they print which Spark application works for it."""
+    """The engines of a command; unless the output is JSON, a line says which Spark application runs the tasks."""
     return Engines(choice, title, tell=None if as_json else show.line)
 
 
@@ -97,7 +97,7 @@ def asked(
 
 
 def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:
-    """Parse the properties given by ``option``. Raises RefusedError for one without a name or ``=``."""
+    """Parse the properties given by ``option``. Raises RefusedError for a text without a name or ``=``."""
     values = {}
     for text in texts or []:
         key, separator, value = text.partition("=")

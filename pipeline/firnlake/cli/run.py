@@ -1,4 +1,4 @@
-"""Subcommand ``run``: the whole chain in one process."""
+"""Subcommand ``run``: all steps in one process."""
 
 from collections import defaultdict
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.partition import ScopeBounds
 from firnlake.table.published_plans import RecordCounts
+from firnlake_expectations.wording import count
 
 
 def run(
@@ -48,7 +49,7 @@ def run(
     engine: EngineName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sense, plan, compact, validate and publish, in one process; Spark is started only when a lane needs it."""
+    """Sense, plan, compact, validate and publish, in one process. Spark starts only if a lane needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
     scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
@@ -81,23 +82,26 @@ def _show(result: LaneRun) -> None:
     for snapshot_id, own in by_snapshot.items():
         counts = RecordCounts.total(own)
         shared = f" of {len(own):,} plans" if len(own) > 1 else ""
+        prefix = f"{result.lane}: snapshot {snapshot_id}{shared}"
+        records_in, tombstones = count(counts.records_in, "record"), count(counts.tombstones_removed, "tombstone")
         if result.lane in POSITION_DELETING:
             show.line(
-                f"{result.lane}: snapshot {snapshot_id}{shared}: {counts.segments_in_place:,} segments stay; "
-                f"{counts.records_out:,} of {counts.records_in:,} records are visible as before "
-                f"({counts.superseded:,} superseded, {counts.deleted:,} hidden before)"
+                f"{prefix}: {count(counts.segments_in_place, 'segment')} unchanged, "
+                f"{counts.records_out:,} of {records_in} still visible "
+                f"({counts.superseded:,} superseded; already hidden before this plan: {counts.deleted:,})"
             )
             continue
-        deleted = f"; {counts.deleted:,} that others had deleted left behind" if counts.deleted else ""
+        deleted = f", {counts.deleted:,} already hidden by row-level deletes" if counts.deleted else ""
         show.line(
-            f"{result.lane}: snapshot {snapshot_id}{shared}: {counts.segments_in:,} segments with "
-            f"{counts.records_in:,} records became {counts.segments_out:,} with {counts.records_out:,} "
-            f"({counts.superseded:,} superseded, {counts.tombstones_removed:,} tombstones removed, "
+            f"{prefix}: {count(counts.segments_in, 'segment')} with {records_in} became "
+            f"{count(counts.segments_out, 'segment')} with {count(counts.records_out, 'record')} "
+            f"({counts.superseded:,} superseded, {tombstones} removed, "
             f"{counts.expired:,} expired, {counts.quarantined:,} quarantined, {counts.erased:,} erased{deleted})"
         )
     steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in result.seconds.items())
-    waiting = f"; {len(result.postponed)} more wait for the next run's budget" if result.postponed else ""
-    show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {steps}{waiting}")
+    waiting = f"; {count(len(result.postponed), 'more plan')} left for the next run" if result.postponed else ""
+    plans = count(len(result.plans), "plan")
+    show.line(f"{result.lane}: {len(result.publications):,} of {plans} published; {steps}{waiting}")
 
 
 def _as_dict(result: LaneRun) -> dict[str, Any]:

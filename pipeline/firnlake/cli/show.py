@@ -12,6 +12,7 @@ from rich.text import Text
 
 from firnlake.clock import from_ms, show_ms
 from firnlake.errors import ConflictError, FirnError, printable
+from firnlake_expectations.wording import count
 
 # People also read tables in logs and pipes, where 80 columns are too few.
 PIPE_COLUMNS = 160
@@ -26,7 +27,7 @@ def as_json(content: Any) -> None:
 
 
 def line(text: str) -> None:
-    """Print one line literally: names from data may look like markup or hold terminal control codes."""
+    """Print one line literally, because names from data may look like markup or hold terminal control codes."""
     out.print(Text(printable(text)))
 
 
@@ -36,16 +37,16 @@ def error(text: str) -> None:
 
 
 def end(failures: Sequence[FirnError | str]) -> None:
-    """Name every failure on standard error and exit with the first one's code; do nothing when there is none.
+    """Print every failure on standard error and exit with the code of the first; do nothing if there is no failure.
 
-    Conflicts come last, in one line for all of them: when another process was faster, they have the same cause.
+    Conflicts come last and share one line, because usually all have the same cause: another process was faster.
     """
     conflicts = [failure for failure in failures if isinstance(failure, ConflictError)]
     others = [failure for failure in failures if not isinstance(failure, ConflictError)]
     for failure in others:
         error(str(failure))
     if conflicts:
-        more = f"; {len(conflicts) - 1:,} more plans have to be made again as well" if len(conflicts) > 1 else ""
+        more = f"; {count(len(conflicts) - 1, 'more plan')} must be made again as well" if len(conflicts) > 1 else ""
         error(f"{conflicts[0]}{more}")
     first = next(iter([*others, *conflicts]), None)
     if first is not None:
@@ -64,7 +65,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def excerpt(content: bytes | None, length: int = 40) -> str | None:
-    """The first ``length`` bytes as text, with unprintable ones escaped; None for NULL."""
+    """The first ``length`` bytes as text, with unprintable characters escaped; None for NULL."""
     if content is None:
         return None
     shown = printable(content[:length].decode(errors="backslashreplace"))
@@ -72,7 +73,7 @@ def excerpt(content: bytes | None, length: int = 40) -> str | None:
 
 
 def time(milliseconds: int) -> str:
-    """An epoch time in ISO 8601, UTC, with milliseconds; out of its range see ``show_ms``."""
+    """An epoch time in ISO 8601 (UTC) with milliseconds; ``show_ms`` formats a time outside Python's calendar."""
     try:
         return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:

@@ -28,7 +28,11 @@ _OF_CLEANING: Final = {
     "first dirty": "first_dirty_offset",
 }
 """Figures printed for a topic partition, by heading."""
-_OF_SPACE: Final = {"main": "main_bytes", "side branches": "side_bytes", "compactable, about": "compactable_bytes"}
+_OF_SPACE: Final = {
+    "main": "main_bytes",
+    "side branches": "side_bytes",
+    "compactable (estimate)": "compactable_bytes",
+}
 """Figures printed for a topic, by heading."""
 
 
@@ -72,8 +76,8 @@ def land(
         show.line(f"nothing to land in {table}: {count(landed.files, 'file')} without a record")
     else:
         show.line(
-            f"landed {landed.records:,} records of {landed.files} files as {landed.segments} segments in {table}, "
-            f"snapshot {landed.snapshot_id}"
+            f"landed {count(landed.records, 'record')} from {count(landed.files, 'file')} in {table}, as "
+            f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}"
         )
 
 
@@ -100,10 +104,10 @@ def checkpoint(
     table: TableName,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="Write it to FILE instead, which is replaced atomically."),
+        typer.Option("--output", metavar="FILE", help="Write the text to FILE instead, which is replaced atomically."),
     ] = None,
 ) -> None:
-    """Print how far each topic partition is cleaned, as Kafka's cleaner-offset-checkpoint."""
+    """Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."""
     text = checkpoint_text(Lake.load(), table)
     if output:
         write_checkpoint(text, output)
@@ -112,7 +116,7 @@ def checkpoint(
 
 
 def _until(milliseconds: int | None) -> str | None:
-    """A waiting time in words; None when the clock does not decide it."""
+    """The time until a lane is due, in words; None if time alone makes no lane due."""
     if milliseconds is None:
         return None
     return "now" if milliseconds == 0 else str(timedelta(seconds=-(-milliseconds // 1000)))
@@ -142,7 +146,7 @@ def _show(status: Status) -> None:
     show_bytes(status)
     kept = [(part.name, part.retained) for part in parts if part.retained]
     if kept:
-        show.table(f"{status.table}: retention", ("topic partition", "oldest segment that stays, and why"), kept)
+        show.table(f"{status.table}: retention", ("topic partition", "oldest segment that is kept, and why"), kept)
     for part in parts:
         for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
             show.line(f"{part.name} {text}")
@@ -163,13 +167,13 @@ def show_bytes(status: Status) -> None:
     least = "" if space.history_is_exact else "at least "
     about = "" if space.expirable_is_exact else "about "
     show.line(
-        f"{table}: only history holds {least}{space.history_bytes:,} bytes, expiry of snapshots would free "
-        f"{about}{space.expirable_bytes:,} now"
+        f"{table}: history alone holds {least}{count(space.history_bytes, 'byte')}; expiring snapshots now would free "
+        f"{about}{count(space.expirable_bytes, 'byte')}"
     )
     if summary.since_ms is not None:
         amplification = summary.write_amplification
         show.line(
-            f"{table}: since {show.time(summary.since_ms)} {summary.landed_bytes:,} bytes landed, compaction wrote "
-            f"{summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
+            f"{table}: since {show.time(summary.since_ms)}, {count(summary.landed_bytes, 'byte')} landed, and "
+            f"compaction wrote {summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
             f"{'–' if amplification is None else f'{amplification:.2f}'}"
         )

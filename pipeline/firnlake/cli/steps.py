@@ -41,6 +41,7 @@ from firnlake.plan.make import plan_work
 from firnlake.publish import attempts, publish_jobs
 from firnlake.table.partition import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import count
 
 
 def plan(
@@ -58,7 +59,7 @@ def plan(
     write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the plans of a lane: which segments go in, what comes out, and why. Changes nothing."""
+    """Print the plans of a lane: their segments, output level and reason. Changes nothing."""
     scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
     work = plan_work(Lake.load(), table, lane, at(now), force, scope)
     plans = work.plans
@@ -70,7 +71,7 @@ def plan(
         return
     show.table(
         f"{table}: {lane} plans",
-        ("plan", "topic partition", "segments", "records", "bytes", "level out", "why"),
+        ("plan", "topic partition", "segments", "records", "bytes", "output level", "why"),
         [
             (
                 one.id,
@@ -114,13 +115,13 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
             if counts:
                 show.line(
                     f"{outcome.stage}: {outcome.plan.title}: "
-                    f"{counts.records_in:,} records in, {counts.records_out:,} out"
+                    f"{count(counts.records_in, 'record')} in, {counts.records_out:,} out"
                 )
     show.end([outcome.error for outcome in outcomes if outcome.error])
 
 
 def validate(stages: StagesOrPlans, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Validate stages with Great Expectations; the verdict is stored on each stage."""
+    """Validate stages with Great Expectations and store each verdict with its stage."""
     from firnlake.validate.validate import validate as judge_stages
 
     lake, staged = Lake.load(), _staged(stages)
@@ -162,7 +163,7 @@ def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
 
 
 def _show(done: attempts.PublishResult, as_json: bool) -> None:
-    """Print the plans that were published, and name those that were not."""
+    """Print the published plans, then the failures of the others."""
     if as_json:
         show.as_json(
             [
@@ -178,7 +179,7 @@ def _show(done: attempts.PublishResult, as_json: bool) -> None:
 
 
 def stages(table: TableName, as_json: AsJson = False) -> None:
-    """List the stages of a table and how far each one is."""
+    """List the stages of a table with their states."""
     lake = Lake.load()
     lake.table(table)
     loaded, unreadable = _loaded(lake, stages_of(lake, table))
@@ -215,7 +216,7 @@ def _loaded(lake: Lake, names: Iterable[str]) -> tuple[list[Stage], list[FirnErr
 
 
 def discard(stages: StageNames) -> None:
-    """Delete stages, and those of their files that no snapshot refers to."""
+    """Delete stages, with those of their files that no snapshot refers to."""
     lake = Lake.load()
     failures: list[FirnError] = []
     for identifier in stages:
@@ -223,18 +224,18 @@ def discard(stages: StageNames) -> None:
             table, _ = stage_parts(identifier)
             if identifier not in stages_of(lake, table):
                 raise GoneError(
-                    identifier, f"there is no stage {identifier}; allowed: one that `firn stages {table}` lists"
+                    identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists"
                 )
             removed = discard_stage(lake, identifier)
         except FirnError as error:
             failures.append(error)
         else:
-            show.line(f"discarded {identifier}, deleted {removed} data files")
+            show.line(f"discarded {identifier}, deleted {count(removed, 'data file')}")
     show.end(failures)
 
 
 def sweep(table: TableName) -> None:
-    """Discard the stages of a table that can no longer be published or are too old; failed ones stay as markers."""
+    """Discard the stages of a table that are too old or can't be published any more. Failed plans stay on record."""
     swept = sweep_stages(Lake.load(), table)
     for name, reason in swept.discarded.items():
         show.line(f"discarded {name}: {reason}")
@@ -269,13 +270,13 @@ def report() -> None:
 
 
 def _staged(arguments: list[str]) -> dict[str, list[Plan]]:
-    """The stages that ``arguments`` name, or that the plans in these files share; each with its plans, where known."""
+    """The stages that ``arguments`` name, each without plans, and the stages of its plan files, each with its plans."""
     names = [one for one in arguments if not one.endswith(".json")]
     jobs = jobs_of([Plan.read(Path(one)) for one in arguments if one not in names])
     return {name: [] for name in names} | {job.stage: list(job) for job in jobs}
 
 
 def _bytes_of(lake: Lake, names: Iterable[str]) -> int:
-    """Bytes that the plans of these stages read; an unreadable stage is reported when it is judged."""
+    """Bytes that the plans of these stages read. Unreadable stages add nothing: validation reports their errors."""
     loaded, _ = _loaded(lake, names)
     return sum(plan.read_bytes for stage in loaded for plan in stage.plans)

@@ -1,4 +1,4 @@
-"""Subcommand ``verify``: run the judge on any commit in a table's history."""
+"""Subcommand ``verify``: run the judge on any commit of Firn in a table's history."""
 
 from typing import Annotated
 
@@ -11,14 +11,15 @@ from firnlake.validate.published import published_commit
 from firnlake.validate.validate import Verified, judge
 
 SnapshotId = Annotated[
-    int | None, typer.Option("--snapshot", help="Snapshot of the commit. Default: Firn's newest result.")
+    int | None,
+    typer.Option("--snapshot", help="Snapshot id of the commit. Default: Firn's newest commit that has a result."),
 ]
 
 
 def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Compare what a commit removed with what it added, values on both sides; exit code 1 when a promise is broken."""
+    """Compare the records that a commit removed with those that it added. Exit code 1 if a promise is broken."""
     lake = Lake.load()
-    # Before Spark starts: a refusal need not wait for it.
+    # Before Spark starts, so that a refusal does not wait for Spark.
     commit = published_commit(lake, table, snapshot)
     with engines(engine, f"firn verify {table}", as_json) as started:
         verified = judge(lake, table, commit, started.of(0))

@@ -1,1 +1,1 @@
-"""Compact: carry plans out in tasks of an engine; the rules of what stays are in ``keep_or_drop``."""
+"""Compact: carry out plans in tasks of an engine. The rules that decide which records stay are in ``keep_or_drop``."""

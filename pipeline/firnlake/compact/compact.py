@@ -1,4 +1,4 @@
-"""Compact the plans of a lane: results go to the stage of their job, where no reader of the table sees them."""
+"""Compact the plans of a lane. Results go to the stage of their job, where no reader of the table sees them."""
 
 import time
 import uuid
@@ -40,7 +40,7 @@ _PLAN_FAILED = (RefusedError, WorkerLostError)
 
 @dataclass(frozen=True)
 class Compacted:
-    """Outcome of one plan: its stage's name, and the record counts or the error."""
+    """Outcome of one plan: the name of its stage, and either the record counts or the error."""
 
     plan: Plan
     stage: str
@@ -51,8 +51,8 @@ class Compacted:
 def compact(lake: Lake, plans: Sequence[Plan], engine: Engine) -> list[Compacted]:
     """Compact every plan into the stage of its job, on ``engine``; returns outcomes in the order of ``plans``.
 
-    A stage that an earlier try has already compacted is reused (C25). Errors are collected, not raised; a refused plan
-    is marked and not planned again as it is.
+    A stage that an earlier try has already compacted is reused (C25). Errors are collected, not raised. A refused plan
+    is marked as failed, and is planned again only after its inputs have changed.
     """
     by_id = {one.plan.id: one for job in jobs_of(plans) for one in _of_job(lake, job, engine)}
     return [by_id[plan.id] for plan in plans]
@@ -64,7 +64,7 @@ def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     lost = [one.plan.id for one in compacted if isinstance(one.error, ConflictError)]
     before: Mapping[str, tuple[int, PublishedPlan]] = {}
     if lost:
-        # When the lookup fails, the conflict stands: another process may have won the race.
+        # If the lookup fails, the plan keeps its conflict, because another process may have published it.
         with suppress(FirnError), lake.answering():
             before = published_plans(lake.table(job.table), lost)
     return [
@@ -76,7 +76,7 @@ def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
 def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     try:
         with lake.answering():
-            # Running the same failed plan again asks for another try.
+            # A user who runs a failed plan again wants another try.
             forget_failures(lake, job.table, {job.id, *(plan.id for plan in job)})
             opened = open_stage(lake, job)
             refused = _written(lake, opened, engine)
@@ -85,7 +85,7 @@ def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
             stage = Stage.load(lake, job.stage)
     except FirnError as error:
         if isinstance(error, GoneError) and error.identifier == job.stage:
-            # Not refused: another process published or discarded it meanwhile, and due work will be planned again.
+            # Not a refusal: another process has published or discarded the stage, and due work will be planned again.
             gone = ConflictError(f"stage {job.stage} was deleted while it was compacted: {error}; plan again")
             return [Compacted(plan, job.stage, None, gone) for plan in job]
         if isinstance(error, _PLAN_FAILED):
@@ -96,7 +96,7 @@ def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
 
 
 def _written(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, FirnError] | None:
-    """The failures by plan id, once the other plans are in the stage; None when all go on in stages of their own."""
+    """The failures by plan id; the other plans are now in the stage. None if each plan must get its own stage."""
     stage = opened.stage
     if stage.is_split:
         return None
@@ -110,7 +110,7 @@ def _written(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Fi
 
 
 def _mark(lake: Lake, job: Job, refused: Mapping[str, FirnError]) -> None:
-    """Mark ``refused`` plans, except one that passed in another process; after an error, the next run retries them."""
+    """Mark the ``refused`` plans, except plans that passed in another process; the next run retries unmarked plans."""
     for plan in job:
         if plan.id in refused and not _passed(lake, job, plan):
             with suppress(FirnError):

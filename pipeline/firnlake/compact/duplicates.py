@@ -1,7 +1,7 @@
 """Duplicate offsets: an at-least-once writer repeats records after a restart (C1, C20).
 
-One of several identical records is kept. Two different records on one offset are refused: there is no way to tell which
-one the log holds. Without duplicate offsets, only the offset column is read.
+One of several identical records is kept. Two different records at one offset are refused, because nothing tells which
+of them the log holds. If no offset is duplicated, only the offset column is read.
 """
 
 import hashlib
@@ -43,10 +43,10 @@ class _Copy:
 
 
 def repeatable_from(plan: Plan) -> int | None:
-    """The lowest offset that may be duplicated in the plan's inputs; None when none may.
+    """The lowest offset that may be duplicated in the plan's inputs; None if no offset can be.
 
-    A landed or merged segment may repeat an offset within itself; runs and tails hold each once, so they matter only
-    where they overlap with another input.
+    A landed or merged segment may repeat an offset within itself. Runs and tails hold each offset once, so they matter
+    only if they overlap with another input.
     """
     starts = []
     end = -1
@@ -58,9 +58,9 @@ def repeatable_from(plan: Plan) -> int | None:
 
 
 def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequence[Longs]) -> list[Flags | None]:
-    """Flags of the records in each of ``segments`` that are further copies of another; None for a segment without any.
+    """For each of ``segments``, flags of the records that are extra copies of another record; None if it has none.
 
-    Raises RefusedError when two different records have the same offset.
+    Raises RefusedError if two different records have the same offset.
     """
     twice = _twice(inputs.plan, offsets)
     if not len(twice):
@@ -145,7 +145,7 @@ def _filled(values: pa.Array) -> pa.Array:
 
 
 def _record_columns(inputs: PlanInputs, schema: pa.Schema) -> list[str]:
-    """The record's own columns, which stay unchanged (C1): all except those that Firn writes."""
+    """The record's own columns, which stay unchanged (C1): all columns except those that Firn writes."""
     return [name for name in schema.names if name not in (inputs.columns.level, inputs.columns.delete_horizon)]
 
 

@@ -1,7 +1,7 @@
-"""Hides records where they are: position delete files instead of new segments (lanes `hide` and `convert`).
+"""Hide records in place by position delete files instead of new segments (lanes `hide` and `convert`).
 
-The data files of a plan stay in the table. Each Iceberg partition gets one delete file per plan; where older ones are
-many and name only inputs of the plan, it takes their rows over, and they leave with the same commit.
+The data files of a plan stay in the table. Each Iceberg partition gets one delete file per plan. If a partition has too
+many older delete files, the new file takes over the rows of those that name only inputs; the commit removes these.
 """
 
 import uuid
@@ -29,10 +29,10 @@ _NONE: Final[Longs] = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Hiding:
-    """The sorted ``positions`` in each file, by path, that a plan is the first to hide by position deletes.
+    """The ``positions`` (sorted, by data file) that a plan hides and no position delete has hidden before.
 
-    ``superseded`` of these records were visible, and go because a newer record of their key is there. ``deleted`` is
-    the number of records of all inputs that were hidden before, by whatever deletes.
+    ``superseded`` of these records were visible, and are hidden because their key has a newer record. ``deleted`` is
+    the number of input records that deletes of any kind hid before the plan.
     """
 
     inputs: PlanInputs
@@ -42,8 +42,8 @@ class Hiding:
 
 
 def places(hidden: Flags | None, flags: Flags) -> Longs:
-    """The places in a file of the visible records with ``flags``; ``hidden`` flags the hidden ones among all records,
-    None where none is."""
+    """The places in the file of the flagged visible records. ``flags`` has an element per visible record, ``hidden``
+    an element per record, true for a hidden record; None means that no record is hidden."""
     if hidden is None:
         return np.flatnonzero(flags)
     visible: Longs = np.flatnonzero(~hidden)
@@ -61,7 +61,7 @@ def by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, tu
 def hide(
     hidings: Sequence[Hiding], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """Write the delete files of ``hidings``; their results, and the errors of the others, by plan id."""
+    """Write the delete files of ``hidings``; returns the results, and the errors of failed plans, both by plan id."""
     tasks = [_HideTask(one, target) for one in hidings]
     weights = [sum(map(len, one.positions.values())) for one in hidings]
     written = engine.map(perform, tasks, weights=weights, title=f"hide {title}")
@@ -109,14 +109,14 @@ class _HideTask:
 def _rows(
     hiding: Hiding, segments: Sequence[InputSegment], former: Mapping[str, Mapping[str, Longs]]
 ) -> dict[str, Longs]:
-    """The rows of a delete file, as positions by data file; those of the ``former`` delete files that it replaces are
-    included where they apply."""
+    """The rows of a delete file, as positions by data file. They include the rows of the ``former`` delete files, which
+    it replaces, but only for the data files to which these apply."""
     by_path = {}
     for segment in segments:
         applying = frozenset(one.path for one in segment.deletes.files) if segment.deletes else frozenset[str]()
         parts = [rows[segment.path] for path, rows in former.items() if path in applying and segment.path in rows]
         every: Longs = np.unique(np.concatenate([hiding.positions.get(segment.path, _NONE), *parts]))
-        # Readers ignore what is past the end of a file.
+        # Readers ignore positions past the end of a file.
         every = every[every < segment.records]
         if len(every):
             by_path[segment.path] = every
@@ -124,11 +124,11 @@ def _rows(
 
 
 def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str, dict[str, Longs]]:
-    """The position delete files of one Iceberg partition that the plan merges into its own, with their rows: positions
-    by data file, by path of the delete file. None unless these delete files are too many.
+    """The position delete files of one Iceberg partition that the plan merges into its own: by path, their rows as
+    positions by data file. Empty unless the partition has too many position delete files.
 
-    One that names another data file than ``segments`` stays. Where the plan lists all live files (lane `hide`), rows
-    about files that have gone keep no delete file.
+    A delete file that names a data file other than ``segments`` is not merged. If the plan lists all live files (lane
+    `hide`), only names of live files count.
     """
     deletes = {delete for one in segments if one.deletes for delete in one.deletes.files if not delete.is_equality}
     place = (segments[0].source.spec_id, segments[0].source.partition)
@@ -146,10 +146,10 @@ def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str
 def rows_named(
     files: DataFiles, delete: DeleteFile, known: Collection[str], others: Collection[str] | None = None
 ) -> dict[str, Longs] | None:
-    """The rows of ``delete``, as positions by data file; None when it names a data file that is not ``known``.
+    """The rows of ``delete``, as positions by data file; None if it names a data file that is not ``known``.
 
-    With ``others``, all live files beside the known ones, only these count: rows about files that have gone are left
-    out.
+    If ``others`` is given, it must be all other live files. Rows about files in neither set are then ignored, because
+    these files are no longer in the table.
     """
     parts: dict[str, list[Longs]] = defaultdict(list)
     for batch in positions(files, delete):

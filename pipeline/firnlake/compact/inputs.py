@@ -31,8 +31,8 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class InputSegment:
-    """One segment of a plan. By its manifest, and None where that does not say: ``key_bounds``, both inclusive, limit
-    the keys of a segment that may be among the older ones; ``key_bytes`` is their size in the file."""
+    """One segment of a plan. ``key_bounds`` (both inclusive) limit the keys of a segment that may hold older records;
+    ``key_bytes`` is the size of the keys in the file. Each is None if the manifest does not state it."""
 
     source: Source
     facts: Input
@@ -43,12 +43,12 @@ class InputSegment:
 
     @property
     def path(self) -> str:
-        """Where the file lies."""
+        """Path of the file."""
         return self.source.path
 
     @property
     def records(self) -> int:
-        """Records in the file, hidden ones included, counted once however often the table lists it."""
+        """Number of records in the file, including hidden records, even if the table lists the file more than once."""
         return self.source.records
 
     @property
@@ -59,7 +59,7 @@ class InputSegment:
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """A plan with its segments in offset order, those of removed tombstones last; picklable."""
+    """A plan with its segments in offset order, followed by the segments of removed tombstones; picklable."""
 
     plan: Plan
     files: DataFiles = field(repr=False)
@@ -77,8 +77,8 @@ class PlanInputs:
         deletes: Mapping[str, FileDeletes],
         samples: Samples,
     ) -> "PlanInputs":
-        """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both by
-        path."""
+        """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both
+        mappings are by path."""
         key = files.schema.find_field(columns.key[0]) if len(columns.key) == 1 else None
 
         def segment(one: Input, level: int) -> InputSegment:
@@ -93,7 +93,7 @@ class PlanInputs:
         )
 
     def only(self, segments: Iterable["InputSegment"]) -> "PlanInputs":
-        """The same plan restricted to ``segments``: keeps the description of a task short."""
+        """The same plan restricted to ``segments``, which keeps the pickled task small."""
         own = tuple(segments)
         facts = tuple(segment.facts for segment in own)
         return replace(
@@ -106,15 +106,15 @@ class PlanInputs:
         return HiddenRecords(self.files, sources)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without what the row-level deletes hide: each task reads its own part."""
+        """Pickle without the flags of hidden records, because each task reads the deletes of its own segments."""
         return {name: held for name, held in vars(self).items() if name != "_hidden"}
 
     def hidden(self, segment: InputSegment) -> Flags | None:
-        """Flags of the records in the file that row-level deletes hide (C27); None where no delete reaches it."""
+        """Flags of the records in the file that row-level deletes hide (C27); None if no delete applies to the file."""
         return self._hidden.of(segment.source)
 
     def hidden_by_values(self, segment: InputSegment) -> Flags:
-        """Flags of the records in the file that equality deletes hide, and no position delete."""
+        """Flags of the records in the file that equality deletes hide, but no position delete hides."""
         hidden = self.hidden(segment)
         if hidden is None:
             return np.zeros(segment.records, dtype=np.bool_)
@@ -126,13 +126,13 @@ class PlanInputs:
         return segment.records - (0 if hidden is None else int(np.count_nonzero(hidden)))
 
     def batches(self, segment: InputSegment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The records of ``segment`` that readers see, in file order; places of records count these alone."""
+        """The records of ``segment`` that readers see, in file order. Places of records count only these records."""
         return _seen(self.files.batches(segment.source, columns), self.hidden(segment), 0)
 
     def of_row_group(
         self, segment: InputSegment, file: OpenFile, group: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same of one row group of ``file``, the open file of ``segment``."""
+        """The records that readers see of one row group of ``file``, which is the open file of ``segment``."""
         return _seen(file.batches(columns, [group]), self.hidden(segment), file.first_record(group))
 
     def visible_in(self, segment: InputSegment, file: OpenFile, group: int) -> int:

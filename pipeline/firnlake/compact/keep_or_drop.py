@@ -1,7 +1,7 @@
 """The rules of cleaning (C2 to C5, C7 to C10): the outcome of each record, and its delete horizon.
 
-This is the only place of these rules. Compacting calls it batch by batch, `explain` for the few records of one key. It
-is pure: arrays in, arrays out, one element per record.
+Only this module implements these rules. Compaction calls it batch by batch, `explain` for the few records of one key.
+Its functions are pure: they map arrays to arrays with one element per record.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ class Outcome(IntEnum):
     SUPERSEDED = 1
     """A newer record of its key is among the inputs (C2)."""
     QUARANTINED = 2
-    """A record without a key under a compacting policy: leaves the topic, is never dropped (C5)."""
+    """A record without a key under a compacting policy: it leaves the topic but is never dropped (C5)."""
     TOMBSTONE_REMOVED = 3
     RESTORED = 4
-    """A tombstone that an earlier cleaning removed returns, because an older record of its key turned up (C9)."""
+    """A removed tombstone that returns, because an older record of its key has landed (C9)."""
     ABORTED = 5
     """A record of an aborted transaction, whatever its key (C10)."""
     MARKER_REMOVED = 6
@@ -39,9 +39,9 @@ class Outcome(IntEnum):
     STILL_REMOVED = 8
     """A tombstone that an earlier cleaning removed and that no record in the table restores."""
     ERASED = 9
-    """A record of a key that is erased on request, newest or not (C30). Lane `erase` alone tells it, by digests."""
+    """A record of a key that is erased on request, newest or not (C30). Only lane `erase` finds it, by digests."""
     DELETED = 10
-    """A record that another writer's row-level delete hides: not there for the rules, which never say this (C27)."""
+    """A record that a row-level delete hides (C27). The rules never see such a record, so they never return this."""
 
 
 WRITTEN: Final = frozenset({Outcome.KEPT, Outcome.QUARANTINED, Outcome.TOMBSTONE_REMOVED, Outcome.RESTORED})
@@ -50,7 +50,7 @@ WRITTEN: Final = frozenset({Outcome.KEPT, Outcome.QUARANTINED, Outcome.TOMBSTONE
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of the rules, taken from a plan. Times are in the unit of the records' horizons, whatever that is."""
+    """Parameters of the rules, taken from a plan. Times have the unit of the records' delete horizons."""
 
     log_end_offset: int
     """From this offset on, records stay unless a newer one supersedes them (C4)."""
@@ -117,8 +117,8 @@ def outcomes(records: Records, plan: Parameters) -> NDArray[np.uint8]:
 def horizons(records: Records, plan: Parameters) -> Longs:
     """The delete horizon that each record carries if it is kept (C8).
 
-    The first cleaning that finds a tombstone clean stamps it, and the stamp stays; a late older record restarts it.
-    Records without a key keep theirs.
+    The first cleaning that finds a tombstone clean stamps it with a horizon, which stays unless an older record lands
+    late; then the tombstone is stamped anew. Records without a key keep the horizons that they have.
     """
     stamped = np.where(_clean(records, plan), plan.stamp, NO_HORIZON)
     decided = np.where(_stamped(records) & ~records.has_older, records.horizon, stamped)
@@ -128,14 +128,14 @@ def horizons(records: Records, plan: Parameters) -> Longs:
 
 
 def _passing(records: Records) -> Flags:
-    """Records removed in two stages (KIP-534): tombstones, and markers whose transaction has no records left."""
+    """Flags of the records that KIP-534 removes in two stages: tombstones, and markers without records left."""
     if records.control is None or records.ended is None:
         return records.tombstone
     return np.where(records.control, records.ended, records.tombstone)
 
 
 def _stamped(records: Records) -> Flags:
-    """Records with a valid stamp: a landed file may hold anything in this column."""
+    """Flags of records with a valid stamp. Stamps in a landed file are invalid, because any writer may set them."""
     if records.level < RUN:
         return np.zeros(len(records.offset), dtype=np.bool_)
     stamped: Flags = records.horizon != NO_HORIZON
@@ -143,14 +143,14 @@ def _stamped(records: Records) -> Flags:
 
 
 def _clean(records: Records, plan: Parameters) -> Flags:
-    """C7: nothing outside the inputs can hold an older offset."""
+    """Flags of clean records (C7): no segment outside the inputs can hold an older offset."""
     if plan.clean_below is None:
         return np.ones(len(records.offset), dtype=np.bool_)
     return records.offset < plan.clean_below
 
 
 def _removable(records: Records, plan: Parameters, passing: Flags) -> Flags:
-    """C9: stamped by an earlier commit, past the horizon, clean again now, and not the log end (C4).
+    """C9: stamped by an earlier commit, past the delete horizon, clean again now, and not the log end (C4).
 
     A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold.
     """

@@ -1,4 +1,4 @@
-"""The survey of a plan: the newest record per key (C2, C9) from narrow columns, before any value is read."""
+"""The survey of a plan: finds the newest record of each key (C2, C9) from narrow columns, before any value is read."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +18,13 @@ from firnlake.job.job import staying
 
 
 def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = None) -> tuple[Flags, Flags]:
-    """Two flags per record: it is the newest of its key; an older record of its key is present.
+    """Two flags per record: whether it is the newest of its key, and whether an older record of its key is present.
 
-    ``codes`` are dense: memory grows with the largest. ``removed_before`` marks tombstones that an earlier cleaning
-    removed (C9): such a tombstone is the newest of its key only if the key has present records and all of them are
-    older; as an older record it does not count. Present records of a key have different offsets. Records that do not
-    take part (without a key, of control, of an aborted transaction) have the code NO_KEY, and neither flag.
+    ``codes`` identify keys and must be dense, because memory grows with the largest code. ``removed_before`` marks
+    tombstones that an earlier cleaning removed (C9). Such a tombstone never counts as an older record, and is the
+    newest of its key only if the key has present records and all of these are older. Present records of a key have
+    different offsets. Records without a key, control records, and records of aborted transactions are not compared:
+    they have the code NO_KEY, and both their flags are false.
     """
     order = _by_offset(codes, offsets, removed_before)
     keys = codes if order is None else codes[order]
@@ -37,9 +38,9 @@ def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = 
 
 
 def _by_offset(codes: Longs, offsets: Longs, removed_before: Flags | None) -> NDArray[np.intp] | None:
-    """The participating records, by offset; None when all take part and are already in that order.
+    """Indices of the compared records in offset order; None if all records are compared and already in this order.
 
-    A removed tombstone comes before the present record of its offset, which wins.
+    A removed tombstone comes before a present record at the same offset, so that the present record is the newer.
     """
     if len(codes) == 0 or (codes.min() > NO_KEY and bool((offsets[1:] > offsets[:-1]).all())):
         return None
@@ -58,7 +59,7 @@ def _by_offset(codes: Longs, offsets: Longs, removed_before: Flags | None) -> ND
 
 
 def _in_order(codes: Longs, removed: Flags | None) -> tuple[Flags, Flags]:
-    """Both flags for records that all have a key and are in offset order."""
+    """Both flags for records in offset order that all have a key."""
     places = np.arange(len(codes))
     size = int(codes.max()) + 1 if len(codes) else 0
     # Of several values for one place, an assignment keeps the last (NumPy, "Indexing on ndarrays").
@@ -80,7 +81,7 @@ def _in_order(codes: Longs, removed: Flags | None) -> tuple[Flags, Flags]:
 class Survey:
     """Result of comparing a plan's keys: marks by path, and the segments that stay in place.
 
-    ``kept`` is the approximate number of records to write per segment: the effect of a tombstone's horizon is unknown.
+    ``kept`` is the approximate number of records to write per segment, because horizons of tombstones are not yet read.
     """
 
     marks: Mapping[str, Marks]
@@ -102,7 +103,7 @@ def survey(inputs: PlanInputs) -> Survey:
 
 
 def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], superseding: Mapping[str, Flags]) -> Survey:
-    """``head`` plus the tail's marks; ``superseding`` flags the head records, by path, whose keys are in both."""
+    """``head`` plus the marks of the ``tail``. ``superseding`` flags, by path, head records whose key is in both."""
     marks = {
         path: replace(
             own, has_older=superseding[path] | own.has_older if own.has_older is not None else superseding[path]
@@ -175,7 +176,7 @@ def _mark_transactions(
 
 
 def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment], marks: list[Marks]) -> None:
-    """Mark duplicates among removed tombstones: one that was restored and removed again is listed twice."""
+    """Mark duplicates among removed tombstones: a tombstone that was restored and removed again is there twice."""
     removed = [number for number, segment in enumerate(segments) if segment.removed_before]
     if not removed:
         return

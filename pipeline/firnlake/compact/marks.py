@@ -1,4 +1,4 @@
-"""Marks: a survey's findings about the records of one segment, one bit per record and question, packed in transit."""
+"""Marks: the flags that a survey gives the records of one segment, packed as bits between tasks."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from firnlake.iceberg.keys import Flags
 
 @dataclass(frozen=True)
 class Marks:
-    """The flags of a segment's records in file order, named as in ``outcome.Records``.
+    """The flags of a segment's records in file order, named as in ``keep_or_drop.Records``.
 
-    None when the answer is the same for all: every record is ``newest``, and no other flag is set.
+    A flag is None if it is the same for all records: true for ``newest``, false for every other flag.
     """
 
     records: int
@@ -27,7 +27,7 @@ class Marks:
     erased: Flags | None = None
     """Set by lane `erase` alone."""
     apart: Flags | None = None
-    """Not compared: without a key, of control, of an aborted transaction, or a further copy. Such a record is not
+    """True if not compared: no key, a control record, of an aborted transaction, or an extra copy. Such a record is not
     ``newest`` either."""
 
     @property
@@ -37,7 +37,7 @@ class Marks:
 
     @property
     def superseded(self) -> Flags:
-        """The records of whose key a newer one was compared."""
+        """Flags of the compared records whose key has a newer compared record."""
         older = np.zeros(self.records, dtype=np.bool_) if self.newest is None else ~self.newest
         return older if self.apart is None else older & ~self.apart
 
@@ -46,7 +46,7 @@ class Marks:
         return PackedMarks.unpacked, (self.packed(),)
 
     def packed(self) -> "PackedMarks":
-        """The same in an eighth of the memory, or less."""
+        """The same marks in at most an eighth of the memory."""
         packed = {name: _packed(own) for name, own in self._flags().items() if own is not None}
         return PackedMarks(self.records, packed)
 
@@ -67,7 +67,7 @@ class Marks:
         return cls(sum(part.records for part in parts), **own)
 
     def merged(self, other: Self) -> "Marks":
-        """Merge the marks of two surveys of different records: a flag is set when either survey set it."""
+        """Merge the marks of two surveys that compared different records: a flag is set if either survey set it."""
         return Marks(self.records, **{name: _either(own, getattr(other, name)) for name, own in self._flags().items()})
 
     def _flags(self) -> dict[str, Flags | None]:

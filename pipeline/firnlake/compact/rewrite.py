@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """``items`` in order, prefetched by one; an error is raised in the place of its item."""
+    """``items`` in order, each prefetched while the previous item is used; an error is raised in place of its item."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1, "firn-ahead") as reader:
@@ -62,7 +62,7 @@ class Target:
 class Rewritten:
     """Result of one output: its files, record counts by Outcome, and the judge's fingerprint.
 
-    The fingerprint covers the records written, as they were read.
+    The fingerprint covers the written records, in the form in which they were read.
     """
 
     files: Sequence[WrittenFile]
@@ -71,7 +71,7 @@ class Rewritten:
 
 
 def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | None]], target: Target) -> Rewritten:
-    """Write the records left of ``segments``, neighbours of one plan; without marks, copy them (lane merge, C13)."""
+    """Write the records that remain of ``segments``, neighbours in one plan; segments without marks are copied."""
     plan, columns = inputs.plan, inputs.columns
     parameters = Parameters.of(plan, _MICROSECONDS)
     names = [field.name for field in target.options.schema.fields]
@@ -111,7 +111,7 @@ _Read: TypeAlias = tuple[InputSegment, Marks | None, pa.RecordBatch]
 
 
 def _read(inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | None]]) -> Iterator[_Read]:
-    """The batches of every segment; a merge reads every listed copy, and so does an erasure."""
+    """The batches of every segment; a merge or an erasure reads a segment as often as the table lists it."""
     for segment, marks in segments:
         for _ in range(segment.facts.copies if inputs.plan.lane in (Lane.ERASE, Lane.MERGE) else 1):
             start = 0
@@ -121,7 +121,7 @@ def _read(inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | Non
 
 
 def _together(read: Iterable[_Read]) -> Iterator[_Read]:
-    """``read``, with small neighbouring batches combined where the rules treat them alike: each step costs a call."""
+    """``read`` with small neighbouring batches combined if the rules treat them alike, to save calls."""
     held: list[_Read] = []
     size = 0
     for one in read:
@@ -158,8 +158,8 @@ def _without(erased: Flags) -> _Judged:
 
 
 def _level_out(plan: Plan, segment: InputSegment) -> int:
-    """The level of what stays of ``segment``. Lane `erase` keeps it, but writes as a run what is not known to be clean:
-    a tail that Firn wrote holds every key once."""
+    """The level of the records that stay of ``segment``. Lane `erase` keeps the segment's level, but writes a tail as a
+    run unless Firn wrote the tail and the table lists it once: only then each key is in it once."""
     if plan.lane is not Lane.ERASE:
         return plan.level_out
     known = segment.facts.copies == 1 and job_of(segment.path) is not None
@@ -174,7 +174,7 @@ def _cleaned(
 
 
 def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch) -> Records:
-    """The records of ``batch`` in the rules' form; they belong to ``segment``, or to others of its level."""
+    """The records of ``batch`` in the rules' form; they belong to ``segment``, or to other segments of its level."""
     columns, rows = inputs.columns, batch.num_rows
     keyless = np.zeros(rows, dtype=np.bool_)
     for name in columns.key:
@@ -206,7 +206,7 @@ def _counted(decided: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> dict[Outcom
 
 
 def _destinations(decided: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: int) -> Iterator[tuple[int, Flags]]:
-    """The target level of each written outcome, with flags of its records."""
+    """The target level of each outcome that is written, with flags of the records that have this outcome."""
     levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: REMOVED}
     for level in dict.fromkeys((level_out, QUARANTINED, REMOVED)):
         chosen = np.zeros(len(decided), dtype=np.bool_)
@@ -218,7 +218,7 @@ def _destinations(decided: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out
 
 
 def _stamped(inputs: PlanInputs, records: pa.RecordBatch, level: int, held: Longs | None) -> pa.RecordBatch:
-    """``records`` at ``level``, with the delete horizons ``held`` (epoch microseconds); None keeps their own."""
+    """``records`` at ``level``, with the delete horizons ``held`` (epoch microseconds); None keeps the records' own."""
     columns = inputs.columns
     for name, values in (
         (columns.level, pa.repeat(pa.scalar(level, pa.int32()), records.num_rows)),
@@ -233,7 +233,7 @@ def _stamped(inputs: PlanInputs, records: pa.RecordBatch, level: int, held: Long
 
 
 class _Sum:
-    """Sums the fingerprints of many small batches at a time: each call of the judge's function costs milliseconds."""
+    """Sums the fingerprints of several small batches at once, because each call of the judge takes milliseconds."""
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         self._fingerprint = fingerprint
@@ -242,7 +242,7 @@ class _Sum:
         self._total = 0
 
     def add(self, records: pa.RecordBatch) -> None:
-        """Take ``records``, which are summed up a batch at a time."""
+        """Add ``records``; several small batches are summed up together."""
         self._held.append(records)
         self._bytes += records.nbytes
         if self._bytes >= BATCH_BYTES // 2:
@@ -262,7 +262,7 @@ class _Sum:
 class _Writers:
     """The open files of one output: one per level and Iceberg partition of its records.
 
-    A file that reaches the target size is closed, and the next one begun (C18).
+    A file that reaches the target size is closed, and the next file is begun (C18).
     """
 
     def __init__(self, inputs: PlanInputs, target: Target) -> None:
@@ -282,7 +282,7 @@ class _Writers:
         """Write ``records`` at ``level``, each to the file of its Iceberg partition."""
         plan = self._inputs.plan
         for partition, own in self._target.partitions.split(records, plan.topic_partition, level):
-            # Where the table is not partitioned by level, a file has one all the same.
+            # Even if the table is not partitioned by level, a file holds records of one level only.
             writer = self._open.get((level, partition))
             if writer is None:
                 path = f"{self._target.folder}/{uuid.uuid4()}.parquet"

@@ -1,7 +1,7 @@
-"""The survey of a plan whose keys exceed one task: keys are spread over buckets by hash, values never are.
+"""The survey of a plan whose keys exceed one task: the keys, but never the values, are spread over buckets by hash.
 
-Duplicate offsets and transactions are resolved first, since both need records of different keys side by side. Each
-bucket then compares its keys and returns marks of all segments, which are merged bit by bit.
+Duplicate offsets and transactions are resolved first, because both need records of different keys together. Then each
+bucket compares its keys and returns marks of all segments; the marks of all buckets are merged bit by bit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,12 +39,12 @@ class _Spread:
 
 
 def is_wide(inputs: PlanInputs) -> bool:
-    """True when the keys to compare exceed what one task should hold."""
+    """True if the keys to compare are more than one task should hold."""
     return _key_bytes(inputs) > KEY_BYTES
 
 
 def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
-    """The survey of a wide plan, in several rounds of tasks; or the exception that a task raised."""
+    """Survey a wide plan in several rounds of tasks; returns the survey, or the exception that a task raised."""
     before = _before_keys(inputs, engine)
     if isinstance(before, Exception):
         return before
@@ -66,7 +66,7 @@ def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
 
 
 def _key_bytes(inputs: PlanInputs) -> int:
-    """Approximate bytes to compare: keys of all segments but those that are known to be older."""
+    """Approximate bytes to compare: the keys of all segments except those that are known to hold older records."""
     older = inputs.plan.older  # sorts all segments
     compared = [one for one in inputs.segments if one.path not in older]
     keys = (one.source.bytes // 2 if one.key_bytes is None else one.key_bytes * _ENCODED for one in compared)
@@ -74,7 +74,7 @@ def _key_bytes(inputs: PlanInputs) -> int:
 
 
 def _before_keys(inputs: PlanInputs, engine: Engine) -> list[Marks] | Exception:
-    """Marks without key comparison: a transactional plan in one task, others per group of overlapping segments."""
+    """Marks that need no key comparison, from a task per overlapping group; from one task if transactional."""
     groups = [list(range(len(inputs.segments)))] if inputs.plan.transactional else _overlapping(inputs)
     marked = engine.map(partial(_marked, inputs), groups, title=f"survey {inputs.plan.title}")
     marks: list[Marks] = [Marks(segment.records) for segment in inputs.segments]
@@ -92,7 +92,7 @@ def _marked(inputs: PlanInputs, group: Sequence[int]) -> list[Marks]:
 
 
 def _overlapping(inputs: PlanInputs) -> list[list[int]]:
-    """The plan's segments in groups that share no offsets; removed tombstones form a group of their own."""
+    """The plan's segments in groups that share no offsets with each other; removed tombstones form a separate group."""
     groups: list[list[int]] = []
     end = -1
     removed = [number for number, segment in enumerate(inputs.segments) if segment.removed_before]
@@ -107,7 +107,7 @@ def _overlapping(inputs: PlanInputs) -> list[list[int]]:
 
 
 def _spread(task: _Spread) -> Iterator[tuple[int, pa.Table]]:
-    """Key, offset and place of every participating record, by bucket of its key."""
+    """Key, offset and place of every compared record, by the bucket of its key."""
     (segment,) = task.inputs.segments
     start = 0
     for narrow in task.inputs.narrow_batches(segment):
@@ -137,8 +137,8 @@ def _excluded(mark: Marks, start: int, rows: int) -> Flags | None:
 
 
 def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iterable[pa.Table]) -> list[PackedMarks]:
-    """Marks of all segments, of these ``sizes``, for the newest records of one bucket; records of other buckets get no
-    flag. Packed, because those of all buckets are held together."""
+    """Marks of all segments, which have ``sizes`` records, with flags for the records of one bucket only. The marks are
+    packed, because the marks of all buckets are held at the same time."""
     held = [table for table in tables if table.num_rows]
     newest = [np.zeros(size, dtype=np.bool_) for size in sizes]
     has_older = [np.zeros(size, dtype=np.bool_) for size in sizes]

@@ -1,8 +1,8 @@
-"""Compare the tail with the keys of the head: every tail record is older, so only the presence of its key counts.
+"""Compare the tail with the keys of the head. Tail records are older, so it matters only if the head has their keys.
 
-To lane `hide` all segments that it has compared before are tail, and the others are head.
+For lane `hide`, "tail" means all segments that the lane has compared before, and "head" all others.
 
-Only narrow columns of the tail are read, and no row group whose bounds rule out every key of the head.
+Only the key columns of the tail are read, without the row groups whose bounds rule out every key of the head.
 """
 
 from bisect import bisect_left
@@ -23,9 +23,9 @@ from firnlake.iceberg.keys import NO_KEY, Flags, Longs, keys_of, places_in
 LOOKED_UP: Final = 100_000
 """Maximum number of keys that are looked up in the bounds of row groups."""
 CHUNK: Final = 1 << 21
-"""Approximate number of tail keys per lookup: each lookup hashes the keys of the head again."""
+"""Approximate number of tail keys per lookup; large, because each lookup hashes the keys of the head again."""
 READERS: Final = 4
-"""Number of files read at the same time: on object stores latency dominates."""
+"""Number of files read at the same time; several, because on object stores latency dominates."""
 
 
 @dataclass
@@ -43,14 +43,14 @@ class HeadKeys:
         return cls(pa.array([], kind), np.empty(0, dtype=np.int64))
 
     def add(self, known: pa.Array, codes: Longs, sizes: Sequence[int], paths: Sequence[str]) -> None:
-        """Add the keys of a head: its dictionary, and the code of each record."""
+        """Set the keys of the head: the distinct keys, and the code of each record."""
         self.keys = known
         self.codes = codes
         self.ends = np.cumsum(sizes).tolist()
         self.paths = list(paths)
 
     def by_path(self, chosen: Flags) -> dict[str, Flags]:
-        """Flags of the records with ``chosen`` keys, by path of their segment."""
+        """Flags of the records whose keys are ``chosen``, by path of their segment."""
         flags = np.append(chosen, False)[self.codes]  # for NO_KEY
         starts = [0, *self.ends][: len(self.ends)]
         flags_by_path = {path: flags[start:end] for path, start, end in zip(self.paths, starts, self.ends, strict=True)}
@@ -60,7 +60,7 @@ class HeadKeys:
 def tail_marks(
     inputs: PlanInputs, tail: Sequence[InputSegment], head: HeadKeys
 ) -> tuple[dict[str, Marks], dict[str, Flags]]:
-    """The marks of the ``tail``'s records, and flags of head records with an older one there; both by path."""
+    """The marks of the records in ``tail``, and flags of the head records that supersede one of these; both by path."""
     bounds = _Bounds.of(head.keys, inputs)
     superseding = np.zeros(len(head.keys), dtype=np.bool_)
     marks = {segment.path: Marks(inputs.visible(segment)) for segment in tail}
@@ -89,7 +89,7 @@ def _groups(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Keys of neighbouring records of a segment, from its record ``start`` on."""
+    """Keys of consecutive visible records of ``segment``; the first is its record number ``start``."""
 
     segment: InputSegment
     start: int
@@ -112,7 +112,7 @@ def _pieces(inputs: PlanInputs, bounds: "_Bounds | None", segment: InputSegment)
 
 
 def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, marks: dict[str, Marks]) -> None:
-    """Look all pieces up at once: each lookup hashes the keys of the head again."""
+    """Look up the keys of all pieces at once, because each lookup hashes the keys of the head again."""
     codes = places_in(pa.chunked_array([piece.keys for piece in pieces]), head.keys)
     hit = codes != NO_KEY
     superseding[codes[hit]] = True
@@ -131,14 +131,14 @@ def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, marks: d
 
 @dataclass(frozen=True)
 class _Bounds:
-    """The head's keys in order, to test against the bounds of row groups in file footers."""
+    """The head's keys in order, to be compared with the bounds of row groups in file footers."""
 
     column: str
     keys: Sequence[Any]
 
     @classmethod
     def of(cls, keys: pa.Array, inputs: PlanInputs) -> "_Bounds | None":
-        """Sort ``keys``; None when bounds can't help: composite keys, types that footers order differently, or many."""
+        """Sort ``keys``; None if bounds don't help: composite keys, types with another order in footers, or many."""
         kind = keys.type
         ordered = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
         if len(inputs.columns.key) > 1 or not ordered or len(keys) > LOOKED_UP:
@@ -146,11 +146,11 @@ class _Bounds:
         return cls(inputs.columns.key[0], sorted(keys.to_pylist()))
 
     def may_hold(self, file: OpenFile, group: int) -> bool:
-        """True when the footer allows one of the keys in a row group."""
+        """True unless the file's footer rules out that the row group holds one of the keys."""
         return self.leave_room(file.bounds(self.column, group))
 
     def leave_room(self, bounds: tuple[Any, Any] | None) -> bool:
-        """True when one of the keys may lie within ``bounds``, both inclusive; None means unknown bounds."""
+        """True if one of the keys may be within ``bounds`` (both inclusive); None means that the bounds are unknown."""
         if bounds is None or not isinstance(bounds[0], type(self.keys[0])):
             return True
         at = bisect_left(self.keys, bounds[0])

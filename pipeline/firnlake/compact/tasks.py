@@ -1,7 +1,7 @@
 """The tasks of a job: a small plan is one task; a large plan is surveyed first and then rewritten output by output.
 
-Tasks run in a worker of the engine; their results are small. Input segments are grouped into output segments by the
-plan and its survey alone, so the layout is the same on every engine.
+Tasks run in workers of the engine; their results are small. Only the plan and its survey decide how input segments are
+grouped into output segments, so the layout is the same on every engine.
 """
 
 from collections import Counter, defaultdict
@@ -29,8 +29,8 @@ from firnlake.job.result import ComparedSegments, DestroyedFile
 def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Input, ...]]:
     """The inputs of each output segment, in offset order.
 
-    ``kept`` is the number of records to write per segment, by path: inputs are grouped until they fill a segment. A
-    merge groups as many segments as its plan says (C13).
+    ``kept`` is the number of records to write of each input, by path. Inputs are grouped until these records fill a
+    segment; a merge groups the number of inputs that its plan states (C13).
     """
     return [part for inputs in series(plan, in_place) for part in _parts(plan, inputs, kept)]
 
@@ -56,15 +56,15 @@ def _parts(plan: Plan, inputs: Sequence[Input], kept: Mapping[str, int]) -> Iter
 R = TypeVar("R")
 
 WHOLE_BYTES: Final = 64 << 20
-"""Maximum size, in file bytes, of a plan that is one task: another round would cost more than a second core saves."""
+"""Maximum file bytes of a plan that is one task. For such a plan, another round of tasks costs more than it saves."""
 
 HERE_BYTES: Final = 512 << 20
-"""Maximum total size, in file bytes, of plans surveyed without a task: keys and offsets are a small part of them."""
+"""Maximum total file bytes of plans surveyed without a task. A survey reads only a small part of them."""
 
 
 def is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
-    """True when this process surveys ``plans`` itself: workers would be idle, and a round of tasks costs more than they
-    save."""
+    """True if this process surveys ``plans`` itself, because they are too few to occupy all workers, and too small to
+    be worth a round of tasks."""
     return len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans) <= HERE_BYTES
 
 
@@ -72,7 +72,7 @@ def is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
 class Result:
     """Result of a plan: its files, record counts by Outcome, fingerprint, and the paths of inputs that stay in place.
 
-    The fingerprint is the judge's, over the written records as they were read.
+    The fingerprint is the judge's; it covers the written records, in the form in which they were read.
     """
 
     files: tuple[WrittenFile, ...]
@@ -92,7 +92,7 @@ class Result:
 
     @classmethod
     def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":
-        """Combine the outputs of one plan, in order."""
+        """Combine the outputs of one plan, given in order."""
         counts: Counter[Outcome] = Counter()
         for part in parts:
             counts.update(part.counts)
@@ -130,17 +130,17 @@ class WholeTask:
 
 
 def perform(task: Callable[[], R]) -> R:
-    """Call ``task``; engines take functions."""
+    """Call ``task``. Engines map a function over tasks, and this is the function for tasks that are callable."""
     return task()
 
 
 def is_copy(inputs: PlanInputs) -> bool:
-    """True when the plan copies its records unchanged and needs no survey (C13)."""
+    """True if the plan copies its records unchanged, so that it needs no survey (C13)."""
     return inputs.plan.lane is Lane.MERGE
 
 
 def rewrite_tasks(inputs: PlanInputs, surveyed: Survey, target: Target) -> list[RewriteTask]:
-    """A task per output of the plan; removed tombstones that may be restored go with the first one."""
+    """A task per output of the plan; the first task also gets the removed tombstones that may be restored."""
     by_path = {segment.path: segment for segment in inputs.segments}
     removed = [segment for segment in inputs.segments if segment.removed_before]
     groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, surveyed.in_place, surveyed.kept)]
@@ -158,9 +158,9 @@ def _marked(
 def results(
     plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of ``plans``, and the errors of the others, by plan id; each of their records is in one result.
+    """The results of the plans that succeeded, and the errors of the other ``plans``, both by plan id.
 
-    Raises any exception that no task should raise: a defect.
+    An exception that no task should raise is a defect, and is raised.
     """
     by_id = {inputs.plan.id: inputs for inputs in plans}
     done: dict[str, Result] = {}
@@ -187,7 +187,7 @@ def _first_round(
 ) -> dict[str, Survey | Result | Exception]:
     """Results of small plans, and surveys of larger ones; a copy needs no survey.
 
-    Where this process surveys small plans itself, both cores then write, without waiting for a round of tasks.
+    If this process surveys the plans itself, all cores can then write outputs without a further round of tasks.
     """
     nothing: dict[str, Survey | Result | Exception] = {}
     tasks: dict[str, Callable[[], Survey | Result]] = {}
@@ -238,10 +238,10 @@ def _rewritten(
 
 
 def failure(inputs: PlanInputs, error: object) -> FirnError:
-    """``error`` when Firn raised it on purpose, or a disk's or store's error as a FirnError; raises a defect."""
+    """``error`` as a FirnError, if it is one or comes from a disk or store; raises any other error, a defect."""
     if isinstance(error, FirnError):
         return error
-    if isinstance(error, OSError):  # errors of reading are told where they happen
+    if isinstance(error, OSError):  # errors of reading are already FirnErrors
         reason = " ".join(str(error).split()) or type(error).__name__
         plan = f"table {inputs.plan.table} ({inputs.plan.title})"
         return UnavailableError(f"{plan}: its result can't be written now: {reason}; try again later")

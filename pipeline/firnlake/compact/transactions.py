@@ -1,4 +1,4 @@
-"""Find records of aborted transactions, and markers of transactions without remaining records (C10).
+"""Find the records of aborted transactions, and the markers of transactions that have no records left (C10).
 
 Kafka's CleanedTransactionMetadata does the same with the transaction index while it reads the log in order.
 """
@@ -60,9 +60,9 @@ class TransactionRecords:
 
 @dataclass(frozen=True)
 class _Events:
-    """Records and markers of transactions; ``at`` are offsets. ``read`` are records, ``landed`` those not yet cleaned.
+    """Records and markers of transactions, at offsets ``at``. ``read`` flags records, ``landed`` those below level 2.
 
-    Levels 2 and 3 hold committed records, and their markers may be gone.
+    Levels 2 and 3 hold committed records only, and the markers of these may already be removed.
     """
 
     producer: Longs
@@ -77,8 +77,8 @@ def aborted_and_ended(
 ) -> tuple[list[Flags], list[Flags]]:
     """Two flags per record of ``segments``: it belongs to an aborted transaction; it is a marker that has ended.
 
-    A marker has ended when no record of its transaction is in ``segments``. ``markers`` are those outside that decide
-    records inside.
+    A marker has ended when no record of its transaction is in ``segments``. ``markers`` are the markers outside the
+    inputs that end transactions with records inside.
     """
     inside = [one.control | one.transactional for one in segments]
     sizes = [int(np.count_nonzero(flags)) for flags in inside]
@@ -103,7 +103,7 @@ def aborted_and_ended(
 
 def _judged(events: _Events) -> tuple[Flags, Flags]:
     is_marker = events.ends != _NONE
-    # A marker sorts last at its own offset; copies of one count as one.
+    # At its own offset, a marker is sorted last. Copies of a marker count as one marker.
     order = np.lexsort((is_marker, events.at, events.producer))
     producer, at = events.producer[order], events.at[order]
     marker, ends, read = is_marker[order], events.ends[order], events.read[order]
@@ -126,7 +126,7 @@ def _judged(events: _Events) -> tuple[Flags, Flags]:
 
 
 def _next(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -> NDArray[np.intp]:
-    """The first of ``wanted`` past each place with the same producer; -1 when there is none."""
+    """For each of ``places``, the first later one of ``wanted`` with the same producer; -1 if there is none."""
     if not len(wanted):
         return np.full(len(places), -1)
     at = np.searchsorted(wanted, places, side="right")
@@ -135,7 +135,7 @@ def _next(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -
 
 
 def _previous(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -> NDArray[np.intp]:
-    """The last of ``wanted`` before each place with the same producer; -1 when there is none."""
+    """For each of ``places``, the last earlier one of ``wanted`` with the same producer; -1 if there is none."""
     if not len(wanted):
         return np.full(len(places), -1)
     at = np.searchsorted(wanted, places, side="left") - 1

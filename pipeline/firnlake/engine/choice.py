@@ -1,4 +1,4 @@
-"""Choose the engine for a job: the requested one, or under ``auto`` one that suits its size and this machine."""
+"""Choose the engine for a job: the requested engine, or with ``auto`` one that suits the job's size and the machine."""
 
 import os
 from collections.abc import Callable
@@ -16,12 +16,12 @@ LOCAL_MAX_BYTES = 256 * 2**20
 
 
 class Engines:
-    """The engines of one command: each starts at its first use, and only once.
+    """The engines of one command. Each engine starts at its first use, and only once.
 
-    ``choice`` is one of CHOICES; the default is FIRN_ENGINE, else ``auto``. Under ``auto``, jobs of fewer input bytes
-    than ``local_max_bytes`` (else FIRN_LOCAL_MAX_BYTES, else 256 MiB) run in this process, and so do all jobs where
-    Spark is not installed. ``title`` names the Spark application; ``tell`` gets a line about it once it runs, or about
-    its absence. Raises RefusedError for any other choice.
+    ``choice`` is one of CHOICES, by default FIRN_ENGINE, or ``auto`` if that is not set. With ``auto``, a job runs in
+    this process if it has fewer input bytes than ``local_max_bytes`` (by default FIRN_LOCAL_MAX_BYTES, or 256 MiB), or
+    if Spark can't run. ``title`` names the Spark application. ``tell`` gets a line about the application once it runs,
+    or the reason why Spark can't run. Raises RefusedError for any other ``choice``.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Engines:
     def of(self, input_bytes: int) -> "Engine":
         """The engine for a job that reads ``input_bytes`` bytes.
 
-        Raises UnavailableError when Spark does not start, RefusedError when it is not installed or its workers can't
-        run Firn.
+        Raises UnavailableError when Spark does not start, and RefusedError when Spark is not installed or its workers
+        can't run Firn.
         """
         if self.choice == "local" or (self.choice == "auto" and not self._spark_suits(input_bytes)):
             from firnlake.engine.local import LocalEngine

@@ -1,4 +1,4 @@
-"""The interface of an engine: task errors as data, tasks in groups of equal weight, and this process's identity."""
+"""The interface of an engine, and helpers of engines: task errors as data, balanced groups, the code's identity."""
 
 import hashlib
 import heapq
@@ -43,13 +43,13 @@ MOST_ROUNDS = 4
 
 
 def balanced(weights: Sequence[int], workers: int) -> list[list[int]]:
-    """Positions of ``weights`` (bytes) in groups, the heaviest group first, and in each the heaviest position first.
+    """Positions of ``weights`` (bytes) in balanced groups: heaviest group first, and in each the heaviest weight first.
 
-    There are as many groups as workers, up to four times as many for large work, and never more than positions.
+    There are as many groups as workers, for large work up to four times as many, but never more groups than positions.
     """
     rounds = min(max(sum(weights) // (workers * BYTES_PER_GROUP), 1), MOST_ROUNDS)
     groups: list[list[int]] = [[] for _ in range(min(workers * rounds, len(weights)))]
-    # The next heaviest goes to the lightest group; a zero weight still counts, because a call does.
+    # Each position goes to the lightest group so far. A weight of zero still counts as 1, because each task is a call.
     lightest = [(0, number) for number in range(len(groups))]
     for position in heaviest_first(weights):
         weight, number = lightest[0]
@@ -69,7 +69,7 @@ R = TypeVar("R")
 
 
 class WorkerLostError(UnavailableError):
-    """The worker of a task died, and again with this task alone: out of memory, or a crash of native code."""
+    """The worker of a task died, and died again with only this task: out of memory, or a crash of native code."""
 
 
 class Engine(Protocol):
@@ -89,8 +89,8 @@ class Engine(Protocol):
         """Call ``function`` on every task; returns the results in the order of ``tasks``.
 
         ``weights`` are the bytes that the tasks read: the heaviest start first. ``title`` describes the work in
-        progress bars and in Spark's UI. An exception of a task takes the place of its result and is never raised here;
-        when a task repeatedly kills its worker, only its own result becomes a WorkerLostError (C20).
+        progress bars and in Spark's UI. An exception of a task takes the place of its result and is never raised here.
+        If a task repeatedly kills its worker, only this task's result becomes a WorkerLostError (C20).
         """
 
     def shuffle(
@@ -104,9 +104,9 @@ class Engine(Protocol):
     ) -> list[R | Exception]:
         """Call ``gather(bucket, tables)`` for every bucket from 0 to ``buckets`` - 1; returns results in that order.
 
-        ``spread`` of each task yields (bucket, table); the tables of a bucket arrive in the order of the tasks, perhaps
-        cut into smaller ones. An unfilled bucket has none. An exception of ``gather`` takes the place of its bucket's
-        result; when a ``spread`` raises, no bucket is complete, and its exception takes the place of all results.
+        ``spread(task)`` yields (bucket, table). The tables of a bucket arrive in the order of the tasks, perhaps cut
+        into smaller tables; an unfilled bucket has no tables. An exception of ``gather`` takes the place of its
+        bucket's result. If a ``spread`` raises, no bucket is complete, so its exception is the result of all buckets.
         """
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def pickled(value: object) -> bytes:
 
 
 def portable(value: object) -> bytes:
-    """Pickle ``value``; an exception, or an unpicklable result, becomes an exception that the receiver can raise."""
+    """Pickle ``value``. If it is an exception or can't be pickled, pickle an exception that can be unpickled."""
     if isinstance(value, Exception):
         return _portable_error(value)
     try:
@@ -141,7 +141,7 @@ def portable(value: object) -> bytes:
 
 
 def _portable_error(error: Exception) -> bytes:
-    """Pickle ``error`` with the worker's stack as a note; as a RuntimeError with its text when that fails."""
+    """Pickle ``error`` with the worker's stack as a note, or a RuntimeError with its text if that fails."""
     stack = "".join(traceback.format_exception(error))
     try:
         error.add_note(stack)

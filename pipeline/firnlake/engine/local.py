@@ -1,4 +1,4 @@
-"""Run tasks as threads of this process: no JVM. Arrow, DuckDB and zstd release the interpreter's lock meanwhile."""
+"""Run tasks in threads of this process, without a JVM. Arrow, DuckDB and zstd release the interpreter's lock."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ R = TypeVar("R")
 class LocalEngine:
     """Runs ``threads`` tasks at a time; by default one per processor of the machine.
 
-    Threads start and end with each call: a process may fork between two calls.
+    Threads start and end with each call, so that the process may fork between two calls.
     """
 
     name = "local"
@@ -81,7 +81,7 @@ def _collect(
             results[running[done]] = done.result()
             progress.advance()
     except BaseException:
-        # After an interrupt, or an exit from within a task: never start the remaining tasks.
+        # After an interrupt, or if a task exits, never start the remaining tasks.
         pool.shutdown(wait=False, cancel_futures=True)
         raise
 
@@ -105,6 +105,6 @@ def _gather(gather: "Callable[[int, Iterable[pa.Table]], R]", store: "Buckets", 
 
 
 def check_bucket(bucket: int, buckets: int) -> None:
-    """Raise ValueError for a bucket that is never gathered: its records would be lost silently."""
+    """Raise ValueError for a bucket that is never gathered, because its records would be lost silently."""
     if not 0 <= bucket < buckets:
         raise ValueError(f"bucket {bucket} of a shuffle; allowed: 0 to {buckets - 1}")

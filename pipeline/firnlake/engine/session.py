@@ -1,4 +1,4 @@
-"""Firn's Spark session: a scheduler for Python workers, without Iceberg jar, catalog or credentials."""
+"""Firn's Spark session: a scheduler for Python workers that needs no Iceberg jar, catalog or credentials."""
 
 import os
 import shutil
@@ -18,11 +18,11 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def start(name: str) -> "SparkSession":
-    """Return the Spark session of this process; start one named ``name`` when there is none.
+    """Return the Spark session of this process; start a session with the name ``name`` if there is none.
 
-    ``SPARK_REMOTE`` names a Spark Connect server; under ``spark-submit`` the master is the submitter's; otherwise it is
-    FIRN_SPARK_MASTER, or Spark's own default (``local[*]``). Raises RefusedError when Spark is not installed,
-    UnavailableError when it does not start.
+    If ``SPARK_REMOTE`` is set, it names a Spark Connect server. Otherwise the master is the one that ``spark-submit``
+    was given, or FIRN_SPARK_MASTER, or Spark's own default (``local[*]``). Raises RefusedError when Spark is not
+    installed, and UnavailableError when Spark does not start.
     """
     if lacks := lacking():
         raise RefusedError(f"Spark can't start: {lacks}; allowed: install it, or --engine local, which needs no Spark")
@@ -34,14 +34,14 @@ def start(name: str) -> "SparkSession":
     remote = os.environ.get("SPARK_REMOTE", "")
     master = os.environ.get("FIRN_SPARK_MASTER", "")
     builder = SparkSession.builder.appName(name)
-    # A server's settings are its owner's business.
+    # The owner of a Spark Connect server chooses its settings.
     if not remote:
         for key, value in _settings().items():
             builder = builder.config(key, value)
         if master and not submitted:
             builder = builder.master(master)
     if not submitted and (remote or master or "local").startswith("local"):
-        # Workers on this machine run this Python, which has all they need; Spark would take python3 of the PATH.
+        # Workers on this machine must run this Python, which has all packages. Spark would run python3 from the PATH.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     try:
         return builder.getOrCreate()
@@ -52,7 +52,7 @@ def start(name: str) -> "SparkSession":
 
 
 def lacking() -> str | None:
-    """What Spark lacks on this machine; None when nothing is missing. A Spark Connect server needs no Java here."""
+    """What Spark lacks on this machine; None when nothing is missing. A client of Spark Connect needs no Java."""
     if find_spec("pyspark") is None:
         return "pyspark is not installed (pip install 'firnlake[spark]')"
     if os.environ.get("SPARK_REMOTE", "").startswith("sc://"):
@@ -62,7 +62,7 @@ def lacking() -> str | None:
     return (
         None
         if shutil.which(java)
-        else f"{java} is not there: Spark needs Java 17 or newer, on the PATH or in JAVA_HOME"
+        else f"{java} was not found: Spark needs Java 17 or newer, on the PATH or in JAVA_HOME"
     )
 
 
@@ -76,11 +76,11 @@ def application(spark: "SparkSession") -> str | None:
 
 
 def _settings() -> dict[str, str]:
-    """Spark settings that Firn needs; all others are the cluster's."""
+    """Spark settings that Firn needs; the cluster decides all others."""
     return {
         "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # Where this process starts the JVM. Options of the installation's own come after it, and win.
+        # Applies if this process starts the JVM. Options that the installation sets come later, and take precedence.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }

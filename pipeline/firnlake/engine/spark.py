@@ -1,7 +1,7 @@
-"""Run tasks on Spark: its Python workers execute them and it moves shuffle data, but never looks at a record.
+"""Run tasks on Spark. Spark's Python workers execute the tasks; Spark itself only moves data, and reads no records.
 
-It uses only the DataFrame API, so both a classic session and Spark Connect work. A job's inputs travel in the pickled
-function, credentials included: none of them appear in settings, in the UI or in event logs.
+Only the DataFrame API is used, so both a classic session and Spark Connect work. A job's inputs, including credentials,
+are part of the pickled function, so none of them appear in settings, in the UI or in event logs.
 """
 
 import os
@@ -26,21 +26,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SETTINGS = {
-    # Firn chooses the number of partitions; adaptive execution would make every shuffle a job of its own.
+    # Firn chooses the number of partitions; adaptive execution would run every shuffle as a separate job.
     "spark.sql.adaptive.enabled": "false",
-    # Shuffle pieces are tens of megabytes: the default of ten thousand per batch would not fit in memory.
+    # Shuffle pieces have tens of megabytes, so the default of ten thousand per batch would not fit in memory.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
 }
 
 GATHERS_PER_WORKER = 2
 MOST_ASKED = 4096
-"""Largest parallelism that is detected in a remote session."""
+"""Upper limit of the parallelism that Firn assumes for a remote session."""
 
 _CANT_WORK = re.compile(
     r"(?i)PyArrow >= \S+ must be installed|No module named '(?:pyarrow|pyspark)\b|UNSUPPORTED_PACKAGE_VERSION"
     r"|PYTHON_VERSION_MISMATCH|Cannot run program"
 )
-"""Spark's messages for a worker whose Python is missing, or lacks what Spark itself needs."""
+"""Spark's messages for a worker whose Python is missing, or lacks packages that Spark itself needs."""
 _DIED = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure|EOFException"
     r"|OutOfMemoryError|Executor heartbeat timed out|Slave lost|worker lost"
@@ -53,15 +53,15 @@ _REMEDY = (
 
 
 class _WorkerDiedError(Exception):
-    """A worker died and ended its job; which of its tasks killed the worker is unknown."""
+    """A worker died, so its job failed; it is unknown which of the job's tasks killed the worker."""
 
 
 class SparkEngine:
-    """A Spark session that runs tasks. ``owned``: closing the engine ends its session on a Spark Connect server.
+    """A Spark session that runs tasks. If ``owned``, closing the engine ends its session on a Spark Connect server.
 
-    ``expected`` is the version of Firn required on workers: this one, which workers of a local master always have. Both
-    calls raise RefusedError for unusable workers, for which no plan is to blame, and UnavailableError when Spark does
-    not answer.
+    ``expected`` is the version of Firn that workers must have, namely the driver's; empty for workers on this machine.
+    ``map`` and ``shuffle`` raise RefusedError for unusable workers, for which no plan is to blame, and UnavailableError
+    if Spark does not answer.
     """
 
     name = "spark"
@@ -70,7 +70,7 @@ class SparkEngine:
         self._given = session
         self._owned = owned
         self._expected = expected or ("" if _is_here(session) else identity())
-        # All users of a classic session share its settings: this one gets settings of its own.
+        # All users of a classic session share its settings, so Firn uses a new session with separate settings.
         self._session = session.newSession() if hasattr(session, "sparkContext") else session
         for key, value in SETTINGS.items():
             self._session.conf.set(key, value)
@@ -92,7 +92,7 @@ class SparkEngine:
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
     ) -> list[R | Exception]:
-        """See Engine. A job killed by a task is halved until the task is alone; finished tasks do not run again."""
+        """See Engine. A job that a task kills is halved until the task is alone; finished tasks do not run again."""
         work = _Work(pickled(function), [pickled(task) for task in tasks], list(weights or [0] * len(tasks)), title)
         results = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
         return [cast("R | Exception", results[number]) for number in range(len(tasks))]
@@ -106,7 +106,7 @@ class SparkEngine:
         *,
         title: str = "",
     ) -> list[R | Exception]:
-        """See Engine. The task or bucket that kills a worker is unknown: after a second try all buckets are lost."""
+        """See Engine. The task or bucket that kills a worker is unknown, so after a second try all buckets are lost."""
         if not tasks:
             return self.map(lambda bucket: gather(bucket, ()), range(buckets), title=title)
         groups = balanced([0] * len(tasks), self.parallelism)
@@ -126,18 +126,18 @@ class SparkEngine:
         return [cast("R | Exception", results[bucket]) for bucket in range(buckets)]
 
     def check(self) -> None:
-        """Raise RefusedError unless a worker has all it needs; the first call also starts what later ones use."""
+        """Raise RefusedError unless a worker has all it needs. The first call also warms up the workers."""
         for result in self.map(bool, [0], title="starting workers"):
             if isinstance(result, Exception):
                 raise result
 
     def close(self) -> None:
-        """End a session on a server. A JVM of this process is shared and ends with it: stopping it costs a second."""
+        """End a session on a server. A JVM of this process is shared, so it is left to end with the process."""
         if self._owned and not _context(self._given):
             self._given.stop()
 
     def _mapped(self, work: "_Work", numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
-        """The results of the tasks ``numbers``. ``alone``: they were in a job that died, so a single one runs once."""
+        """The results of the tasks ``numbers``. If ``alone``, their job died, so a single task gets one more try."""
         groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
         running = entry_of(self._expected, "run_map", work.function, work.only(numbers), groups)
         try:
@@ -149,11 +149,11 @@ class SparkEngine:
         return self._mapped(work, numbers[:middle], alone=True) | self._mapped(work, numbers[middle:], alone=True)
 
     def _numbers(self, count: int) -> "DataFrame":
-        """One row per number below ``count``, each in a partition of its own."""
+        """One row per number below ``count``, each in a separate partition."""
         return self._session.range(0, count, 1, count)
 
     def _results(self, frame: "DataFrame", title: str) -> dict[int, object]:
-        """The workers' results, by task or bucket."""
+        """The results of workers, by number of the task or bucket."""
         from firnlake.engine.worker import REFUSED
 
         with _told(), _watched(self._session, title):
@@ -165,7 +165,7 @@ class SparkEngine:
 
 
 class _Work:
-    """The tasks of one call, pickled one by one: a worker unpickles only its own."""
+    """The tasks of one call, pickled one by one, so that a worker unpickles only its own tasks."""
 
     def __init__(self, function: bytes, tasks: Sequence[bytes], weights: Sequence[int], title: str) -> None:
         self.function = function
@@ -181,7 +181,7 @@ class _Work:
 
 
 def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """The function that Spark sends to its workers: it travels whole, so that a worker without Firn can report that."""
+    """The function that Spark sends to its workers. Pickled by value, so that a worker without Firn can report it."""
 
     def firn(batches: Iterable[Any]) -> Iterable[Any]:
         import importlib
@@ -219,7 +219,7 @@ def _lost(title: str, error: Exception) -> WorkerLostError:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Translate Spark's errors to Firn's: a dead worker, an unusable one, or no Spark at all."""
+    """Translate Spark's errors to Firn's: a worker died, a worker is unusable, or Spark did not run the job."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -249,7 +249,7 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def _watched(session: "SparkSession", title: str) -> Iterator[None]:
-    """Show the progress of the job that this thread starts, and name it in Spark's UI."""
+    """Show the progress of the job that this thread starts, and give the job a name in Spark's UI."""
     context = _context(session)
     if context is None:
         with _watched_remotely(session, title):
@@ -292,7 +292,7 @@ def _watched_remotely(session: "SparkSession", title: str) -> Iterator[None]:
 
 
 def _is_here(session: "SparkSession") -> bool:
-    """True when workers are processes of this machine and run this very checkout."""
+    """True if workers are processes of this machine, so that they run the same code."""
     context = _context(session)
     return (context.master if context else os.environ.get("SPARK_REMOTE", "")).startswith("local")
 

@@ -1,6 +1,6 @@
-"""Handle one call of a Spark Python worker: pick tasks by number, run them, return rows of SCHEMA.
+"""Handle one call of a Spark Python worker: pick tasks by number, run them, and return rows of SCHEMA.
 
-Tables in transit from `spread` to `gather` are kept by bucket: in memory, and in temporary files past a limit.
+Tables on their way from `spread` to `gather` are kept by bucket, in memory up to a limit and then in temporary files.
 """
 
 import gc
@@ -26,9 +26,9 @@ _frozen_at = 0
 
 
 def keep_reuse_cheap() -> None:
-    """Drop cached archives of the import path, which reopen on demand, and exempt loaded modules from collection.
+    """Drop cached archives of the import path, which reopen on demand, and exempt modules from garbage collection.
 
-    The exemption is renewed once enough new modules are loaded.
+    Modules that are loaded later are exempted when there are enough of them.
     """
     global _frozen_at
     for path, finder in list(sys.path_importer_cache.items()):
@@ -44,14 +44,14 @@ MEMORY_BYTES = 128 * 2**20
 """Maximum bytes of all buckets in memory; the rest goes to files."""
 
 BLOB_BYTES = 32 * 2**20
-"""Size of the pieces of a table, in bytes: a single value stays far below any limit of 2 GB."""
+"""Size of the pieces of a table, in bytes, small enough for every limit of 2 GB on a single value."""
 
 Place = tuple[int, int]
-"""Number of the task, and of the piece within the task: the read order of a bucket."""
+"""Number of the task, and of the piece within the task. The pieces of a bucket are read in this order."""
 
 
 class Buckets:
-    """Pieces of tables, as Arrow IPC streams. Threads may add concurrently, but not after reading began."""
+    """Pieces of tables, as Arrow IPC streams. Threads may add pieces concurrently, but not once reading has begun."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
         self._left = memory_bytes
@@ -97,7 +97,7 @@ class Buckets:
 
 
 def packed(table: pa.Table) -> Iterator[bytes]:
-    """Split a table into Arrow IPC streams of about BLOB_BYTES at most; an empty table gives one, without rows."""
+    """Split a table into Arrow IPC streams of about BLOB_BYTES at most; an empty table gives one without rows."""
     rows = max(1, table.num_rows * BLOB_BYTES // max(table.nbytes, 1))
     for start in range(0, max(table.num_rows, 1), rows):
         sink = pa.BufferOutputStream()
@@ -129,13 +129,13 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def complaint(expected: str) -> str | None:
-    """Reason why this worker can't serve the Firn ``expected`` (empty: any); None when it can."""
+    """Reason why this worker can't serve version ``expected`` of Firn (any version if empty); None if it can."""
     actual = identity() if expected else ""
     return None if actual == expected else f"its Firn is {actual}, the driver's is {expected}"
 
 
 def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> Batches:
-    """The pickled results of the tasks of every group that ``batches`` number."""
+    """The pickled results of the tasks in every group whose number is in ``batches``."""
     run = attempt(pickle.loads, function)
     for group in _picked(batches, groups):
         yield _rows([(number, 0, 0, portable(_result(run, tasks[number]))) for number in group])
@@ -145,7 +145,7 @@ def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: S
 def run_spread(
     batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]], buckets: int
 ) -> Batches:
-    """The tables of every bucket in pieces, one piece per batch; the first group marks all buckets."""
+    """The tables of every bucket in pieces, one per batch; the first group also yields a marker row per bucket."""
     spread = attempt(pickle.loads, function)
     for group in _picked(batches, groups):
         if group == groups[0]:
@@ -178,7 +178,7 @@ def run_gather(batches: Batches, function: bytes) -> Batches:
                     continue
                 buckets.add(bucket)
                 if piece == FAILED:
-                    # Keep the first task's, in whatever order they arrive.
+                    # Keep the exception of the first task, in whatever order exceptions arrive.
                     failed[bucket] = min(failed.get(bucket, (task, blob)), (task, blob))
                 elif piece != MARK:
                     store.add(bucket, (task, piece), blob)

@@ -1,1 +1,1 @@
-"""What PyIceberg lacks: the one commit, the one deleter, manifests, branches, data files and row-level deletes."""
+"""Iceberg functions that PyIceberg lacks: commits to several branches, deletion, manifests, row-level deletes."""

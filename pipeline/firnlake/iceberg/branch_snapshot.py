@@ -1,6 +1,6 @@
-"""The next snapshot of one branch, as part of a commit: what all kinds of changes have in common.
+"""The next snapshot of one branch, as part of a commit: the code that all kinds of changes share.
 
-`Replacement` is the change that lists the same files by other manifests (Iceberg's operation ``replace``).
+`Replacement` is the change that lists the same files in other manifests (Iceberg's operation ``replace``).
 """
 
 import uuid
@@ -30,7 +30,7 @@ AVRO_CODEC: Final = "deflate"
 
 @dataclass(frozen=True)
 class SnapshotContents:
-    """Manifests that a snapshot lists, its ``own`` and those ``kept`` from its parent, and its summary."""
+    """The manifests that a snapshot lists (its ``own`` and those ``kept`` from its parent), and its summary."""
 
     own: Sequence[ManifestFile]
     kept: Sequence[ManifestFile]
@@ -41,12 +41,12 @@ class BranchChange(Protocol):
     """A change of one branch, which a commit carries out."""
 
     def on(self, target: Table, branch: str) -> "BranchSnapshot":
-        """The branch's part of a commit to ``target``."""
+        """The part of a commit to ``target`` that makes this change on ``branch``."""
         ...
 
 
 class BranchSnapshot(ABC):
-    """The part of a commit that changes one branch. Its snapshot id stays the same across tries."""
+    """The part of a commit that changes one branch. The id of the new snapshot is the same in all tries."""
 
     def __init__(self, name: str, snapshot_id: int) -> None:
         self.snapshot_id = snapshot_id
@@ -61,11 +61,14 @@ class BranchSnapshot(ABC):
     @property
     @abstractmethod
     def unused(self) -> list[str]:
-        """Paths of the prepared manifests that the last try did not list."""
+        """Paths of the prepared manifests that the snapshot of the last try does not list."""
 
     @abstractmethod
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
-        """Contents of the branch's next snapshot on ``parent``; ConflictError when it does not fit there."""
+        """Contents of the branch's next snapshot on top of ``parent``.
+
+        Raises ConflictError when the change can't be made to ``parent``.
+        """
 
     def snapshot(self, target: Table, manifests: Manifests, sequence_number: int) -> Snapshot:
         """Write the manifest list of the branch's next snapshot, and return that snapshot."""
@@ -96,16 +99,16 @@ class BranchSnapshot(ABC):
         )
 
     def requirements(self, target: Table) -> list[TableRequirement]:
-        """The compare-and-swap condition: the branch still is at the snapshot that was checked."""
+        """The compare-and-swap condition: the branch still points at the snapshot that was checked."""
         if self._name != MAIN_BRANCH and not target.metadata.snapshots:
-            # On an empty table PyIceberg's catalogs accept a requirement on main only, and main has one.
+            # If the table has no snapshots yet, PyIceberg's catalogs accept a requirement only for main.
             return []
         parent = self._head(target)
         told = {"ref": self._name, "snapshot-id": parent.snapshot_id if parent else None}
         return [AssertRefSnapshotId.model_validate(told)]
 
     def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """Add ``snapshot`` and move the branch to it. No table-wide limit may expire a side branch."""
+        """The updates that add ``snapshot`` and move the branch to it. The limits of a side branch never expire it."""
         ref = {"ref-name": self._name, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
         if self._name != MAIN_BRANCH:
             ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
@@ -118,23 +121,25 @@ class BranchSnapshot(ABC):
 
 
 def is_live(manifest: ManifestFile) -> bool:
-    """True when ``manifest`` lists a file that is live, so that the next snapshot takes it over."""
+    """True when ``manifest`` lists a live file, so that the next snapshot must list the manifest as well."""
     return manifest.has_added_files() or manifest.has_existing_files()
 
 
 def place(target: Table, name: str) -> str:
-    """Location of the metadata file ``name``."""
+    """Location of a new metadata file ``name`` of ``target``."""
     return target.location_provider().new_metadata_location(name)
 
 
 _TOTALS: Final = "total-"
-"""Prefix of the summary's properties that say what the table holds."""
+"""Prefix of the summary properties that count the contents of the table."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """Manifests at the paths ``replaced`` out, manifests ``written`` for snapshot ``snapshot_id`` in; together these
-    list the same ``entries`` live files."""
+    """Replaces the manifests at the paths ``replaced`` by the manifests ``written`` for snapshot ``snapshot_id``.
+
+    The old and the new manifests list the same live files; ``entries`` is the number of these files.
+    """
 
     snapshot_id: int
     replaced: Collection[str]
@@ -142,12 +147,12 @@ class Replacement:
     entries: int
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:  # noqa: ARG002  # as other changes
-        """The branch's part of a commit to ``target``."""
+        """The part of a commit to ``target`` that makes this change on ``branch``."""
         return _Manifests(branch, self)
 
 
 class _Manifests(BranchSnapshot):
-    """The part of a commit that replaces manifests on one branch. Manifests that others added meanwhile are kept."""
+    """The part of a commit that replaces some manifests of one branch. All others stay, if they list a live file."""
 
     def __init__(self, name: str, change: Replacement) -> None:
         super().__init__(name, change.snapshot_id)
@@ -166,12 +171,12 @@ class _Manifests(BranchSnapshot):
         listed = [] if parent is None else parent.manifests(target.io)
         missing = self._replaced - {manifest.manifest_path for manifest in listed}
         if missing:
-            raise ConflictError(f"{len(missing)} manifests to be replaced are not listed, first {min(missing)}")
+            raise ConflictError(f"manifests to be replaced but no longer listed: {len(missing)}, first {min(missing)}")
         kept = [one for one in listed if one.manifest_path not in self._replaced and is_live(one)]
         return SnapshotContents(self._change.written, kept, self._summarise(parent, len(kept)))
 
     def _summarise(self, parent: Snapshot | None, kept: int) -> Summary:
-        """Iceberg's totals stay; the other properties are those of Iceberg's own RewriteManifests."""
+        """The totals of ``parent``, and the properties that Iceberg's own RewriteManifests sets."""
         before = parent.summary.additional_properties if parent and parent.summary else {}
         figures = {
             "manifests-created": len(self._change.written),

@@ -1,4 +1,4 @@
-"""The catalog, the warehouse, and the folders for Firn's own files beside them; credentials stay out of messages."""
+"""The catalog, the warehouse, and the folders of Firn's own files; error messages never contain credentials."""
 
 import os
 import re
@@ -42,7 +42,7 @@ _CREDENTIAL = re.compile(
 
 
 def credentials(properties: Mapping[str, str]) -> frozenset[str]:
-    """Credentials in ``properties``: values of properties with such a name, and passwords within addresses."""
+    """The credentials in ``properties``: values of properties named like a credential, and passwords in addresses."""
     values = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
     for password in filter(None, map(_password, properties.values())):
         values |= {password, unquote(password)}
@@ -51,7 +51,7 @@ def credentials(properties: Mapping[str, str]) -> frozenset[str]:
 
 def without_credentials(text: str, properties: Mapping[str, str]) -> str:
     """``text``, such as a library's error message, with every credential of ``properties`` redacted."""
-    # The longest first: one may be part of another.
+    # The longest credential first, because a shorter one may be part of it.
     for value in sorted(credentials(properties), key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text
@@ -67,29 +67,29 @@ T = TypeVar("T")
 EMBEDDED_NAME = "lake"
 CATALOG_FILE = "catalog.db"
 BUSY_SECONDS = 60
-"""Maximum wait for a busy SQLite catalog. SQLite has one writer; without a wait both clients would fail at once."""
+"""Maximum wait for a busy SQLite catalog, in seconds. Without a wait, all writers but one would fail at once."""
 
 LOADING_MODE = "snapshot-loading-mode"
-"""PyIceberg's property of a REST catalog: ``refs`` loads only the snapshots that branches and tags point at, which
-hides the history that Firn reads its own commits from."""
+"""PyIceberg's property of a REST catalog. The value ``refs`` loads only the snapshots that branches and tags point at;
+Firn needs the whole history, because it finds its own commits there."""
 METADATA_TRIES = 5
-"""Attempts to load a table whose metadata file is deleted meanwhile."""
+"""Number of attempts to load a table whose metadata file is deleted before it is read."""
 
 
 @dataclass(frozen=True)
 class Lake:
     """A catalog (name and PyIceberg properties) and Firn's home folder on this machine.
 
-    The name is part of the SQL catalog's key, so every client must use the same one.
+    The name is part of the SQL catalog's key, so every client must use the same name.
     """
 
     name: str
-    properties: Mapping[str, str] = field(repr=False)  # credentials among them
+    properties: Mapping[str, str] = field(repr=False)  # contains credentials
     home: Path
 
     @classmethod
     def load(cls, home: Path | None = None) -> "Lake":
-        """Load the lake that PyIceberg's configuration names, else the embedded one.
+        """Load the lake that PyIceberg's configuration names; the embedded lake if the configuration names none.
 
         Raises RefusedError when several catalogs are configured and none is the default.
         """
@@ -109,13 +109,13 @@ class Lake:
                 "`default-catalog` in .pyiceberg.yaml or PYICEBERG_DEFAULT_CATALOG to one of them"
             )
         properties = config.get_catalog_config(name) or {}
-        # PyIceberg reads nested settings such as `auth` from its configuration itself; as text they would be useless.
+        # PyIceberg itself reads nested settings such as `auth` from its configuration; as text they would be useless.
         flat = {key: str(value) for key, value in properties.items() if not isinstance(value, dict | list)}
         return cls(name, flat, home)
 
     @classmethod
     def embedded(cls, home: Path) -> "Lake":
-        """A SQLite catalog and a warehouse folder under ``home``, whose path can't hold `?` or `#`."""
+        """A lake with a SQLite catalog and a warehouse folder under ``home``, a path without `?` and `#`."""
         home = home.resolve()
         if {"?", "#"} & set(str(home)):
             raise RefusedError(f"folder {home} can't hold a lake; allowed: a path without ? and # (FIRN_HOME)")
@@ -124,7 +124,7 @@ class Lake:
             {
                 "type": "sql",
                 "uri": f"sqlite:///{home / CATALOG_FILE}?timeout={BUSY_SECONDS}",
-                # Not percent-encoded: both clients take the path literally.
+                # The path is not percent-encoded, because PyIceberg and Spark take it literally.
                 "warehouse": f"file://{home / 'warehouse'}",
             },
             home,
@@ -132,7 +132,7 @@ class Lake:
 
     @property
     def exists(self) -> bool:
-        """False for the embedded lake before its first table; every other catalog is its server's business."""
+        """False for an embedded lake whose catalog file has not been created yet; True for every other lake."""
         return not self._is_embedded or (self.home / CATALOG_FILE).exists()
 
     @property
@@ -141,7 +141,7 @@ class Lake:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The PyIceberg catalog; raises UnavailableError when it can't be reached."""
+        """The PyIceberg catalog. Raises RefusedError if it is configured wrongly, UnavailableError if it is down."""
         if self._is_embedded:
             self.home.mkdir(parents=True, exist_ok=True)
         try:
@@ -150,9 +150,9 @@ class Lake:
         except (NotInstalledError, ArgumentError, ValueError) as error:
             raise RefusedError(
                 f"catalog {self.name} ({self._address()}) can't be used as configured: {self._said(error)}; "
-                "allowed: what PyIceberg's documentation lists under `Catalogs`, with its extra installed"
+                "allowed: a catalog as in PyIceberg's documentation, `Catalogs`, and the extra for it installed"
             ) from error
-        # After the catalog is made: what its server tells all clients wins over what a client is configured with.
+        # Set after loading, because settings that a server gives to all clients override a client's configuration.
         catalog.properties[LOADING_MODE] = "all"
         return catalog
 
@@ -168,18 +168,18 @@ class Lake:
 
     @property
     def runs_folder(self) -> Path:
-        """Folder of leases: the scheduler run that works on each table."""
+        """Folder of leases; a lease names the scheduler run that works on a table."""
         return self.home / "runs"
 
     @property
     def cache_folder(self) -> Path:
-        """Folder of the manifest cache; deleting it loses nothing but time."""
+        """Folder of the manifest cache; deleting the folder loses no data, only time."""
         return self.home / "cache"
 
     def table(self, identifier: str) -> Table:
-        """Load the table ``namespace.name``; RefusedError when it does not exist or is misnamed.
+        """Load the table ``namespace.name``. Raises RefusedError when it is misnamed, does not exist or is unreadable.
 
-        Nothing here that reads makes the embedded catalog: a command in a wrong folder leaves nothing behind.
+        Methods that only read never create the embedded catalog, so a command in a wrong folder leaves no files there.
         """
         namespace, _, name = identifier.rpartition(".")
         if not namespace or not name:
@@ -187,8 +187,8 @@ class Lake:
         if not self.exists:
             raise NotFoundError(
                 identifier,
-                f"table {identifier} does not exist: there is no catalog {self.home / CATALOG_FILE}; allowed: the "
-                "folder of a lake in FIRN_HOME, or a catalog in PyIceberg's configuration; `firn create` makes a lake",
+                f"table {identifier} does not exist: there is no catalog {self.home / CATALOG_FILE}; allowed: a lake's "
+                "folder as FIRN_HOME, or a catalog in PyIceberg's configuration; `firn create` makes a lake",
             )
         try:
             with self.reachable():
@@ -203,8 +203,8 @@ class Lake:
             raise GoneError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
 
     def _loaded(self, identifier: str) -> Table:
-        # Where writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the file
-        # that the catalog names may be deleted before it is read. By then the catalog names a newer one.
+        # If writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the file
+        # that the catalog names may be deleted before it is read. By then the catalog names a newer file.
         attempts = Retrying(
             retry=retry_if_exception_type(FileNotFoundError),
             stop=stop_after_attempt(METADATA_TRIES),
@@ -231,7 +231,7 @@ class Lake:
             return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
 
     def all_tables(self) -> list[str]:
-        """Identifiers of all tables of the catalog, in nested namespaces too, sorted."""
+        """Identifiers of all tables of the catalog, including those in nested namespaces, sorted."""
         tables: list[str] = []
         if not self.exists:
             return tables
@@ -239,7 +239,7 @@ class Lake:
             waiting = list(self.catalog.list_namespaces())
             while waiting:
                 namespace = waiting.pop()
-                # Dropped meanwhile, or (BigQuery) the catalog's word that it nests none.
+                # The error means that the namespace was just dropped, or that the catalog nests none (BigQuery).
                 with suppress(NoSuchNamespaceError):
                     tables += [".".join(identifier) for identifier in self.catalog.list_tables(namespace)]
                     waiting += self.catalog.list_namespaces(namespace)
@@ -254,11 +254,11 @@ class Lake:
                 return
 
     def when_free(self, action: Callable[[], T]) -> T:
-        """Retry a catalog ``action`` while a SQL catalog reports that it is busy, for at most BUSY_SECONDS.
+        """Run a catalog ``action``. If a SQL catalog is busy, repeat the action, for at most BUSY_SECONDS.
 
-        SQLite refuses a write at once, whatever the busy timeout, when waiting could deadlock. Such a refusal changed
-        nothing, so a retry is safe. A broken connection is not retried: its last request may have been carried out, and
-        the caller has to find out.
+        If waiting could cause a deadlock, SQLite ignores the busy timeout and refuses a write at once. A refused write
+        changes nothing, so a retry is safe. After a broken connection there is no retry, because the catalog may have
+        carried out the last request; the caller must find out whether it did.
         """
         attempts = Retrying(
             retry=retry_if_exception(_is_busy),
@@ -270,9 +270,10 @@ class Lake:
             return attempts(action)
 
     def until_committed(self, action: Callable[[], T]) -> T:
-        """Retry ``action`` while other processes commit to the same table, for at most BUSY_SECONDS.
+        """Run ``action``. If a commit of another process comes first, repeat the action, for at most BUSY_SECONDS.
 
-        A refused commit changed nothing. ``action`` must load the table that it commits to each time.
+        A refused commit changes nothing. ``action`` must load its table in each try. Raises UnavailableError when no
+        try has succeeded within BUSY_SECONDS.
         """
         attempts = Retrying(
             retry=retry_if_exception_type(CommitFailedException),
@@ -289,7 +290,7 @@ class Lake:
             ) from error
 
     def set_properties(self, identifier: str, properties: Mapping[str, str]) -> None:
-        """Set ``properties`` of table ``identifier``; retries while other processes commit to it."""
+        """Set ``properties`` of table ``identifier``; retry while other processes commit to the table."""
 
         def commit() -> None:
             with self.table(identifier).transaction() as transaction:
@@ -298,9 +299,9 @@ class Lake:
         self.until_committed(commit)
 
     def single_attempt(self, table: Table) -> Table:
-        """``table`` with PyIceberg's own retry off, which would commit on a snapshot that was never checked.
+        """``table`` without PyIceberg's own retries, which would commit on a snapshot that Firn has not checked.
 
-        Only this copy has the property: a table update carries changes, not the properties it was made under.
+        The property that turns the retries off is set only in this copy; commits do not store it in the table.
         """
         metadata = table.metadata.model_copy(
             update={"properties": table.metadata.properties | {"commit.retry.num-retries": "0"}}
@@ -309,9 +310,9 @@ class Lake:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Turn every failure of catalog or store to answer into one UnavailableError that names them.
+        """Turn any error of a catalog or store that does not answer into an UnavailableError that names the catalog.
 
-        A FileNotFoundError is an answer: the caller decides what it means.
+        A FileNotFoundError passes unchanged, because it is an answer, and the caller decides what it means.
         """
         try:
             yield
@@ -326,15 +327,15 @@ class Lake:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """``reachable`` for a whole operation: a file that disappears meanwhile is an UnavailableError as well."""
+        """As ``reachable``, but for a whole operation, in which a missing file becomes an UnavailableError as well."""
         try:
             with self.reachable():
                 yield
         except FileNotFoundError as error:
             reason = " ".join(self._said(error).split())
             raise UnavailableError(
-                f"catalog {self.name}: a file that is in use is gone: {reason}; allowed: files of a table are "
-                "deleted by its maintenance only; try again, the table may have changed"
+                f"catalog {self.name}: a file in use is gone: {reason}; allowed: only table maintenance deletes files "
+                "of a table; try again, because the table may have changed"
             ) from error
 
     def _said(self, error: BaseException) -> str:

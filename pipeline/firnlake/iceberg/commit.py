@@ -1,10 +1,11 @@
-"""One atomic commit that moves data and delete files on main and side branches, prepared before the compare-and-swap.
+"""Atomic commits that add and remove data and delete files on main and side branches.
 
-PyIceberg's ``overwrite()`` reads every manifest twice between its base snapshot and its commit. Against a streaming
-writer that appends several times a second it never wins: with 50 manifests a try took 0.3 s here, an append 0.1 s.
-So everything independent of the snapshot is written once (manifests of the new files, and rewritten manifests that lose
-files), and a try only writes manifest lists. Built from PyIceberg's public manifest writers and
-``Catalog.commit_table``; the layout follows the Iceberg spec, "Manifests" and "Snapshots".
+PyIceberg's ``overwrite()`` reads every manifest twice between loading its base snapshot and committing. It never wins
+against a streaming writer that appends several times a second: with 50 manifests, one try of ``overwrite()`` took
+0.3 s, but an append took only 0.1 s. Manifests do not depend on the current snapshot. Therefore this module writes each
+manifest only once, before the compare-and-swap: the manifests of new files, and rewritten ones without removed files.
+Each try writes only manifest lists. The code uses PyIceberg's public manifest writers and ``Catalog.commit_table``; the
+layout follows the Iceberg spec, "Manifests" and "Snapshots".
 """
 
 import uuid
@@ -43,15 +44,17 @@ from firnlake.iceberg.needless_deletes import DataEntry, needless
 
 @dataclass(frozen=True)
 class Change:
-    """One branch's part of a commit: ``removed`` paths out, ``added`` files in. With neither, the commit adds an empty
-    snapshot, and readers see the same records as before.
+    """A change of one branch: removes the data files at the paths ``removed``, and adds the data files ``added``. A
+    change without files still makes a snapshot, in which readers see the same records as before.
 
-    ``sequence_numbers`` are the data sequence numbers of added files that do not take the commit's, by path: those of
-    the snapshot that their records were read from (as Iceberg's own rewrites do by ``use-starting-sequence-number``).
+    ``sequence_numbers`` are data sequence numbers by path, for those added files that do not inherit the number of the
+    commit. Such a file has the number of the snapshot that its records were read from (as Iceberg's own rewrites do
+    with ``use-starting-sequence-number``).
 
-    ``deletes`` are row-level delete files to add, ``removed_deletes`` paths of those to take out. ``covered`` are data
-    sequence numbers by path of a data file: what equality deletes up to that number hide in it, position deletes hide
-    as well. Such an equality delete file leaves with the commit once no other data file needs it.
+    ``deletes`` are row-level delete files to add, ``removed_deletes`` are paths of delete files to remove. ``covered``
+    maps the path of a data file to a data sequence number: if an equality delete with this number or a lower one hides
+    a record of the data file, position deletes hide the record too. The commit removes such an equality delete file
+    unless another data file needs it.
     """
 
     removed: Collection[str] = ()
@@ -63,16 +66,19 @@ class Change:
     covered: Mapping[str, int] = field(default_factory=dict)
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
-        """The branch's part of a commit to ``target``."""
+        """The part of a commit to ``target`` that makes this change on ``branch``."""
         return _Files(target, branch, self)
 
 
 class SnapshotCommit:
-    """One snapshot per branch of ``changes``, applied all or nothing. Call ``commit`` until it returns.
+    """A commit that adds one snapshot to each branch in ``changes``, or changes none of these branches.
 
-    A commit that changes a side branch must change main as well. Sequence numbers belong to the table: otherwise an
-    append to main that has passed its check fails because its number is taken, and no client retries that error.
-    Snapshot ids stay the same across tries, so a try that was applied without the catalog's confirmation is found.
+    Callers repeat ``commit`` until it returns. Snapshot ids stay the same in all tries. Therefore, if the catalog has
+    applied a try without confirming it, the snapshots of that try can be found.
+
+    A commit that changes a side branch must change main as well, because the branches of a table share its sequence
+    numbers. Otherwise another writer's append to main would pass the check that main has not moved, and then fail
+    because its sequence number is taken; no client retries after that error.
     """
 
     def __init__(self, target: Table, changes: Mapping[str, BranchChange]) -> None:
@@ -86,8 +92,8 @@ class SnapshotCommit:
     def commit(self, lake: Lake, target: Table, manifests: Manifests) -> None:
         """Commit on top of ``target``'s snapshots, which the caller has checked.
 
-        Raises CommitFailedException when a branch has moved on: nothing was changed, reload the table and try again.
-        Raises ConflictError when a file to be removed is not live.
+        Raises CommitFailedException when another commit has changed a branch in the meantime. Then nothing was changed,
+        and the caller must load the table again and retry. Raises ConflictError when a file to be removed is not live.
         """
         requirements: list[TableRequirement] = [AssertTableUUID(uuid=target.metadata.table_uuid)]
         updates: list[TableUpdate] = []
@@ -103,31 +109,31 @@ class SnapshotCommit:
             _delete(target, paths)
             raise
         except (ValueError, BadRequestError) as error:
-            # Catalogs raise these when another writer's branch has taken the sequence number meanwhile.
+            # Catalogs raise these errors when a commit to another branch has taken the sequence number.
             if not self._was_overtaken(lake.table(".".join(target.name()))):
                 raise
             _delete(target, paths)
             raise CommitFailedException(f"sequence number {target.metadata.next_sequence_number()} is taken") from error
 
     def abandon(self, target: Table) -> None:
-        """Delete the prepared manifests; call it only when certainly no try was applied."""
+        """Delete the prepared manifests; call this only if it is certain that no try was applied."""
         _delete(target, [path for branch in self._branches for path in branch.prepared])
 
     def tidy(self, target: Table) -> None:
-        """After the commit, delete the manifests prepared in place of ones that other writers replaced meanwhile."""
+        """Delete prepared manifests that the commit does not list, because other writers replaced their originals."""
         _delete(target, [path for branch in self._branches for path in branch.unused])
 
     def _was_overtaken(self, target: Table) -> bool:
-        """True when ``target``, loaded after the try, has another writer's snapshot under this commit's first sequence
-        number and none of this commit's own (Iceberg spec, "Sequence Numbers")."""
+        """True when ``target``, loaded after the try, has none of this commit's snapshots, and another writer has taken
+        this commit's first sequence number (Iceberg spec, "Sequence Numbers")."""
         known = {snapshot.snapshot_id for snapshot in target.metadata.snapshots}
         taken = self._branches[0].sequence_number < target.metadata.next_sequence_number()
         return taken and known.isdisjoint(branch.snapshot_id for branch in self._branches)
 
 
 class _Files(BranchSnapshot):
-    """The part of a commit that moves data files on one branch. Row-level delete files that then apply to none of its
-    data files any more leave it too."""
+    """The part of a commit that adds and removes files on one branch. It also removes row-level delete files that apply
+    to none of the remaining data files."""
 
     def __init__(self, target: Table, name: str, change: Change) -> None:
         super().__init__(name, target.metadata.new_snapshot_id())
@@ -137,7 +143,7 @@ class _Files(BranchSnapshot):
         self._numbers = change.sequence_numbers
         self._own_manifests: list[ManifestFile] = []
         self._without: dict[tuple[str, frozenset[str]], ManifestFile] = {}
-        """Manifests as rewritten, by the path of the former one and the delete files that leave it."""
+        """Rewritten manifests, by the path of the original manifest and the paths of the files removed from it."""
         self._used: set[str] = set()
 
     @property
@@ -156,7 +162,7 @@ class _Files(BranchSnapshot):
     def _keep(
         self, target: Table, files: Sequence[ManifestFile], manifests: Manifests
     ) -> tuple[list[ManifestFile], list[DataFile]]:
-        """The manifests that the new snapshot takes over from its parent, and the removed data files."""
+        """The parent's manifests that the new snapshot lists, rewritten if needed, and the removed files."""
         kept, taken = [], []
         removed_deletes = frozenset(self._change.removed_deletes)
         going_deletes = removed_deletes | self._needless(target, files, manifests)
@@ -174,11 +180,11 @@ class _Files(BranchSnapshot):
             if manifest.added_snapshot_id == self.snapshot_id or is_live(manifest):
                 kept.append(manifest)
         if missing:
-            raise ConflictError(f"{len(missing)} files to be removed are not live, first {min(missing)}")
+            raise ConflictError(f"files to be removed but not live: {len(missing)}, first {min(missing)}")
         return kept, taken
 
     def _needless(self, target: Table, files: Sequence[ManifestFile], manifests: Manifests) -> frozenset[str]:
-        """Paths of the delete files that nothing needs after this commit, on this very snapshot."""
+        """Paths of the delete files in the manifests ``files`` that no data file needs after this commit."""
         listed = [manifest for manifest in files if manifest.content == ManifestContent.DELETES]
         if not listed or not (self._removed or self._change.covered):
             return frozenset()
@@ -194,8 +200,8 @@ class _Files(BranchSnapshot):
     def _rewritten(
         self, target: Table, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: Sequence[DataFile]
     ) -> ManifestFile | None:
-        """``manifest`` with the files ``going`` marked deleted and the others existing, written once; None for a
-        delete manifest that can't be: its files stay, and apply to nothing."""
+        """``manifest`` with the files ``going`` marked as deleted and all others as existing; written only once. None
+        if a delete manifest can't be rewritten; its delete files then stay in the table, but apply to no data file."""
         key = (manifest.manifest_path, frozenset(file.file_path for file in going))
         if key not in self._without and manifest.content == ManifestContent.DELETES:
             location = place(target, f"{uuid.uuid4()}-m0.avro")
@@ -215,10 +221,8 @@ class _Files(BranchSnapshot):
         return self._without[key]
 
     def _own(self, target: Table) -> list[ManifestFile]:
-        """The manifests of the added files, one per content and partition spec, in the files' order; written once.
-
-        They inherit the snapshot's sequence number where they have none of their own.
-        """
+        """The manifests of the added files, one per content and partition spec, in the order of the files; written only
+        once. A file without an entry in ``sequence_numbers`` inherits the snapshot's sequence number."""
         if not self._own_manifests:
             for spec_id in dict.fromkeys(file.spec_id for file in self._added):
                 writer = self._writer(target, spec_id)
@@ -239,14 +243,14 @@ class _Files(BranchSnapshot):
         return manifest_writer(target, target.specs()[spec_id], location, self.snapshot_id)
 
     def _summarise(self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile]) -> Summary:
-        """Iceberg's totals, continued from the branch's parent, and the caller's properties."""
+        """Iceberg's totals, counted on from the totals of ``parent``, and the caller's properties."""
         totals = SnapshotSummaryCollector()
         for file in (*self._added, *self._change.deletes):
             totals.add_file(file, target.schema(), target.specs()[file.spec_id])
         for file in taken:
             totals.remove_file(file, target.schema(), target.specs()[file.spec_id])
-        # As Iceberg's own OverwriteFiles and RowDelta name it: a commit that only adds data is an APPEND, and one that
-        # adds none a DELETE.
+        # As in Iceberg's own OverwriteFiles and RowDelta: APPEND if nothing is removed or hidden. Otherwise OVERWRITE
+        # if data files are added, and DELETE if none is added.
         removes = taken or self._change.deletes
         operation = Operation.APPEND if not removes else Operation.OVERWRITE if self._added else Operation.DELETE
         return update_snapshot_summaries(
@@ -256,7 +260,7 @@ class _Files(BranchSnapshot):
 
 
 def _without_bounds(entry: ManifestEntry) -> ManifestEntry:
-    """``entry`` without its file's bounds: nobody reads a removed file, and a bound may be a whole key."""
+    """``entry`` without bounds: nobody needs the bounds of a removed file, and a bound may contain a whole key."""
     file = entry.data_file
     kept = {
         field.name: file[place]
@@ -273,7 +277,7 @@ def _without_bounds(entry: ManifestEntry) -> ManifestEntry:
 
 
 def _delete(target: Table, paths: Iterable[str]) -> None:
-    """Delete unreferenced metadata files; one that can't be deleted is waste, not a failure."""
+    """Delete unreferenced metadata files. A file that can't be deleted only wastes space, so it raises no error."""
     for path in paths:
         with suppress(OSError):
             target.io.delete(path)

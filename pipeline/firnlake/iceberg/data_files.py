@@ -1,8 +1,8 @@
 """Reads the data files of one table as Arrow batches with the table's current columns and types.
 
-Columns are resolved by field id, or by the table's name mapping in files without ids; a column missing from a file is
-its partition value or NULL (Iceberg spec, "Column Projection"). Cleaner and judge share this module and FileIO, but no
-rule.
+Columns are resolved by field id or, in files without ids, by the table's name mapping. If a file lacks a column, the
+value is the file's partition value, or NULL (Iceberg spec, "Column Projection"). The cleaner and the judge share this
+module and FileIO, but none of the compaction rules.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from firnlake.iceberg.parquet import fitted, stored_type
 BATCH_BYTES: Final = 16 << 20
 """Approximate uncompressed bytes per batch; a single record may be larger."""
 BATCH_RECORDS: Final = 1 << 17
-"""Maximum number of records per batch, however small they are."""
+"""Maximum number of records per batch, however small the records are."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 _QUERY: Final = re.compile("[?#]")
 
@@ -48,7 +48,7 @@ class Source:
     partition: tuple[Any, ...]
     format: str = FileFormat.PARQUET.value
     kind: str = "segment"
-    """What messages call it."""
+    """The noun for the file in messages."""
 
     @classmethod
     def of(cls, file: DataFile) -> Self:
@@ -66,16 +66,16 @@ class Source:
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Opens and interprets the data files of one table; pickled into tasks, credentials included.
+    """Opens and interprets the data files of one table. Tasks receive a pickled copy, which contains credentials.
 
-    Messages begin with ``subject``: the table, and the owner of the files.
+    Messages begin with ``subject``, which names the table and, if known, the topic partition.
     """
 
     subject: str
     schema: Schema
     specs: Mapping[int, PartitionSpec]
     names: NameMapping | None
-    properties: Mapping[str, str] = field(repr=False)  # credentials among them
+    properties: Mapping[str, str] = field(repr=False)  # contains credentials
 
     @classmethod
     def of(cls, table: Table, subject: str | None = None) -> Self:
@@ -84,11 +84,11 @@ class DataFiles:
         return cls(name, table.schema(), table.specs(), table.name_mapping(), dict(table.io.properties))
 
     def io(self, path: str) -> FileIO:
-        """The FileIO that reaches ``path`` with the table's credentials."""
+        """The FileIO for ``path``, with the table's credentials."""
         return _file_io(tuple(sorted(self.properties.items())), path.partition("://")[0])
 
     def arrow_schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
-        """The Arrow schema of batches: the table's, with 64-bit lengths, and UUIDs as 16 bytes."""
+        """The Arrow schema of batches of all columns, or of ``columns`` only, with 64-bit lengths and 16-byte UUIDs."""
         return self._arrow if columns is None else pa.schema([self._arrow.field(name) for name in columns])
 
     @cached_property
@@ -100,7 +100,9 @@ class DataFiles:
     def batches(
         self, source: Source, columns: Sequence[str] | None = None, *, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of ``source`` in file order, all columns or the ``columns`` named, bounded by BATCH_BYTES.
+        """Yield the records of ``source`` in file order, in batches of about BATCH_BYTES.
+
+        ``columns`` selects columns by name, ``row_groups`` selects row groups by number; None selects all.
 
         Raises RefusedError for a file that can't be understood, UnavailableError when the store does not answer.
         """
@@ -108,7 +110,7 @@ class DataFiles:
             yield from file.batches(columns, row_groups)
 
     def stream(self, source: Source) -> InputStream:
-        """The bytes of ``source``."""
+        """A stream of the bytes of ``source``."""
         return _input(self.io(source.path), source.path).open()
 
     def sha256(self, source: Source) -> str:
@@ -146,7 +148,7 @@ class DataFiles:
             raise _failure(self.subject, source, error) from error
 
     def constants(self, source: Source) -> dict[int, Any]:
-        """Values that partitioning gives every record of ``source``, by field id."""
+        """Values of identity partition fields, which all records of ``source`` have, by field id of the column."""
         return {
             part.source_id: value
             for part, value in zip(self.specs[source.spec_id].fields, source.partition, strict=True)
@@ -181,11 +183,11 @@ class OpenFile:
                 yield self._fitted(batch, batch.num_rows, wanted, taken)
 
     def first_record(self, row_group: int) -> int:
-        """Place in the file of the first record of a row group; past the last group, the number of records."""
+        """Number of records before row group ``row_group``, which is the position of the group's first record."""
         return sum(self.file.metadata.row_group(place).num_rows for place in range(row_group))
 
     def require(self, columns: Sequence[str]) -> None:
-        """Raise RefusedError unless the file, or its partition, has all these columns."""
+        """Raise RefusedError unless each of ``columns`` is in the file or among the file's partition values."""
         constants = self.files.constants(self.source)
         wanted = {name: self.files.schema.find_field(name).field_id for name in columns}
         missing = [name for name, one in wanted.items() if one not in self._names and one not in constants]
@@ -196,12 +198,12 @@ class OpenFile:
             )
 
     def bounds(self, column: str, row_group: int) -> tuple[Any, Any] | None:
-        """Lowest and highest value of a flat ``column`` in a row group by the footer; None where it has none."""
+        """Lowest and highest value of a flat ``column`` in a row group; None if the footer lacks these bounds."""
         statistics = self._statistics(column, row_group)
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
     def nulls(self, column: str, row_group: int) -> int | None:
-        """Number of NULLs in a flat ``column`` of a row group by the footer; None where that does not say."""
+        """Number of NULLs in a flat ``column`` of a row group; None if the footer lacks this number."""
         statistics = self._statistics(column, row_group)
         return statistics.null_count if statistics is not None and statistics.has_null_count else None
 
@@ -211,12 +213,12 @@ class OpenFile:
         return chunk is not None and chunk.bloom_filter_offset is not None
 
     def written(self, column: str) -> pa.Field | None:
-        """The file's own field for ``column`` of the table; None where the file lacks it."""
+        """The file's field for the table's ``column``; None if the file lacks the column."""
         name = self._name_of(column)
         return None if name is None else self._schema.field(name)
 
     def _name_of(self, column: str) -> str | None:
-        """The file's own name of ``column`` of the table; None where the file lacks it."""
+        """The file's name for the table's ``column``; None if the file lacks the column."""
         return self._names.get(self.files.schema.find_field(column).field_id)
 
     def _statistics(self, column: str, row_group: int) -> pq.Statistics | None:
@@ -233,8 +235,8 @@ class OpenFile:
         records = self.file.metadata.num_rows
         if records != self.source.records:
             raise RefusedError(
-                f"{self.files.subject}: {self.source.kind} {self.source.path} holds {records} records; allowed: "
-                f"{self.source.records}, as in the table's manifest"
+                f"{self.files.subject}: {self.source.kind} {self.source.path} has a record count of {records}; "
+                f"allowed: {self.source.records}, as in the table's manifest"
             )
 
     @cached_property
@@ -253,7 +255,7 @@ class OpenFile:
         return names
 
     def _columns(self, wanted: pa.Schema) -> "list[_Column]":
-        """The source of each ``wanted`` column."""
+        """The file's field, or the constant, for each ``wanted`` column."""
         constants = self.files.constants(self.source)
         columns = []
         for column in wanted:
@@ -275,7 +277,7 @@ class OpenFile:
 
 @dataclass(frozen=True)
 class _Column:
-    """A table column of type ``kind``: the file's field ``found``, or a ``constant`` where the file lacks it."""
+    """A table column of type ``kind``: its field ``found`` in the file, or its ``constant`` if the file lacks it."""
 
     field: NestedField
     kind: pa.DataType
@@ -293,7 +295,7 @@ def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, fil
 
 
 def _names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, str]:
-    """Names of a file's top-level columns by field id, or by the table's name mapping if the file has no ids."""
+    """Names of a file's top-level columns, by field id. If the file has no ids, the name mapping gives the ids."""
     names_by_id = {
         int(column.metadata[_FIELD_ID]): column.name
         for column in schema
@@ -311,7 +313,7 @@ def _names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, st
 
 
 def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
-    """Number of records of a row group per batch of these columns."""
+    """Number of records per batch when the columns ``names`` of a row group are read."""
     chunks = (group.column(place) for place in range(group.num_columns))
     size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names)
     per_record = size / max(1, group.num_rows) + 1
@@ -337,12 +339,12 @@ def _failure(subject: str, source: Source, error: Exception) -> FirnError:
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return UnavailableError(
-            f"{subject}: {source.kind} {source.path} is gone: {reason}; try again, the table may have changed"
+            f"{subject}: {source.kind} {source.path} is gone: {reason}; try again, because the table may have changed"
         )
-    # Arrow reports damage and store failures alike; errors of the machine carry an errno, those of S3 a name.
+    # Arrow also raises OSError for damage. An error of the machine has an errno; an error of S3 says "AWS Error".
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
         return UnavailableError(f"{subject}: {source.kind} {source.path} can't be read now: {reason}; try again later")
     return RefusedError(
         f"{subject}: {source.kind} {source.path} is not readable as Parquet: {reason}; allowed: a complete Parquet "
-        f"file of {source.records} records"
+        f"file with a record count of {source.records}"
     )

@@ -1,4 +1,4 @@
-"""Records that row-level deletes hide (C27): a reader of the snapshot does not see them, so no rule does either.
+"""Records that row-level deletes hide (C27): readers of the snapshot do not see them, so compaction ignores them.
 
 The rows of delete files are read through the same FileIO and Parquet decoder as data files.
 """
@@ -25,11 +25,11 @@ PATH, POS = "file_path", "pos"
 """Columns of a position delete file (Iceberg spec, "Position Delete Files")."""
 
 _NAMES: Final = create_mapping_from_schema(POSITIONAL_DELETE_SCHEMA)
-"""For files without field ids, which some writers leave."""
+"""Name mapping for delete files without field ids, which some writers produce."""
 
 
 def positions(files: DataFiles, delete: DeleteFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a position delete file: PATH and POS, the place of a record in its data file, from 0.
+    """Yield the rows of a position delete file: the PATH of a data file, and the position POS in this file, from 0 on.
 
     Raises RefusedError for a file that can't be understood, UnavailableError when the store does not answer.
     """
@@ -47,7 +47,7 @@ def positions(files: DataFiles, delete: DeleteFile) -> Iterator[pa.RecordBatch]:
 
 
 def values(files: DataFiles, delete: DeleteFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an equality delete file: the columns that it compares (``compared``).
+    """Yield the rows of an equality delete file, with the columns that ``compared`` returns.
 
     Raises as ``positions`` does.
     """
@@ -58,25 +58,25 @@ def values(files: DataFiles, delete: DeleteFile) -> Iterator[pa.RecordBatch]:
 
 
 def compared(files: DataFiles, delete: DeleteFile) -> list[str]:
-    """The columns that an equality delete compares, by their present names, in the order of their field ids.
+    """The current names of the columns that an equality delete file compares, in the order of their field ids.
 
-    Raises RefusedError for one that can't be compared.
+    Raises RefusedError when a column can't be compared, or when the delete file names no columns.
     """
     names = []
     for field_id in sorted(delete.equality_ids or ()):
         field = next((field for field in files.schema.fields if field.field_id == field_id), None)
         kind = field.field_type if field else None
         if field is None or not isinstance(kind, PrimitiveType) or isinstance(kind, FloatType | DoubleType):
-            what = f"column {field.name} of type {kind}" if field else f"field id {field_id}, no column of the table"
+            what = f"column {field.name} of type {kind}" if field else f"field id {field_id}, which the table lacks"
             raise RefusedError(
                 f"{files.subject}: delete file {delete.path} compares {what}; allowed: top-level columns of a "
-                "primitive type other than float and double (apply it with rewrite_data_files first)"
+                "primitive type other than float and double (apply the deletes with rewrite_data_files first)"
             )
         names.append(field.name)
     if not names:
         raise RefusedError(
-            f"{files.subject}: delete file {delete.path} names no columns to compare; allowed: equality_ids in its "
-            "manifest entry"
+            f"{files.subject}: delete file {delete.path} names no columns to compare; allowed: a manifest entry with "
+            "equality_ids"
         )
     return names
 
@@ -90,7 +90,7 @@ class DeletedFrom:
 
 
 class HiddenRecords:
-    """Flags of hidden records, by data file. Every delete file is read once; threads may share one object."""
+    """Flags that mark hidden records, by data file. Every delete file is read once; threads may share one object."""
 
     def __init__(self, files: DataFiles, sources: Iterable[DeletedFrom]) -> None:
         self._files = files
@@ -100,7 +100,7 @@ class HiddenRecords:
         self._flags: dict[str, Flags] = {}
 
     def of(self, source: Source) -> Flags | None:
-        """A flag per record of the data file, in file order, true where it is hidden; None where no delete reaches it.
+        """A flag for each record of the data file, in file order, true for hidden records; None if no deletes apply.
 
         Raises RefusedError for a delete file that can't be understood, UnavailableError when the store does not answer.
         """
@@ -116,7 +116,7 @@ class HiddenRecords:
             return self._flags[source.path]
 
     def by_positions(self, source: Source) -> Flags:
-        """A flag per record of the data file, true where a position delete hides it; raises as ``of``."""
+        """A flag for each record of the data file, true if a position delete hides it. Raises as ``of`` does."""
         flags = np.zeros(source.records, dtype=np.bool_)
         own = self._from.get(source.path)
         if own is not None:
@@ -134,13 +134,13 @@ class HiddenRecords:
 
 @dataclass(frozen=True)
 class _Positions:
-    """Hidden records by data file, as places in the file."""
+    """Positions of hidden records, by path of the data file."""
 
     found: Mapping[str, Sequence[Longs]]
 
     @classmethod
     def read(cls, files: DataFiles, every: Sequence[DeletedFrom]) -> "_Positions":
-        """Read the position deletes of ``every`` data file."""
+        """Read the position deletes that may apply to the data files ``every``."""
         naming: dict[DeleteFile, list[str]] = defaultdict(list)
         for file in every:
             for delete in file.deletes.files:
@@ -153,14 +153,14 @@ class _Positions:
         return cls(by_path)
 
     def hide(self, file: DeletedFrom, flags: Flags) -> None:
-        """Set the ``flags`` of the records in ``file`` that it hides."""
+        """Set the ``flags`` of the records of ``file`` that these deletes hide."""
         for places in self.found.get(file.source.path, ()):
-            # Readers ignore what is past the end of a file.
+            # Readers ignore positions past the end of a file.
             flags[places[places < len(flags)]] = True
 
 
 def _named(files: DataFiles, delete: DeleteFile, paths: Sequence[str]) -> Iterator[tuple[str, Longs]]:
-    """The places in each of the data files ``paths`` that ``delete`` names; its rows about other files do not count."""
+    """Yield paths among ``paths``, each with positions of the data file that ``delete`` names; ignore other files."""
     wanted = pa.array(paths, pa.large_string())
     for batch in positions(files, delete):
         own = batch.filter(pc.is_in(batch.column(PATH), value_set=wanted))
@@ -172,15 +172,15 @@ def _named(files: DataFiles, delete: DeleteFile, paths: Sequence[str]) -> Iterat
 
 @dataclass(frozen=True)
 class _Values:
-    """Equality deletes: rows with these values are hidden in data files older than the delete (Iceberg spec)."""
+    """Equality deletes, which hide records with certain values in data files older than the delete (Iceberg spec)."""
 
     files: DataFiles
     known: Mapping[tuple[str, tuple[int, ...]], "_Newest"]
-    """By partition (empty: everywhere) and field ids."""
+    """Deleted rows by partition (empty text for deletes that apply to all partitions) and field ids."""
 
     @classmethod
     def read(cls, files: DataFiles, every: Sequence[DeletedFrom]) -> "_Values":
-        """Read the equality deletes of ``every`` data file."""
+        """Read the equality deletes that may apply to the data files ``every``."""
         deletes = {delete for file in every for delete in file.deletes.files if delete.is_equality}
         groups: dict[tuple[str, tuple[int, ...]], list[DeleteFile]] = defaultdict(list)
         for delete in sorted(deletes, key=lambda one: (one.sequence_number, one.path)):
@@ -188,7 +188,7 @@ class _Values:
         return cls(files, {group: _Newest.read(files, own) for group, own in groups.items()})
 
     def hide(self, file: DeletedFrom, flags: Flags) -> None:
-        """Set the ``flags`` of the records in ``file`` that it hides."""
+        """Set the ``flags`` of the records of ``file`` that these deletes hide."""
         for group in {_group(self.files, delete) for delete in file.deletes.files if delete.is_equality}:
             newest, start = self.known[group], 0
             for batch in self.files.batches(file.source, newest.names):
@@ -199,7 +199,10 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Newest:
-    """The distinct rows of some equality deletes by the columns ``names``, and the newest delete of each."""
+    """The distinct rows, in the columns ``names``, of several equality delete files.
+
+    ``numbers`` holds, for each row, the data sequence number of the newest delete of that row.
+    """
 
     names: Sequence[str]
     rows: pa.Array
@@ -207,7 +210,7 @@ class _Newest:
 
     @classmethod
     def read(cls, files: DataFiles, deletes: Sequence[DeleteFile]) -> "_Newest":
-        """Read ``deletes``, which share their columns."""
+        """Read ``deletes``, which all compare the same columns."""
         names = compared(files, deletes[0])
         batches: list[pa.Array] = []
         numbers: list[Longs] = [np.empty(0, dtype=np.int64)]
@@ -221,7 +224,7 @@ class _Newest:
         return cls(names, rows, newest)
 
     def of(self, rows: pa.Array) -> Longs:
-        """The data sequence number of the newest delete of each row; -1 for none."""
+        """The data sequence number of the newest delete of each of ``rows``; -1 for a row without a delete."""
         places = places_in(rows, self.rows)
         return np.where(places == NO_KEY, np.int64(-1), np.append(self.numbers, -1)[places])
 
@@ -232,7 +235,7 @@ def _group(files: DataFiles, delete: DeleteFile) -> tuple[str, tuple[int, ...]]:
 
 
 def _rows(batch: pa.RecordBatch) -> pa.Array:
-    """The bytes of each row, with NULLs apart: in an equality delete NULL equals NULL."""
+    """The bytes of each row. NULL equals NULL, as in an equality delete, and differs from every value."""
     valid = [column.is_valid().cast(pa.int8()) for column in batch.columns]
     return joined([*valid, *(_filled(column) for column in batch.columns)])
 

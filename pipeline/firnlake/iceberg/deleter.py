@@ -1,7 +1,7 @@
-"""Findings about what may be deleted, and the deletion of many files at a time, which tells which of them stay.
+"""Findings about items that may be deleted, and a function that deletes many files and reports those that remain.
 
-No file system of Arrow deletes in bulk, so requests are sent in parallel. Files that are gone already count as deleted:
-another process was faster.
+No file system of Arrow deletes several files in one request, so requests are sent in parallel. A file that is already
+gone counts as deleted, because another process deleted it first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,21 +34,21 @@ class Kind(StrEnum):
     SNAPSHOTS = "snapshots"
     REF = "branch or tag"
     EXPIRED = "expired files"
-    """Files that only expired snapshots reached."""
+    """Files that only expired snapshots referred to."""
     ORPHANS = "orphans"
     METADATA = "old metadata"
     """Former metadata files that the table's metadata log no longer names."""
     CERTIFICATE = "certificate"
-    """Of an erasure: it is issued, or tells why it is not."""
+    """Certificate of an erasure: the finding says that it is issued, or why it is not."""
     MANIFESTS = "manifests"
-    """Manifests written anew as fewer; snapshots before that still hold them."""
+    """Manifests that were merged into fewer ones; earlier snapshots still list the original manifests."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One item, or the files of one folder.
+    """A decision about one item, or about the files of one folder; ``goes`` is true if the item or files are deleted.
 
-    ``bytes`` are the total of its ``files``; the age is that of the youngest, in milliseconds, None when unknown.
+    ``bytes`` is the total size of the ``files``; ``age_ms`` is the age of the youngest file, None when unknown.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ class Finding:
     bytes: int = 0
     age_ms: int | None = None
     exit_code: int = 0
-    """Exit code of the command for an item that should go and could not, or that could not be looked at."""
+    """The exit code that the command returns if this item could not be inspected or deleted; otherwise 0."""
 
     @classmethod
     def of_files(
@@ -73,54 +73,55 @@ class Finding:
 
     @classmethod
     def of_error(cls, kind: Kind, name: str, error: FirnError, files: int = 0) -> "Finding":
-        """A finding about what could not be looked at or removed."""
+        """A finding about an item that could not be inspected or deleted, because of ``error``."""
         return cls(kind, name, goes=False, reason=str(error), files=files, exit_code=error.exit_code)
 
     def __str__(self) -> str:
-        size = f"{self.files} files, {self.bytes} bytes"
-        return f"{self.kind} {self.name} ({size}) {'goes' if self.goes else 'stays'}: {self.reason}"
+        size = f"files: {self.files}, bytes: {self.bytes}"
+        return f"{self.kind} {self.name} ({size}), {'deleted' if self.goes else 'kept'}: {self.reason}"
 
 
 WORKERS: Final = 16
-"""Number of files deleted at a time: on object stores latency dominates."""
+"""Number of files deleted in parallel, because latency dominates on object stores."""
 BATCH: Final = 1000
-"""Number of files between two looks at the result. When a whole batch fails the store is down, and the rest stays."""
+"""Number of files deleted before the results are checked. If none of these files could be deleted, the store counts as
+down, and the remaining files are not tried."""
 NAMED: Final = 100
 """Maximum number of files that are named one by one when they can't be deleted."""
 
-_DOWN: Final = "not tried, as the store failed for all files before it"
+_DOWN: Final = "not tried, because the store failed for all files of an earlier batch"
 
 Deletable = tuple[FileSystem, Stored]
 
 
 @dataclass
 class Deleted:
-    """Number and bytes of the files that are gone, and what stays."""
+    """Number and total size of the deleted files, and the files that could not be deleted."""
 
     files: int = 0
     bytes: int = 0
     newest_ms: int | None = None
-    """Time of the newest deleted file, epoch milliseconds; None where the store does not say for one."""
+    """Time when the newest deleted file was written, in epoch milliseconds; None if a file's time is unknown."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Reasons by path, of the first NAMED files."""
+    """Reasons by path, for the first NAMED files that could not be deleted."""
     more: int = 0
-    """Number of other files that stay."""
+    """Number of further files that could not be deleted."""
 
     def add(self, file: Stored) -> None:
-        """Count ``file`` as gone."""
+        """Count ``file`` as deleted."""
         self.newest_ms = newest_ms([file]) if not self.files else _newer(self.newest_ms, file.written_ms)
         self.files += 1
         self.bytes += file.bytes
 
     def fail(self, file: Stored, reason: str) -> None:
-        """Count ``file`` as staying."""
+        """Count ``file`` as not deleted, because of ``reason``."""
         if len(self.failures) < NAMED:
             self.failures[file.path] = reason
         else:
             self.more += 1
 
     def findings(self, kind: Kind, name: str, reason: str, now_ms: int) -> Iterator[Finding]:
-        """One finding about the files that go, and one for each that could not."""
+        """Yield one finding about the deleted files, and one for each file that could not be deleted."""
         if self.files:
             age_ms = None if self.newest_ms is None else now_ms - self.newest_ms
             yield Finding(kind, name, goes=True, reason=reason, files=self.files, bytes=self.bytes, age_ms=age_ms)
@@ -128,13 +129,14 @@ class Deleted:
             yield Finding.of_error(kind, path, UnavailableError(f"could not be deleted: {failure}"), files=1)
         if self.more:
             error = UnavailableError("could not be deleted either; try again later")
-            yield Finding.of_error(kind, f"{name}: {self.more} more files", error, files=self.more)
+            yield Finding.of_error(kind, f"{name}: further files", error, files=self.more)
 
 
 def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) -> Deleted:
-    """Delete ``files``, each with its file system; without ``remove`` they are only counted, as if they were gone.
+    """Delete ``files``, each given with its file system; without ``remove``, only count the files as deleted.
 
-    ``title`` and ``total``, a number of files, are for the progress that is shown. Never raises for a file.
+    The progress display shows ``title`` and ``total``, the number of files. Errors are part of the result and are
+    never raised.
     """
     deleted = Deleted()
     if not remove:
@@ -144,7 +146,7 @@ def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) 
     waiting, is_down = iter(files), False
     with ThreadPoolExecutor(WORKERS) as workers, Progress(title, total) as progress:
         while batch := list(islice(waiting, BATCH)):
-            # A share for each worker: handing over file by file costs as much as a deletion on a local disk.
+            # Each worker gets many files at once: passing one file to a worker costs as much as deleting a local file.
             shares = [batch[first::WORKERS] for first in range(WORKERS)]
             done = ([_DOWN] * len(share) for share in shares) if is_down else workers.map(_delete_all, shares)
             failed = 0
@@ -164,7 +166,7 @@ def _delete_all(files: Iterable[Deletable]) -> list[str | None]:
 
 
 def delete_file(access: FileSystem, stored: Stored) -> str | None:
-    """Delete a file and its checksum; the reason why that failed, None when the file is gone."""
+    """Delete a file and its checksum file; return the reason of a failure, None when the file is gone."""
     try:
         access.delete_file(stored.path)
     except FileNotFoundError:
@@ -172,7 +174,7 @@ def delete_file(access: FileSystem, stored: Stored) -> str | None:
     except OSError as error:
         return " ".join(str(error).split())
     if isinstance(access, LocalFileSystem):
-        # Hadoop's local file system keeps a checksum beside each file.
+        # Hadoop's local file system keeps a checksum file next to each file.
         path = Path(stored.path)
         with suppress(OSError):
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

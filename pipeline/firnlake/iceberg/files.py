@@ -1,4 +1,4 @@
-"""Firn's files beside a table: their folders and documents, and the one rule for when two locations are one file."""
+"""Firn's own files of a table: their folders and documents; and the rule by which two locations are the same file."""
 
 import hashlib
 import re
@@ -17,15 +17,16 @@ from firnlake.errors import RefusedError, UnavailableError
 
 _CHECKSUM: Final = ".crc"
 _WITH_HOST: Final = frozenset({"hdfs", "viewfs", "file"})
-"""Schemes whose authority is a host: the same files have the same paths under another one."""
+"""Schemes whose authority is a host name. A file may have several host names, but has only one path."""
 _SLASHES: Final = re.compile("/{2,}")
 
 
 def path_of(location: str) -> str:
-    """The path of ``location`` on its store, without a leading slash: ``bucket/a`` of ``s3a://bucket/a``.
+    """The path of ``location`` on its store, without a leading slash: ``bucket/a`` for ``s3a://bucket/a``.
 
-    Takes locations of a table's metadata and paths of a file system. The checksum that Hadoop's local file system keeps
-    beside a file (``.<name>.crc``) has the path of its file: it stays and goes with it.
+    Accepts locations in a table's metadata and paths of a file system. For the checksum file that Hadoop's local file
+    system keeps next to each file (``.<name>.crc``), returns the path of the file itself, because Firn keeps or deletes
+    both together.
     """
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
@@ -42,7 +43,7 @@ def path_of(location: str) -> str:
 
 
 def name_of(location: str) -> str:
-    """The last part of ``location``; that of its file for a checksum."""
+    """The file name in ``location``; for a checksum file, the name of the file that it belongs to."""
     return _without_crc(location.rpartition("/")[2])
 
 
@@ -51,19 +52,20 @@ def _without_crc(name: str) -> str:
 
 
 DATA_FOLDER = "_firn"
-"""Folder below a table's data, with a folder per job. Iceberg's orphan removal skips hidden names."""
+"""Name of the folder, below a table's data folder, that has one folder per job. Iceberg's orphan removal skips it,
+because its name begins with an underscore."""
 DATA_PATH = "write.data.path"
 """Iceberg's property for the folder of a table's data files."""
 JOB_ID: Final = "[0-9a-f]{16}"
 """Regular expression of a job id."""
 _FOLDERS: Final = 4096
-"""Number of folders whose file systems are kept."""
+"""Number of folders whose file systems are cached."""
 _CUT: Final = re.compile("[?#]")
 _JOB: Final = re.compile(f"/{DATA_FOLDER}/({JOB_ID})/")
 
 
 def store(table: Table, location: str) -> tuple[FileSystem, str]:
-    """The file system of ``location``, with the table's own credentials, and the path on it.
+    """The file system of ``location``, with the table's own credentials, and the path of ``location`` on it.
 
     PyIceberg and Spark take locations literally: a percent sign is part of a name, not an escape.
     """
@@ -72,14 +74,14 @@ def store(table: Table, location: str) -> tuple[FileSystem, str]:
 
 
 class Stores:
-    """The file systems of many locations of ``table``, each made once."""
+    """The file systems of many locations of ``table``, created only once per folder."""
 
     def __init__(self, table: Table) -> None:
         self._io = PyArrowFileIO(table.io.properties)
         self._folder = lru_cache(maxsize=_FOLDERS)(self._located)
 
     def of(self, location: str) -> tuple[FileSystem, str]:
-        """The file system of ``location``, and the path on it."""
+        """The file system of ``location``, and the path of ``location`` on it."""
         folder, _, name = location.rpartition("/")
         files, path = self._folder(folder)
         return files, f"{path}/{name}"
@@ -87,18 +89,18 @@ class Stores:
     def _located(self, folder: str) -> tuple[FileSystem, str]:
         scheme, netloc, path = self._io.parse_location(folder, self._io.properties)
         cut = _CUT.search(folder)
-        # What looks like a query or a fragment is part of a name.
+        # Text that looks like a query or a fragment is part of a name.
         return self._io.fs_by_scheme(scheme, netloc), path + folder[cut.start() :] if cut else path
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file on the store: its ``path`` there, its size, and its time of writing (epoch milliseconds)."""
+    """A file on a store: its path, its size in bytes, and the time when it was written (epoch milliseconds)."""
 
     path: str
     bytes: int
     written_ms: int | None
-    """None where the store does not say."""
+    """None if the store does not report the time."""
 
     @classmethod
     def of(cls, info: FileInfo) -> "Stored":
@@ -118,12 +120,12 @@ class Stored:
         return self.written_ms is not None and self.written_ms < than_ms
 
     def age_ms(self, now_ms: int) -> int:
-        """Age in milliseconds; 0 where the store does not say."""
+        """Age in milliseconds; 0 if the store does not report the time of writing."""
         return 0 if self.written_ms is None else now_ms - self.written_ms
 
 
 def newest_ms(files: Iterable[Stored]) -> int | None:
-    """Time of the newest of ``files``; None when there are none, or the store does not say for one."""
+    """Time when the newest of ``files`` was written; None if there are no files, or if the time of one is unknown."""
     times = [file.written_ms for file in files]
     return max((one for one in times if one is not None), default=None) if None not in times else None
 
@@ -131,8 +133,8 @@ def newest_ms(files: Iterable[Stored]) -> int | None:
 def data_folder(table: Table) -> str:
     """Folder of the data files that Firn writes for ``table``, with one folder per job id.
 
-    Iceberg's ``remove_orphan_files`` skips everything below a name that begins with an underscore. A stage's data files
-    are orphans of the table until they are published.
+    Iceberg's ``remove_orphan_files`` skips everything below a name that begins with an underscore. Otherwise it would
+    delete the data files of a stage, which are orphans of the table until they are published.
     """
     data = table.properties.get(DATA_PATH, f"{table.location().rstrip('/')}/data").rstrip("/")
     return f"{data}/{DATA_FOLDER}"
@@ -144,7 +146,7 @@ def job_folder(table: Table, job_id: str) -> str:
 
 
 def job_of(path: str) -> str | None:
-    """Id of the job that wrote the data file at ``path``; None outside Firn's folders."""
+    """Id of the job that wrote the data file at ``path``; None for a file outside Firn's folders."""
     match = _JOB.search(path)
     return match.group(1) if match else None
 
@@ -156,13 +158,13 @@ def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Sto
 
 
 class FrozenModel(BaseModel):
-    """Base of the documents that Firn writes: immutable; a name that is not known is refused, not guessed at."""
+    """Base class of the documents that Firn writes. Documents are immutable, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Document(FrozenModel):
-    """Reference to a document, held by a property: its location and the SHA-256 (hex) of its UTF-8 text."""
+    """Reference to a document, as a property holds it: location and SHA-256 (hex) of the document's UTF-8 text."""
 
     location: str
     sha256: str
@@ -182,16 +184,17 @@ class Document(FrozenModel):
 
     @classmethod
     def parse(cls, reference: str, subject: str) -> "Document":
-        """Parse a property's ``reference`` to a document; RefusedError naming ``subject`` when it is none."""
+        """Parse ``reference``, the value of a property. Raises RefusedError, naming ``subject``, if it is not valid."""
         try:
             return cls.model_validate_json(reference)
         except ValidationError as error:
             raise RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}") from error
 
     def read(self, table: Table, subject: str) -> str:
-        """Read the text; RefusedError naming ``subject`` when it is gone or differs from what was written.
+        """Read the text of the document.
 
-        Raises UnavailableError when the store does not answer.
+        Raises RefusedError, which names ``subject``, when the document is gone or was changed, and UnavailableError
+        when the store does not answer.
         """
         try:
             with table.io.new_input(self.location).open() as stream:
@@ -199,13 +202,13 @@ class Document(FrozenModel):
         except FileNotFoundError as error:
             raise RefusedError(f"{subject}: {self.location} is gone; allowed: the document as Firn wrote it") from error
         except (IsADirectoryError, NotADirectoryError, ValueError) as error:
-            # A reference that somebody changed may hold anything.
-            raise RefusedError(f"{subject}: {self.location} is not a document: {error}") from error
+            # If somebody has changed the reference, its location may be any text.
+            raise RefusedError(f"{subject}: {self.location} can't be opened as a file: {error}") from error
         except OSError as error:
             raise UnavailableError(f"{subject}: {self.location} can't be read: {error}") from error
         digest = hashlib.sha256(content).hexdigest()
         if digest != self.sha256:
             raise RefusedError(
-                f"{subject}: {self.location} has SHA-256 {digest}; allowed: {self.sha256}, what was written"
+                f"{subject}: {self.location} has SHA-256 {digest}; allowed: {self.sha256}, as Firn wrote it"
             )
         return content.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Record keys as Arrow arrays that compare exactly (C6), whatever columns form them: bytes, buckets and shards."""
+"""Record keys as Arrow arrays that are compared exactly (C6), whatever columns form a key; bytes and hashes of keys."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -48,14 +48,14 @@ def _fixed(values: pa.Buffer, count: int, width: int, validity: pa.Buffer | None
 
 
 _ENDS: Final = 64
-"""Number of bytes hashed at each end of a key: keys of megabytes cost no more than others."""
+"""Number of bytes hashed at each end of a key, so that a key of megabytes costs no more than a short one."""
 _PRIME: Final = np.uint64(0x100000001B3)
 _SMALL_PRIME: Final = np.uint32(0x01000193)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def buckets_of(keys: pa.Array, buckets: int) -> NDArray[np.int64]:
-    """The bucket of every key, below ``buckets``; 0 for NULL. Equal keys have equal buckets."""
+    """The bucket number of every key, less than ``buckets``; 0 for NULL. Equal keys have equal buckets."""
     starts, ends, content = _parts(keys)
     hashes = (ends - starts).astype(np.uint64)
     longest = int((ends - starts).max(initial=0))
@@ -63,7 +63,7 @@ def buckets_of(keys: pa.Array, buckets: int) -> NDArray[np.int64]:
         for step in range(min(longest, _ENDS)):
             for place in (starts + step, ends - 1 - step):
                 inside = (place >= starts) & (place < ends)
-                # A step past the end of a key changes nothing: the bucket depends on the key alone, not on its batch.
+                # A step past the end of a key must change nothing, so that the bucket does not depend on other keys.
                 hashes[inside] = (hashes[inside] ^ content[place[inside]]) * _PRIME
         hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX
         hashes ^= hashes >> np.uint64(32)
@@ -74,9 +74,11 @@ def buckets_of(keys: pa.Array, buckets: int) -> NDArray[np.int64]:
 
 
 def shards_of(keys: pa.Array, shards: int) -> NDArray[np.uint8]:
-    """The shard of every key, below ``shards`` (at most 256); any for NULL. Equal keys have equal shards.
+    """The shard number of every key, less than ``shards`` (at most 256); any number for NULL. Equal keys have equal
+    shards.
 
-    Hashing a few bytes is fast; keys that differ elsewhere share a shard, which only costs time.
+    Only a few bytes of a key are hashed, which is fast. Keys that differ only in other bytes share a shard, which costs
+    nothing but time.
     """
     starts, ends, content = _parts(keys)
     hashes = (ends - starts).astype(np.uint32)
@@ -84,7 +86,7 @@ def shards_of(keys: pa.Array, shards: int) -> NDArray[np.uint8]:
         return np.zeros(len(keys), dtype=np.uint8)
     last = ends - 1
     for place in (last, np.maximum(last - 1, starts), np.maximum(last - 2, starts), (starts + last) >> 1):
-        # For an empty key this reads a neighbour's byte, or none; it is undone below.
+        # For an empty key, this reads a byte of another key; therefore the hash of empty keys is reset below.
         hashes = hashes * _SMALL_PRIME + content.take(place, mode="clip")
     hashes[starts == ends] = 0
     hashes ^= hashes >> np.uint32(15)
@@ -101,12 +103,12 @@ def _parts(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArra
 T = TypeVar("T")
 
 NO_KEY: Final = -1
-"""Code of NULL, and of a key that is not among the known ones."""
+"""Code of NULL, and of a key that is not among the known keys."""
 
 SHARD: Final = 1 << 16
-"""Approximate number of keys compared at a time.
+"""Approximate number of keys in a shard.
 
-Their hash table fits a processor's cache, which is worth more than a second core.
+A hash table of this size fits into a processor's cache, which saves more time than a second core would.
 """
 _MOST_SHARDS: Final = 256
 _COMPARING: Final = 4
@@ -114,17 +116,17 @@ _COMPARING: Final = 4
 
 
 def keys_of(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """The key of every record of ``batch``; NULL when it has none, or when one of several columns is NULL (C5)."""
+    """The key of every record of ``batch``; NULL for a record without key, or with NULL in one of ``columns`` (C5)."""
     if len(columns) == 1:
         return batch.column(columns[0])
     return joined([batch.column(name) for name in columns])
 
 
 def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
-    """A code for every key, equal where keys are equal, NO_KEY for NULL; and the key of each code."""
+    """A code for every key (equal codes for equal keys, NO_KEY for NULL), and the key of each code."""
     shards = _Shards.of(keys, len(keys))
     encoded = _of_each(pc.dictionary_encode, shards.keys)
-    # All chunks share one dictionary; only the last has it complete.
+    # All chunks share one dictionary; only the last chunk has the complete dictionary.
     known = [own.chunk(own.num_chunks - 1).dictionary if len(own) else pa.array([], keys.type) for own in encoded]
     starts = np.cumsum([0, *(len(own) for own in known)]).tolist()
     codes = [
@@ -134,7 +136,7 @@ def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
 
 
 def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
-    """The code of each of ``keys`` among the ``known`` ones, which alone need a hash table; NO_KEY for others."""
+    """The place of each of ``keys`` in ``known``; NO_KEY for an unknown key. Only ``known`` needs a hash table."""
     asked, among = (_Shards.of(part, len(known)) for part in (keys, known))
     indices = _of_each(lambda shard, known_shard: pc.index_in(shard, value_set=known_shard), asked.keys, among.keys)
     starts = np.cumsum([0, *(len(own) for own in among.keys)]).tolist()
@@ -144,7 +146,7 @@ def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
 
 
 def _of_each(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
-    """Map ``function`` over all ``arguments`` in parallel, several calls at a time."""
+    """Map ``function`` over ``arguments``, as ``map`` does, with several calls in parallel."""
     if len(arguments[0]) == 1:
         return [function(*(own[0] for own in arguments))]
     with ThreadPoolExecutor(_COMPARING) as comparing:
@@ -153,14 +155,15 @@ def _of_each(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
 
 @dataclass(frozen=True)
 class _Shards:
-    """Keys in shards, equal keys in the same one. ``order``: the original place of each key; None when none moved."""
+    """Keys in shards, with equal keys in the same shard. ``order`` is the original place of each key; None when every
+    key is at its original place."""
 
     keys: Sequence[pa.ChunkedArray]
     order: Longs | None
 
     @classmethod
     def of(cls, keys: pa.Array | pa.ChunkedArray, compared: int) -> "_Shards":
-        """Split ``keys`` into as many shards as ``compared`` keys require."""
+        """Split ``keys`` into shards. The number of shards grows with ``compared``, the number of keys to be hashed."""
         whole = pa.chunked_array([keys]) if isinstance(keys, pa.Array) else keys
         count = min(compared // SHARD, _MOST_SHARDS)
         if count <= 1:
@@ -174,7 +177,7 @@ class _Shards:
         return cls(own, np.concatenate([order[shard] for shard in range(count) for _, order in parts]))
 
     def in_order(self, codes: Sequence[Longs]) -> Longs:
-        """The ``codes`` of the keys, given shard after shard, in the original order of the keys."""
+        """Bring ``codes``, which are given shard by shard, into the original order of the keys."""
         every = np.concatenate([np.empty(0, dtype=np.int64), *codes])
         if self.order is None:
             return every
@@ -184,7 +187,7 @@ class _Shards:
 
 
 def _sharded(keys: pa.ChunkedArray, start: int, count: int) -> tuple[list[pa.Array], list[Longs]]:
-    """The ``keys`` of each shard and their places, which count from ``start``."""
+    """The ``keys`` of each shard, and the places of these keys, counted from ``start``."""
     whole = pa.concat_arrays(keys.chunks)
     shards = shards_of(whole, count)
     order = np.argsort(shards, kind="stable")
@@ -197,7 +200,8 @@ def _sharded(keys: pa.ChunkedArray, start: int, count: int) -> tuple[list[pa.Arr
 
 
 def _codes(indices: pa.Array, start: int) -> Longs:
-    """Convert places in a shard's dictionary, which begins at ``start``, to those in all of them; NO_KEY for NULL."""
+    """Convert places in the dictionary of one shard to places in the concatenated dictionaries of all shards, in which
+    this dictionary begins at ``start``; NO_KEY for NULL."""
     codes: Longs = indices.fill_null(NO_KEY - start).to_numpy(zero_copy_only=False).astype(np.int64)
     codes += start
     return codes

@@ -1,11 +1,12 @@
-"""Manifest entries as bytes, so that a manifest is written anew without decoding and encoding its data files.
+"""Manifest entries as bytes: a manifest is rewritten without making objects of the data files that it lists.
 
-An entry keeps its bytes, including fields that this version of PyIceberg does not know. Only the fields in front of its
-data file are encoded anew: the entry is EXISTING, with the snapshot id and the sequence numbers that it had or
-inherited (Iceberg spec, "Manifests" and "Sequence Number Inheritance"). On 2 cores an entry with metrics of 13 columns
-costs 95 µs to read and 270 µs to write as PyIceberg's objects, and 30 µs together as bytes.
+The data file of an entry keeps its bytes, including fields that this version of PyIceberg does not know. Only the
+fields in front of the data file are encoded again: the entry becomes EXISTING, with the snapshot id and the sequence
+numbers that it had or inherited (Iceberg spec, "Manifests" and "Sequence Number Inheritance"). For an entry with
+metrics of 13 columns, on 2 cores, PyIceberg takes 95 µs to read an object and 270 µs to write it; reading and writing
+the bytes takes 30 µs altogether.
 
-Files are laid out as in the Avro specification, "Object Container Files".
+The file layout follows the Avro specification, "Object Container Files".
 """
 
 import os
@@ -32,7 +33,8 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.manifests import DAMAGED, HEADER, blocks, fetch
 
 LAYOUT: Final = "avro.schema"
-"""Key of the file's metadata: the Avro schema of the entries. Entries of one layout may share a manifest."""
+"""Key, in a manifest's metadata, of the Avro schema of the entries. Entries with the same schema may share a
+manifest."""
 
 _ENTRY_FIELDS: Final = (0, 1, 3, 4, 2)
 """Field ids of an entry since format version 2: status, snapshot id, two sequence numbers, data file (Iceberg spec)."""
@@ -41,11 +43,11 @@ _ADDED: Final = int(ManifestEntryStatus.ADDED)
 _DELETED: Final = int(ManifestEntryStatus.DELETED)
 _CODECS: Final[Mapping[str, type[Codec] | None]] = {str(name): codec for name, codec in KNOWN_CODECS.items()}
 _CODEC: Final = "deflate"
-"""The codec that every reader of Avro knows."""
+"""The codec that every reader of Avro supports."""
 TOGETHER: Final = 1 << 16
-"""Bytes of a block before compression, large enough for the codec to find what entries have in common."""
+"""Block size for many entries per block, in bytes before compression; similar entries in one block compress well."""
 ALONE: Final = 1
-"""The same for a block per entry, as PyIceberg writes them: ten times as large on the store."""
+"""Block size for one entry per block, as in PyIceberg's manifests; such a file is ten times as large on the store."""
 
 
 class RawEntry(NamedTuple):
@@ -64,7 +66,7 @@ class RawEntry(NamedTuple):
     """Number of bytes in front of the data file."""
 
     def deleted(self, snapshot_id: int) -> bytes:
-        """The whole entry as DELETED by a snapshot."""
+        """The whole entry, encoded as DELETED by snapshot ``snapshot_id``."""
         decoder = new_decoder(self.content)
         _, _, sequence_number, file_sequence_number = _head(decoder)
         status = ManifestEntryStatus.DELETED
@@ -73,7 +75,7 @@ class RawEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class RawManifest:
-    """The content of a manifest. ``metadata`` is the file's own: schema, partition spec, content, layout."""
+    """The content of a manifest. ``metadata`` has the texts in the Avro file's header: table schema, spec and so on."""
 
     listed: ManifestFile
     metadata: Mapping[str, str]
@@ -83,7 +85,7 @@ class RawManifest:
 
     @classmethod
     def fetch(cls, io: FileIO, listed: ManifestFile) -> "RawManifest":
-        """Read the manifest whole into memory, not decoded yet. Raises RefusedError for what is no manifest."""
+        """Read the whole manifest into memory without decoding it. Raises RefusedError if it is not an Avro file."""
         content = fetch(io, listed.manifest_path)
         decoder = new_decoder(content)
         with _undamaged(listed):
@@ -92,7 +94,7 @@ class RawManifest:
 
     @property
     def is_known(self) -> bool:
-        """False for entries that lack fields of an EXISTING one, as in format version 1, or an unknown compression."""
+        """False if the codec is unknown, or if entries lack a field of EXISTING entries, as in format version 1."""
         return _layout(self.metadata[LAYOUT]) is not None and self._codec in _CODECS
 
     @property
@@ -100,10 +102,10 @@ class RawManifest:
         return self.metadata.get(AVRO_CODEC_KEY, "null")
 
     def entries(self) -> Iterator[RawEntry]:
-        """Yield the live entries in their order; call it only when the layout ``is_known``.
+        """Yield the live entries in their order; call this only when the layout ``is_known``.
 
-        Raises RefusedError where the file is damaged, at the latest after its last entry: when it holds fewer than its
-        manifest list says.
+        Raises RefusedError when the file is damaged, or, after the last entry, when the number of live entries differs
+        from the number in the manifest list.
         """
         count = 0
         with _undamaged(self.listed):
@@ -113,12 +115,12 @@ class RawManifest:
         expected = (self.listed.added_files_count or 0) + (self.listed.existing_files_count or 0)
         if count != expected:
             path = self.listed.manifest_path
-            raise RefusedError(f"manifest {path} holds {count} live files; allowed: {expected}, as its list says")
+            raise RefusedError(f"live files in manifest {path}: {count}; allowed: {expected}, as in its manifest list")
 
     def _live(self) -> Iterator[RawEntry]:
         layout = _layout(self.metadata[LAYOUT])
         if layout is None:
-            raise ValueError("its entries have another layout than that of format version 2")
+            raise ValueError("its entries do not have the layout of format version 2")
         for content, count in blocks(self._content, self._start, self._sync, _CODECS[self._codec]):
             decoder = new_decoder(content)
             for _ in range(count):
@@ -151,7 +153,7 @@ class RawManifestWriter:
 
     def __init__(self, output: OutputFile, metadata: Mapping[str, str], block_bytes: int = TOGETHER) -> None:
         self.bytes = 0
-        """Bytes of the blocks written so far; the whole file once it is closed."""
+        """Number of bytes written so far; entries of an unfinished block do not count."""
         self._output = output
         self._metadata = {**metadata, AVRO_CODEC_KEY: _CODEC}
         self._block_bytes = block_bytes
@@ -190,7 +192,7 @@ class RawManifestWriter:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Reader of an entry's data file as a list, and the places of some fields in that list."""
+    """A reader that returns an entry's data file as a list, and the places of some fields in that list."""
 
     read: Callable[[BinaryDecoder], list[Any]]
     path: int
@@ -205,7 +207,7 @@ def _row(*values: Any) -> StructProtocol:
 
 @contextmanager
 def _undamaged(listed: ManifestFile) -> Iterator[None]:
-    """Turn whatever decoding raises into one RefusedError that names the manifest."""
+    """Turn any error of decoding into a RefusedError that names the manifest."""
     try:
         yield
     except DAMAGED as error:
@@ -217,7 +219,10 @@ def _undamaged(listed: ManifestFile) -> Iterator[None]:
 
 @lru_cache(maxsize=64)
 def _layout(schema: str) -> _Layout | None:
-    """The layout of entries with this Avro schema; building it takes as long as reading a hundred entries."""
+    """The layout of entries with this Avro schema; None if they lack a field of EXISTING entries.
+
+    Cached, because building a layout takes as long as reading a hundred entries.
+    """
     entry = AvroFileHeader(MAGIC, {LAYOUT: schema}, b"").get_schema()
     required = [field.required for field in entry.fields]
     file = entry.fields[-1].field_type
@@ -230,7 +235,7 @@ def _layout(schema: str) -> _Layout | None:
 
 
 def _head(decoder: BinaryDecoder) -> tuple[int, int | None, int | None, int | None]:
-    """Status, snapshot id, data and file sequence number: an optional field says first whether it has a value."""
+    """Status, snapshot id, data and file sequence number; a flag before each optional field says if it is set."""
     status = decoder.read_int()
     snapshot_id = decoder.read_int() if decoder.read_int() else None
     sequence_number = decoder.read_int() if decoder.read_int() else None
@@ -263,10 +268,10 @@ def _write_header(encoder: BinaryEncoder, metadata: Mapping[str, str], sync: byt
 def without(
     io: FileIO, listed: ManifestFile, going: Collection[str], location: str, snapshot_id: int
 ) -> ManifestFile | None:
-    """Write the manifest ``listed`` anew at ``location`` with the files at the paths ``going`` marked deleted by a
-    snapshot, and the others existing; None when its layout is not known.
+    """Copy the manifest ``listed`` to ``location``. In the copy, the files at the paths ``going`` are marked as deleted
+    by snapshot ``snapshot_id``, and the others as existing. Returns None when the layout of the manifest is not known.
 
-    Its bytes keep what PyIceberg's writer of data manifests can't say: that it holds deletes.
+    The copy keeps the metadata, so it can list delete files. PyIceberg's writer would mark it as a data manifest.
     """
     content = RawManifest.fetch(io, listed)
     if not content.is_known:

@@ -1,6 +1,7 @@
-"""Writers of manifests: of data files through PyIceberg's own, of delete files through its Avro files.
+"""Writers of manifests: PyIceberg's own writer for data files, and a writer for delete files.
 
-PyIceberg's writers say of every manifest that it holds data. Layout: Iceberg spec, "Manifests".
+PyIceberg's own writer marks every manifest as a data manifest, so delete files need a writer that is based on
+PyIceberg's Avro files. The layout follows the Iceberg spec, "Manifests".
 """
 
 import json
@@ -33,13 +34,13 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import AVRO_CODEC
 
 WITH_POSITIONS: Final[TableVersion] = 2
-"""The format version with position delete files: version 1 has no row-level deletes, version 3 deletion vectors."""
+"""The format version with position delete files; version 1 has no row-level deletes, version 3 has deletion vectors."""
 _EQUALITY_IDS, _EQUALITY_ID = 135, 136
 """Field ids of an entry's equality ids and of their elements."""
 
 
 def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_id: int) -> ManifestWriter:
-    """A writer of data manifests for ``target`` at ``location``."""
+    """A writer of a data manifest of ``target`` at ``location``."""
     return write_manifest(
         format_version=target.metadata.format_version,
         spec=spec,
@@ -51,7 +52,7 @@ def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_
 
 
 def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
-    """The manifest entry that adds ``file``; it inherits the snapshot's data sequence number unless it has one."""
+    """The manifest entry that adds ``file``. Without ``sequence_number``, it inherits the number of the snapshot."""
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=sequence_number, data_file=file
     )
@@ -60,8 +61,8 @@ def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None = 
 def write_deletes(
     target: Table, spec_id: int, location: str, snapshot_id: int, files: Sequence[DataFile]
 ) -> ManifestFile:
-    """Write a manifest at ``location`` that adds the delete ``files``, all of one partition spec; they inherit the
-    snapshot's data sequence number. Raises RefusedError unless the table has format version 2."""
+    """Write a manifest at ``location`` that adds the delete files ``files``, all of one partition spec. The files
+    inherit the snapshot's data sequence number. Raises RefusedError unless the table has format version 2."""
     check_positions(target)
     spec = target.specs()[spec_id]
     schema = schema_of(target, spec)
@@ -112,13 +113,13 @@ def check_positions(target: Table) -> None:
     version = target.metadata.format_version
     if version != WITH_POSITIONS:
         raise RefusedError(
-            f"table {'.'.join(target.name())} has format version {version}, which takes no position delete files; "
+            f"table {'.'.join(target.name())} has format version {version}, which allows no new position delete files; "
             f"allowed: {WITH_POSITIONS}"
         )
 
 
 def schema_of(target: Table, spec: PartitionSpec) -> Schema:
-    """The newest schema with all columns of ``spec``: a dropped column's values still need a type."""
+    """The newest schema with all columns of ``spec``, because the values of a dropped column still need a type."""
     sources = {field.source_id for field in spec.fields}
     schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
@@ -126,7 +127,7 @@ def schema_of(target: Table, spec: PartitionSpec) -> Schema:
 
 
 def _with_integers(entries: Schema) -> Schema:
-    """``entries`` with equality ids of the specified type; PyIceberg has longs, which Java's reader refuses."""
+    """``entries`` with equality ids of type int, as in the Iceberg spec; Java's reader refuses PyIceberg's longs."""
     ids = ListType(element_id=_EQUALITY_ID, element_type=IntegerType(), element_required=True)
     *others, file = entries.fields
     assert isinstance(file.field_type, StructType)

@@ -1,6 +1,6 @@
-"""Reads each manifest at most once: manifests are immutable, so what was read stays valid.
+"""Reads manifests, each at most once, because manifests never change.
 
-A few columns of a manifest's or manifest list's records are read quickly, without an object for each.
+For speed, ``records`` reads a few columns of a manifest or manifest list without creating an object for each record.
 """
 
 import json
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class Manifests:
-    """The live entries of manifests by path, cached for the life of this object.
+    """The live entries of manifests, cached by path for the life of this object.
 
-    A caller that reads several snapshots of a table in turn (publish does, while others append) then reads only the new
-    manifests of each.
+    For example, publish reads several snapshots of a table in turn while other writers append to the table. From each
+    snapshot it then reads only the new manifests.
     """
 
     def __init__(self, io: FileIO) -> None:
@@ -55,10 +55,10 @@ class Manifests:
 
 
 def ahead(fetch: Callable[[S], T], places: Iterable[S]) -> Iterator[tuple[S, T]]:
-    """Yield each of ``places``, a file's description, with the result of ``fetch``, in order; prefetch the next few.
+    """Yield each of ``places`` (descriptions of files) in order, with the result of ``fetch``; prefetch the next few.
 
-    Threads share only the wait for the store. Decoding in several threads takes half as long again as in one: it holds
-    the interpreter lock and releases it for every compressed block.
+    Threads only fetch, so that they wait for the store in parallel. Decoding in several threads would take 1.5 times as
+    long as in one thread, because decoding holds the interpreter lock and releases it for every compressed block.
     """
     with ThreadPoolExecutor(READERS) as readers:
         waiting: deque[tuple[S, Future[T]]] = deque()
@@ -82,24 +82,25 @@ class _Step:
 
     function: Callable[[BinaryDecoder], Any]
     column: int | None
-    """Place among the wanted columns; None: skipped."""
+    """Place of the column among the wanted columns; None for a skipped column."""
 
 
 DAMAGED: Final = (EOFError, LookupError, MemoryError, OverflowError, SystemError, TypeError, ValueError, zlib.error)
-"""What reading the records of a damaged Avro file may raise. PyIceberg's decoder trusts the lengths that a file tells:
-a negative one is a SystemError of Python itself, a huge one is memory that nobody has."""
+"""Errors that reading the records of a damaged Avro file may raise. PyIceberg's decoder trusts the lengths in a file:
+a negative length raises SystemError in Python itself, and a huge length raises MemoryError."""
 
 
 def fetch(io: FileIO, location: str) -> bytes:
-    """Read the file at ``location`` whole, not decoded. Raises FileNotFoundError when it is gone."""
+    """Read the whole file at ``location`` without decoding it. Raises FileNotFoundError when the file is gone."""
     with io.new_input(location).open() as file:
         return file.read()
 
 
 def blocks(content: bytes, start: int, sync: bytes, codec: type[Codec] | None) -> Iterator[tuple[bytes, int]]:
-    """Yield each block of the Avro file ``content``, unpacked by ``codec``, and the number of its records.
+    """Yield each block of the Avro file ``content``, decompressed by ``codec``, and the number of records in the block.
 
-    ``start`` is where the header ends, ``sync`` its sync marker. Raises one of ``DAMAGED`` for a damaged file.
+    ``start`` is the position after the header, ``sync`` the file's sync marker. Raises one of ``DAMAGED`` for a damaged
+    file.
     """
     decoder = new_decoder(content)
     decoder.skip(start)
@@ -111,10 +112,10 @@ def blocks(content: bytes, start: int, sync: bytes, codec: type[Codec] | None) -
 
 
 def records(content: bytes, columns: tuple[int, ...]) -> Iterator[Sequence[Any]]:
-    """Yield the wanted ``columns`` of each record in the Avro file ``content``, by field id.
+    """Yield, for each record of the Avro file ``content``, the values of the columns with the field ids ``columns``.
 
-    A column may lie in a struct that every record has; one that the file lacks is None. Raises one of ``DAMAGED`` for a
-    damaged file.
+    A column may be part of a struct that every record has. The value of a column that the file lacks is None. Raises
+    one of ``DAMAGED`` for a damaged file.
     """
     decoder = new_decoder(content)
     header = HEADER.read(decoder)
@@ -136,8 +137,8 @@ def records(content: bytes, columns: tuple[int, ...]) -> Iterator[Sequence[Any]]
 
 @lru_cache(maxsize=64)
 def _steps(schema: str, columns: tuple[int, ...]) -> tuple[tuple[_Step, ...], tuple[_Step, ...]]:
-    """The steps up to the last wanted column, and the others. Cached: files of a table share their schemas, and parsing
-    one takes a millisecond."""
+    """The steps up to the last wanted column, and the steps after it. Cached, because the files of a table share their
+    schemas, and parsing a schema takes a millisecond."""
     parsed = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
     reader = construct_reader(parsed)
     steps = list(_flat(parsed.as_struct(), reader, columns))

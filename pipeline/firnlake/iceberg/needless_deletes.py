@@ -1,8 +1,9 @@
-"""Row-level delete files that no data file needs after a commit: they leave the table with it (C27).
+"""Finds the row-level delete files that no data file needs after a commit; the commit removes them (C27).
 
-``needless`` decides by the entries of the very snapshot that the commit is made on. Data files that lane
-`convert` leaves in place are *covered* up to a data sequence number, and need no equality delete up to it.
-`EqualityReach` foresees the same for planning, for all segments of a table at once.
+``needless`` decides from the entries of the snapshot on which the commit is made. The lane `convert` leaves data files
+in place and makes them *covered* up to a data sequence number, which means that they no longer need equality deletes
+with that number or a lower one. When jobs are planned, `EqualityReach` predicts for all segments of a table at once
+which delete files will become needless.
 """
 
 from bisect import bisect_right
@@ -19,15 +20,15 @@ from firnlake.iceberg.row_deletes import DeleteFile, RowDeletes, is_global, only
 
 @dataclass(frozen=True)
 class EqualityReach:
-    """The equality ``deletes`` of a snapshot, and its data ``files``: place and data sequence number by path."""
+    """The equality ``deletes`` of a snapshot; place and data sequence number of each of its data ``files``, by path."""
 
     deletes: RowDeletes = field(repr=False)
     files: Mapping[str, tuple[str, int]] = field(repr=False)
 
     @classmethod
     def of(cls, deletes: RowDeletes, files: Iterable[tuple[str, str, int]]) -> "EqualityReach":
-        """The reach of ``deletes`` among ``files``, given as path, place and data sequence number; of a file that is
-        listed twice the older listing counts."""
+        """The reach of ``deletes`` among ``files``, given as path, place and data sequence number. If a file is listed
+        twice, its lower number counts."""
         known: dict[str, tuple[str, int]] = {}
         for path, place, number in files:
             if path not in known or number < known[path][1]:
@@ -35,9 +36,9 @@ class EqualityReach:
         return cls(deletes, known)
 
     def relieved(self, taken: Collection[str]) -> frozenset[str]:
-        """Those of the data files ``taken`` (paths) with an equality delete file that reaches none but ``taken``.
+        """Paths in ``taken`` of data files with an equality delete file that applies to no data file outside ``taken``.
 
-        It leaves the table with a commit that hides by positions what it hides in all of ``taken``.
+        A commit that writes position deletes for all data files in ``taken`` also removes this equality delete file.
         """
         chosen = frozenset(taken)
         oldest: dict[str | None, int] = {}
@@ -52,7 +53,7 @@ class EqualityReach:
         for scope in (None, place):
             numbers = self.deletes.equality_numbers(scope)
             first = bisect_right(numbers, number)
-            # The oldest of those that reach the file is the first to be needed by no other.
+            # If other files need the oldest delete that applies to this file, they need the newer deletes as well.
             if first < len(numbers) and numbers[first] <= oldest.get(scope, numbers[first]):
                 return True
         return False
@@ -81,11 +82,12 @@ def needless(
     added: Iterable[DataEntry],
     covered: Mapping[str, int] = MappingProxyType({}),
 ) -> frozenset[str]:
-    """Paths of the delete files among ``deletes`` that apply to a ``removed`` data file, and to none ``left`` or
-    ``added``. One that names several data files is needed while its partition has a file that it might name.
+    """Paths of the delete files among ``deletes`` that apply to a data file in ``removed`` and to no data file in
+    ``left`` or ``added``. A position delete file that names several data files is needed as long as its partition has a
+    data file that it might name.
 
-    ``covered`` are data sequence numbers by path: for equality deletes up to that number the data file counts as
-    removed.
+    ``covered`` maps the path of a data file to a data sequence number: for equality deletes with this number or a lower
+    one, the data file counts as removed.
     """
     every = RowDeletes(deletes, specs)
     left = list(left)
@@ -100,7 +102,7 @@ def needless(
     if not reaching:
         return frozenset()
     named = {entry.data_file.file_path: only_path(entry.data_file) for entry in deletes}
-    # A file that only names removed ones is needed no more; of the others the oldest file of each place decides.
+    # A delete file for one removed data file is needless. Others are needed if they apply to the oldest file left.
     by_place = {delete for delete in reaching if not delete.is_equality and named[delete.path] is None}
     by_value = {delete for delete in reaching if delete.is_equality}
     oldest = _oldest(left, {_place(delete) for delete in by_place}) if by_place else {}
@@ -117,7 +119,7 @@ def _reaching(deletes: RowDeletes, one: DataEntry) -> Iterator[DeleteFile]:
 
 
 def _uncovered(one: DataEntry, covered: Mapping[str, int]) -> DataEntry:
-    """``one`` with the data sequence number past which equality deletes still hide records of it."""
+    """``one`` with the data sequence number above which equality deletes still hide records of its file."""
     return DataEntry(one.file, max(one.sequence_number, covered.get(one.file.file_path, 0)))
 
 
@@ -126,7 +128,7 @@ def _place(delete: DeleteFile) -> _Place:
 
 
 def _oldest(entries: Iterable[DataEntry], places: set[_Place]) -> dict[_Place | None, int]:
-    """The lowest data sequence number of each of ``places``, and of all (None)."""
+    """The lowest data sequence number of the data files in each of ``places``, and (under None) in all places."""
     oldest: dict[_Place | None, int] = {}
     for one in entries:
         number = one.sequence_number

@@ -1,4 +1,4 @@
-"""Parquet as Firn opens and writes it: always with page checksums (C23), with field ids, properties and metrics."""
+"""Reads and writes Parquet files, always with page checksums (C23); writes field ids, and returns Iceberg's metrics."""
 
 import re
 from collections.abc import Mapping
@@ -33,19 +33,19 @@ DICTIONARY_OF = "write.parquet.dict-encoding-enabled.column."
 """Prefix of an Iceberg table property; a column name follows (Iceberg docs, "Configuration", write properties)."""
 
 open_file: Final = partial(pq.ParquetFile, page_checksum_verification=True)
-"""``ParquetFile`` that verifies."""
+"""``ParquetFile`` that verifies page checksums."""
 read_file: Final = partial(pq.read_table, page_checksum_verification=True)
-"""``read_table`` that verifies."""
+"""``read_table`` that verifies page checksums."""
 file_writer: Final = partial(pq.ParquetWriter, write_page_checksum=True)
-"""``ParquetWriter`` of files with checksums."""
+"""``ParquetWriter`` that writes page checksums."""
 write_file: Final = partial(pq.write_table, write_page_checksum=True)
-"""``write_table`` of files with checksums."""
+"""``write_table`` that writes page checksums."""
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """``kind`` with extension types replaced by their storage types: a UUID is 16 bytes."""
+    """``kind`` with extension types replaced by their storage types; for example, a UUID is stored as 16 bytes."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
     if pa.types.is_struct(kind):
@@ -68,7 +68,7 @@ def fitted(values: pa.Array, written: pa.Field, column: NestedField, kind: pa.Da
         values = _reshaped(values, written, column.field_type, kind)
         if values.type.equals(kind):
             return values
-    # Nanoseconds are cut to Iceberg's microseconds; no other promotion loses anything.
+    # Nanoseconds are truncated to Iceberg's microseconds; no other promotion loses information.
     return values.cast(kind, safe=not pa.types.is_timestamp(values.type))
 
 
@@ -89,7 +89,7 @@ def _renamed(written: pa.Field, kind: IcebergType) -> bool:
 
 
 def _reshaped(values: pa.Array, written: pa.Field, kind: IcebergType, wanted: pa.DataType) -> pa.Array:
-    """``values`` with the fields of every nested struct resolved by id, or by name where the file has no ids."""
+    """``values`` with the fields of every nested struct resolved by id, or by name if the file has no ids."""
     match kind:
         case StructType():
             own = {_id(part) or part.name: place for place, part in enumerate(written.type)}
@@ -125,21 +125,21 @@ def _with_type(part: pa.Field, kind: pa.DataType) -> pa.Field:
 
 _BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
 _ROW_GROUP: Final = 32 << 20
-"""Maximum Arrow bytes per row group, and so in a writer's memory. A smaller `write.parquet.row-group-size-bytes` of the
-table lowers it; a larger one does not raise it."""
+"""Maximum Arrow bytes per row group, which a writer holds in memory. A smaller value of the table property
+`write.parquet.row-group-size-bytes` lowers this limit; a larger value does not raise it."""
 _UNCOMPRESSED: Final = {"uncompressed": "none"}
 _LEVEL: Final = {"zstd": 3, "gzip": 6, "brotli": 1}
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Settings for writing the data files of a table; picklable."""
+    """Settings for writing the data files of a table; can be pickled."""
 
     schema: Schema
     properties: Mapping[str, str]
 
     def arrow_schema(self) -> pa.Schema:
-        """The schema of the files, field ids included."""
+        """The schema of the files, including field ids."""
         return schema_to_pyarrow(self.schema)
 
     @property
@@ -167,7 +167,7 @@ class WriteOptions:
         }
 
     def _with_dictionary(self) -> list[str]:
-        """Columns with a Parquet dictionary. Where values never repeat, Parquet builds one and throws it away."""
+        """Columns with a Parquet dictionary. For values that never repeat, a dictionary would be built in vain."""
         every = parquet_path_to_id_mapping(self.schema)
         return [path for path in every if self._repeats(path.partition(".")[0])]
 
@@ -177,7 +177,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A written data file: path, size in bytes and metrics; picklable, unlike DataFile."""
+    """A written data file: its path, its size in bytes and its metrics. Unlike DataFile, it can be pickled."""
 
     path: str
     bytes: int
@@ -215,18 +215,18 @@ class ParquetFileWriter:
 
     @property
     def bytes(self) -> int:
-        """Approximate file size so far; buffered records do not count."""
+        """Approximate size of the file so far, without buffered records."""
         return int(self._stream.tell())
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add the records of ``batch``, which has the table's columns in the table's order."""
+        """Add the records of ``batch``, whose columns are those of the table in the table's order."""
         self._held.append(batch)
         self._held_bytes += batch.nbytes
         if self._held_bytes >= self._options.row_group_bytes:
             self._flush()
 
     def close(self) -> WrittenFile:
-        """Finish the file; its metrics come from its own footer."""
+        """Finish the file, and return it with the metrics in its footer."""
         self._flush()
         self._writer.close()
         size = int(self._stream.tell())
@@ -259,7 +259,7 @@ class ParquetFileWriter:
 
 
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast ``values`` to the file's type, which differs in metadata, or by an extension type such as UUID."""
+    """Cast ``values`` to the file's type ``kind``, which may have other metadata or be an extension type (UUID)."""
     if values.type.equals(kind):
         return values
     if isinstance(kind, pa.BaseExtensionType):

@@ -1,7 +1,7 @@
-"""Writes position delete files: the places of records in data files that readers skip.
+"""Writes position delete files, which list the positions of records that readers of a data file must skip.
 
-On-disk form: Iceberg spec, "Position Delete Files". Deletion vectors would be one more writer beside this one. Reading
-is in ``row_deletes`` and ``deleted_rows``.
+The file format follows the Iceberg spec, "Position Delete Files". Deletion vectors would need another writer. The
+modules ``row_deletes`` and ``deleted_rows`` read delete files.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,8 @@ _SCHEMA: Final = pa.schema([_column(PATH, pa.string(), FILE_PATH), _column(POS, 
 
 @dataclass(frozen=True)
 class WrittenDeletes:
-    """A written position delete file: size in bytes, number of rows, the partition of the data files that it names, and
-    its bounds; picklable, unlike DataFile."""
+    """A written position delete file: its size in bytes, its number of rows, the partition of the data files that it
+    names, and its bounds. Unlike DataFile, it can be pickled."""
 
     path: str
     bytes: int
@@ -47,7 +47,7 @@ class WrittenDeletes:
     spec_id: int
     partition: tuple[Any, ...]
     paths: tuple[str, str]
-    """The first and the last data file named, whole: readers plan with them."""
+    """Paths of the first and the last data file that it names; complete, because readers plan scans by these bounds."""
     positions: tuple[int, int]
     """The lowest and the highest position."""
     column_sizes: Mapping[int, int]
@@ -76,9 +76,9 @@ class WrittenDeletes:
 
 
 class PositionDeleteWriter:
-    """Writes one position delete file, which names data files of one Iceberg partition; a context manager.
+    """Writes one position delete file for data files of one Iceberg partition; a context manager.
 
-    Rows come sorted by path and position. A file without rows can't be closed: it would delete nothing.
+    The caller adds rows sorted by path and position, and calls ``close`` only after adding at least one row.
     """
 
     def __init__(self, output: OutputFile, spec_id: int, partition: tuple[Any, ...]) -> None:
@@ -104,14 +104,14 @@ class PositionDeleteWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the writer after an error; nothing refers to the file."""
+        """Release the file if an error prevented ``close``; nothing refers to the file then."""
         with suppress(OSError, pa.ArrowException, RuntimeError):
             self._writer.close()
         with suppress(OSError, pa.ArrowException):
             self._stream.close()
 
     def write(self, path: str, positions: NDArray[np.int64]) -> None:
-        """Add the sorted ``positions`` in the data file ``path``, which comes after all that were written before."""
+        """Add the sorted ``positions`` in the data file ``path``, which must sort after all paths written before."""
         if not len(positions):
             return
         lowest, highest = int(positions[0]), int(positions[-1])
@@ -127,7 +127,7 @@ class PositionDeleteWriter:
             self._writer.write_table(held, row_group_size=_ROWS)
 
     def close(self) -> WrittenDeletes:
-        """Finish the file."""
+        """Finish the file and return its description."""
         self._writer.close()
         size = int(self._stream.tell())
         self._stream.close()

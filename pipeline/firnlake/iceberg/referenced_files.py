@@ -1,6 +1,5 @@
-"""The files that manifest lists and manifests name, read at most once and kept as 16 bytes per entry.
-
-Both never change, so what was read stays valid.
+"""The files that manifest lists and manifests name. Each list or manifest is read at most once, because it never
+changes; its entries are kept as 16 bytes each.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,12 +20,12 @@ Hashes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 _LIST: Final = (500, 501)
-"""Field ids of a manifest list: path and length of a manifest (Iceberg spec, "Manifest Lists")."""
+"""Field ids in a manifest list: path and length of a manifest (Iceberg spec, "Manifest Lists")."""
 _ENTRY: Final = (0, 100, 104)
-"""Field ids of a manifest: status of an entry, path and size of its file (Iceberg spec, "Manifests")."""
+"""Field ids in a manifest: status of an entry, path and size of its file (Iceberg spec, "Manifests")."""
 _DELETED: Final = int(ManifestEntryStatus.DELETED)
 _LISTS: Final = 256
-"""Number of manifest lists whose manifests are put together at a time."""
+"""Number of manifest lists whose manifest numbers are merged at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Reach:
 
     @classmethod
     def together(cls, parts: Iterable["Reach"]) -> "Reach":
-        """All ``parts``, one after the other."""
+        """All ``parts``, concatenated."""
         reaches = list(parts)
         if not reaches:
             return cls.of(())
@@ -55,9 +54,10 @@ class Reach:
 
 
 class Contents:
-    """The manifests of snapshots and the live files of manifests. Manifests are numbered in the order they were read.
+    """The manifests of snapshots and the live files of manifests. Manifests are numbered in the order of reading.
 
-    Where a list or a manifest is gone or damaged, a method raises FileNotFoundError, or adds it to ``missing``.
+    If a manifest list or a manifest is gone or damaged, methods add its location to ``missing``, or raise
+    FileNotFoundError if ``missing`` is None.
     """
 
     def __init__(self, io: FileIO) -> None:
@@ -69,35 +69,35 @@ class Contents:
         self._files: dict[int, Reach] = {}
 
     def manifests_of(self, snapshots: Iterable[Snapshot], missing: list[str] | None = None) -> Numbers:
-        """Numbers of the manifests that ``snapshots`` list, each once, sorted."""
+        """Numbers of the manifests that ``snapshots`` list, sorted and without duplicates."""
         lists = list(dict.fromkeys(one.manifest_list for one in snapshots))
         unread = [one for one in lists if one not in self._lists]
         for location, (size, rows) in self._read(unread, _LIST, missing):
             self._list_bytes[location] = size
             self._lists[location] = np.fromiter((self._number(path, length) for path, length in rows), np.int32)
         numbers = np.empty(0, np.int32)
-        # In parts: the lists of all snapshots together may be long.
+        # Merged in parts, because the numbers of all lists together may need much memory.
         for first in range(0, len(lists), _LISTS):
             own = [self._lists[one] for one in lists[first : first + _LISTS] if one in self._lists]
             numbers = np.unique(np.concatenate([numbers, *own]))
         return numbers
 
     def manifest(self, number: int) -> tuple[str, int]:
-        """Location and size in bytes of manifest ``number``, as its list tells them."""
+        """Location and size in bytes of manifest ``number``, as its manifest list states them."""
         return self._manifests[number]
 
     def list_bytes(self, snapshot: Snapshot) -> int:
-        """Size of the manifest list of ``snapshot``; 0 where it was not read."""
+        """Size in bytes of the manifest list of ``snapshot``; 0 if the list was not read."""
         return self._list_bytes.get(snapshot.manifest_list, 0)
 
     def reach_of(self, manifests: Iterable[int], missing: list[str] | None = None) -> Reach:
-        """The live files of ``manifests``, in their order."""
+        """The live files of ``manifests``, in the order of the manifests."""
         wanted = [int(one) for one in manifests]
         unread = {self._manifests[one][0]: one for one in wanted if one not in self._files}
         for location, (size, rows) in self._read(unread, _ENTRY, missing):
             number = unread[location]
             if size < self._manifests[number][1]:
-                self._unreadable(location, "it is shorter than its list tells", missing)
+                self._unreadable(location, "it is shorter than its manifest list states", missing)
             else:
                 self._files[number] = Reach.of(path for status, path, _ in rows if status != _DELETED)
         return Reach.together(self._files[one] for one in wanted if one in self._files)
@@ -107,18 +107,18 @@ class Contents:
         return manifest in self._files
 
     def count_of(self, manifest: int) -> int:
-        """Number of live files of ``manifest``, which was read."""
+        """Number of live files of ``manifest``, which must have been read."""
         return len(self._files[manifest].paths)
 
     def files_of(self, manifest: int) -> Iterator[tuple[str, int]]:
-        """Read locations and sizes (bytes) of the live files of ``manifest`` again, in the order of ``reach_of``."""
+        """Locations and sizes (bytes) of the live files of ``manifest``, read again, in the order of ``reach_of``."""
         content = fetch(self._io, self._manifests[manifest][0])
         return ((path, size) for status, path, size in records(content, _ENTRY) if status != _DELETED)
 
     def _read(
         self, locations: Iterable[str], columns: tuple[int, ...], missing: list[str] | None
     ) -> Iterator[tuple[str, tuple[int, list[Sequence[Any]]]]]:
-        """Yield size and records of the files at ``locations``."""
+        """Yield the location, the size in bytes and the records of each of the readable files at ``locations``."""
         for location, content in ahead(partial(_fetch_if_any, self._io), locations):
             try:
                 rows = None if content is None else list(records(content, columns))

@@ -1,9 +1,10 @@
-"""Row-level deletes of a snapshot, matched with the data files that they reach (Iceberg spec, "Scan Planning").
+"""Row-level deletes of a snapshot, matched with the data files that they may apply to (Iceberg spec, "Scan Planning").
 
-Partition, path and data sequence number decide, all of them metadata. A position delete file that names one data file
-(equal bounds of ``file_path``) reaches that file alone; one that names several reaches every file of its partition, and
-its rows decide. Counts and digests of all segments of a table come from sorted numbers, so that a million segments cost
-no list each; the delete files of a few inputs are listed on demand.
+A delete file *reaches* a data file if it may apply to that data file, judged by partition, path and data sequence
+number, which are all in the metadata. A position delete file for one data file (equal bounds of ``file_path``) reaches
+only that data file. A position delete file for several data files reaches every data file of its partition, and only
+its rows tell to which data files it applies. Counts and digests for all segments of a table are computed from sorted
+sequence numbers, without a list of delete files for each segment; for a few inputs, delete files are listed on demand.
 """
 
 import hashlib
@@ -27,7 +28,8 @@ _DIGITS: Final = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class DeleteFile:
-    """A file of row-level deletes, as a manifest lists it; ``equality_ids`` are field ids, None for positions."""
+    """A file of row-level deletes, as a manifest lists it. ``equality_ids`` are the field ids of the columns that an
+    equality delete file compares; None for a position delete file."""
 
     source: Source
     sequence_number: int
@@ -36,7 +38,7 @@ class DeleteFile:
 
     @classmethod
     def of(cls, entry: ManifestEntry) -> Self:
-        """The delete file of ``entry``."""
+        """The delete file that ``entry`` lists."""
         source = replace(Source.of(entry.data_file), kind="delete file")
         of_values = entry.data_file.content == DataFileContent.EQUALITY_DELETES
         ids = tuple(entry.data_file.equality_ids or ()) if of_values else None
@@ -48,7 +50,7 @@ class DeleteFile:
 
     @property
     def place(self) -> str:
-        """As ``place_of``."""
+        """The place of the delete file, as ``place_of`` defines it."""
         return place(self.source.spec_id, self.source.partition)
 
     @property
@@ -59,27 +61,27 @@ class DeleteFile:
 
 @dataclass(frozen=True)
 class FileDeletes:
-    """The delete files that may apply to one data file, which has this data sequence number."""
+    """The delete files that reach one data file, and the data sequence number of that data file."""
 
     sequence_number: int
     files: tuple[DeleteFile, ...]
 
 
 class DeleteReach(NamedTuple):
-    """The delete files that reach a data file, in figures."""
+    """Totals over the delete files that reach one data file."""
 
     files: int = 0
     equality: int = 0
-    """Number of equality delete files among them."""
+    """Number of these delete files that are equality delete files."""
     hidden: int = 0
-    """At most so many records are hidden by the position deletes."""
+    """Maximum number of records that the position deletes hide."""
     digest: int = 0
-    """Equal for the same delete files; 0 for none."""
+    """Digest of the delete files, equal for the same files; 0 without delete files."""
     newest: int = 0
-    """The highest data sequence number of a delete file; 0 for none."""
+    """The highest data sequence number of a delete file; 0 without delete files."""
 
     def plus(self, other: "DeleteReach") -> "DeleteReach":
-        """The figures of both; no file is in both."""
+        """The totals of this reach and ``other`` together; no delete file may be in both."""
         sums = (self.files + other.files, self.equality + other.equality, self.hidden + other.hidden)
         return DeleteReach(*sums, (self.digest + other.digest) & _DIGITS, max(self.newest, other.newest))
 
@@ -88,7 +90,7 @@ NOTHING: Final = DeleteReach()
 
 
 class RowDeletes:
-    """The row-level deletes ``found`` in a snapshot of a table with these partition ``specs``."""
+    """The row-level deletes that the manifest ``entries`` of a snapshot list, for a table with these ``specs``."""
 
     def __init__(self, entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> None:
         everywhere: list[DeleteFile] = []
@@ -107,24 +109,27 @@ class RowDeletes:
         self._at = {place: _Group(own) for place, own in at.items()}
         self._naming = {path: _Group(own) for path, own in naming.items()}
         self.any = bool(everywhere or at or naming)
-        """True when there are row-level deletes at all."""
+        """True when there are row-level deletes."""
         self.any_equality = any(one.is_equality for own in (everywhere, *at.values()) for one in own)
         """True when there are equality deletes."""
 
     def reaching(self, place: str, path: str, sequence_number: int) -> DeleteReach:
-        """The deletes that may apply to a data file with this place, path and data sequence number, in figures."""
+        """Totals over the delete files that reach a data file with this place, path and data sequence number."""
         reach = NOTHING
         for group in self._groups(place, path):
             reach = reach.plus(group.reaching(sequence_number))
         return reach
 
     def files(self, place: str, path: str, sequence_number: int) -> list[DeleteFile]:
-        """The same deletes as files, the oldest first."""
+        """The delete files that reach a data file with this place, path and data sequence number, oldest first."""
         every = (one for group in self._groups(place, path) for one in group.since(sequence_number))
         return sorted(every, key=lambda delete: (delete.sequence_number, delete.path))
 
     def equality_numbers(self, place: str | None) -> Sequence[int]:
-        """Data sequence numbers, sorted, of the equality deletes that reach files of one place alone; None: of all."""
+        """Data sequence numbers, sorted, of the equality deletes for the data files of ``place`` only.
+
+        If ``place`` is None, the numbers are those of the equality deletes that apply to all places.
+        """
         group = self._everywhere if place is None else self._at.get(place)
         return group.equality_numbers if group else ()
 
@@ -136,7 +141,7 @@ class RowDeletes:
 
 
 class _Group:
-    """Delete files that reach the same data files but for the sequence number."""
+    """Delete files that would reach the same data files if sequence numbers did not matter."""
 
     def __init__(self, deletes: Iterable[DeleteFile]) -> None:
         every = list(deletes)
@@ -149,20 +154,20 @@ class _Group:
         return self._equality.numbers
 
     def reaching(self, number: int) -> DeleteReach:
-        """Figures of ``since``."""
+        """Totals over the delete files that ``since`` yields."""
         return self._positions.totals(self._positions.from_(number)).plus(
             self._equality.totals(self._equality.past(number))
         )
 
     def since(self, number: int) -> Iterator[DeleteFile]:
-        """The deletes that reach a data file with this data sequence number: position deletes reach files of their own
-        commit, equality deletes only older ones."""
+        """Yield the deletes that reach a data file with the data sequence number ``number``: position deletes also
+        reach data files of their own commit, equality deletes only older data files."""
         yield from self._positions.deletes[self._positions.from_(number) :]
         yield from self._equality.deletes[self._equality.past(number) :]
 
 
 class _Sorted:
-    """Delete files of one kind by sequence number, and the figures of all from each on."""
+    """Delete files of one kind, sorted by sequence number, with the totals from each position to the end."""
 
     def __init__(self, deletes: Sequence[DeleteFile]) -> None:
         self.deletes = sorted(deletes, key=lambda delete: (delete.sequence_number, delete.path))
@@ -187,43 +192,43 @@ def _figures(delete: DeleteFile) -> DeleteReach:
 
 
 def digest_of(path: str) -> int:
-    """A digest of a delete file's path, 1 to 2^63 - 1; those of several are summed up modulo 2^63."""
+    """A digest of a delete file's path, from 1 to 2^63 - 1; the digest of several paths is the sum modulo 2^63."""
     return max(1, int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") & _DIGITS)
 
 
 def digest_of_all(deletes: Iterable[DeleteFile]) -> int:
-    """The digest of ``deletes``, as ``Reach`` holds it."""
+    """The digest of ``deletes``, as in ``DeleteReach.digest``."""
     return sum(digest_of(delete.path) for delete in deletes) & _DIGITS
 
 
 def only_path(delete: DataFile) -> str | None:
-    """The one data file that a position delete file names, by its bounds; None when they don't say.
+    """Path of the only data file that a position delete file names, from its bounds; None when the bounds differ.
 
-    Bounds are truncated above, if at all, by rounding up, so equal ones are whole.
+    Equal bounds are a complete path, because a truncated upper bound is rounded up.
     """
     lower, upper = bounds_of_paths(delete)
     return lower if lower == upper else None
 
 
 def bounds_of_paths(delete: DataFile) -> tuple[str | None, str | None]:
-    """The first and the last data file that a position delete file names, by its bounds; None where they don't say."""
+    """Paths of the first and the last data file that a position delete file names; None for a missing bound."""
     lower, upper = (delete.lower_bounds or {}).get(FILE_PATH), (delete.upper_bounds or {}).get(FILE_PATH)
     return None if lower is None else lower.decode(), None if upper is None else upper.decode()
 
 
 def is_global(specs: Mapping[int, PartitionSpec], delete: DeleteFile) -> bool:
-    """True for an equality delete under a spec that splits nothing: it reaches every file, whatever its partition."""
+    """True for an equality delete file of an unpartitioned spec, which reaches data files in every partition."""
     fields = specs[delete.source.spec_id].fields
     return delete.is_equality and all(isinstance(field.transform, VoidTransform) for field in fields)
 
 
 def place_of(file: DataFile) -> str:
-    """Partition spec and partition values of ``file``, equal for a delete file and the data files of its partition."""
+    """The place of ``file``: its partition spec and partition values, as text."""
     return place(file.spec_id, partition_values(file))
 
 
 def place(spec_id: int, partition: tuple[Any, ...]) -> str:
-    """Partition spec and partition values as text; a delete file reaches only data files of its own place."""
+    """Partition spec and partition values as text. A delete file that is not global reaches only files of its place."""
     return f"{spec_id} {partition!r}"
 
 

@@ -1,7 +1,8 @@
-"""Side branches of a table: how they begin, and the state that one without data files keeps.
+"""Creates the side branches of a table, and keeps the state of branches without data files.
 
-Such a state is rows in a Puffin file, the statistics file of the branch's head. Puffin files are named blobs with a
-JSON footer (Iceberg, "Puffin spec"); rows are those of a frozen dataclass, as an Arrow stream with a column per field.
+The state of such a branch is stored in a Puffin file, which is the statistics file of the branch's newest snapshot. A
+Puffin file consists of blobs and a JSON footer (Iceberg, "Puffin spec"). A blob holds the rows of a frozen dataclass as
+an Arrow stream, with one column per field.
 """
 
 import logging
@@ -35,14 +36,14 @@ from firnlake.iceberg.manifests import Manifests
 
 _ZSTD: Final = "zstd"
 _FLAGS: Final = bytes(4)
-"""The footer is not compressed."""
+"""Flags of a footer that is not compressed."""
 _WIDTH: Final = 4
-"""Bytes of the footer's length."""
+"""Number of bytes of the field for the footer's length."""
 
 
 @dataclass(frozen=True)
 class Blob:
-    """A blob: its type, its content, not compressed, and its properties."""
+    """A blob: its type, its uncompressed content, and its properties."""
 
     type: str
     content: bytes
@@ -52,10 +53,10 @@ class Blob:
 def write_puffin(
     table: Table, location: str, blobs: Sequence[Blob], snapshot_id: int, sequence_number: int
 ) -> StatisticsFile:
-    """Write ``blobs`` to a new Puffin file at ``location``; returns its entry for snapshot ``snapshot_id``.
+    """Write ``blobs`` to a new Puffin file at ``location``; return the file's entry for the table metadata.
 
-    The entry lists no blob: PyIceberg refuses to load a table whose metadata names a type that it does not know.
-    Readers of the file find all blobs in its footer.
+    The entry lists no blobs, because PyIceberg refuses to load a table whose metadata names an unknown blob type.
+    Readers find the blobs in the footer of the file.
     """
     body = bytearray(MAGIC_BYTES)
     listed = []
@@ -94,8 +95,8 @@ def write_puffin(
 def read_puffin(table: Table, location: str, subject: str) -> list[Blob]:
     """The blobs of the Puffin file at ``location``.
 
-    Raises RefusedError, which begins with ``subject``, when the file is gone or damaged; UnavailableError when the
-    store does not answer.
+    Raises RefusedError when the file is gone or damaged, UnavailableError when the store does not answer. Messages
+    begin with ``subject``.
     """
     try:
         with table.io.new_input(location).open() as stream:
@@ -124,7 +125,7 @@ _TYPES: Final[Mapping[Any, pa.DataType]] = {
 
 
 def rows_as_bytes(kind: type[R], rows: Sequence[R]) -> bytes:
-    """``rows`` as the content of a blob; their fields are integers, texts, bytes or booleans."""
+    """``rows`` as the content of a blob; the fields of ``kind`` are integers, texts, bytes or booleans."""
     schema = _schema(kind)
     columns = [pa.array([getattr(row, name) for row in rows], schema.field(name).type) for name in schema.names]
     sink = pa.BufferOutputStream()
@@ -134,7 +135,7 @@ def rows_as_bytes(kind: type[R], rows: Sequence[R]) -> bytes:
 
 
 def rows_of(kind: type[R], blob: Blob) -> tuple[R, ...]:
-    """The rows in ``blob``; raises KeyError, ValueError or an ArrowException for anything else."""
+    """The rows in ``blob``. Raises KeyError, ValueError or an ArrowException if the blob has no rows of ``kind``."""
     table = pa.ipc.open_stream(blob.content).read_all().select(_schema(kind).names)
     if table.schema != _schema(kind):
         raise ValueError(f"{blob.type} has other columns than {', '.join(_schema(kind).names)}")
@@ -149,11 +150,12 @@ _SUFFIX: Final = ".puffin"
 
 
 class BranchFile(BranchSnapshot):
-    """The part of a commit that writes the file of a branch anew, in every try on what the branch then holds."""
+    """The part of a commit that replaces the file of a branch. Each try writes a new file, from the branch's current
+    state."""
 
     def __init__(self, name: str, snapshot_id: int, title: str, blobs: Callable[[Table, int], Sequence[Blob]]) -> None:
-        """``blobs`` tells what the file holds after a commit on a table, by the sequence number of that commit's
-        snapshot on main; ConflictError when it does not fit there."""
+        """``blobs`` returns the new contents of the file, given the table and the sequence number of the commit's
+        snapshot on main; it raises ConflictError when the change can't be made to the table."""
         super().__init__(name, snapshot_id)
         self._title = title
         self._blobs = blobs
@@ -168,7 +170,7 @@ class BranchFile(BranchSnapshot):
         return self.prepared[:-1]
 
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
-        # Main's snapshot is the first of the commit.
+        # The snapshot on main is the first one of the commit, so it has the next sequence number.
         blobs = self._blobs(target, target.metadata.next_sequence_number())
         location = place(target, f"{self._title}-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
         self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
@@ -176,22 +178,22 @@ class BranchFile(BranchSnapshot):
         return SnapshotContents([], [], update_snapshot_summaries(totals, parent.summary if parent else None))
 
     def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """Add ``snapshot`` and its statistics file, and move the branch to it."""
+        """The updates that add ``snapshot`` and its statistics file, and move the branch to ``snapshot``."""
         return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written[-1]})
 
 
 def location_on(table: Table, branch: str, lost: str) -> str | None:
-    """Location of the file that ``branch`` of ``table`` holds; None without the branch.
+    """Location of the current state file of ``branch``; None if there is no such branch.
 
-    Raises RefusedError as ``head_of``, and when another tool took the file off its snapshot; ``lost`` says what that
-    means.
+    Raises RefusedError as ``head_of`` does, and when another tool has removed the file's entry from the table metadata.
+    ``lost`` is the clause of that message that states the consequence.
     """
     head = head_of(table, branch)
     return None if head is None else location_at(table, branch, head.snapshot_id, lost)
 
 
 def location_at(table: Table, branch: str, snapshot_id: int, lost: str) -> str:
-    """Location of the file that snapshot ``snapshot_id`` of ``branch`` holds; raises as ``location_on``."""
+    """Location of the state file of snapshot ``snapshot_id`` of ``branch``; raises as ``location_on`` does."""
     location = file_of(table, snapshot_id)
     if location is None:
         raise RefusedError(
@@ -202,7 +204,7 @@ def location_at(table: Table, branch: str, snapshot_id: int, lost: str) -> str:
 
 
 def file_of(table: Table, snapshot_id: int) -> str | None:
-    """Location of the statistics file of snapshot ``snapshot_id``; None without one."""
+    """Location of the statistics file of snapshot ``snapshot_id``; None if the snapshot has no such file."""
     files = (one.statistics_path for one in table.metadata.statistics if one.snapshot_id == snapshot_id)
     return next(files, None)
 
@@ -210,20 +212,22 @@ def file_of(table: Table, snapshot_id: int) -> str | None:
 log = logging.getLogger(__name__)
 
 REFUSALS: Final = 3
-"""Maximum number of refusals without another writer's commit in between; then the catalog counts as unable."""
+"""Number of refusals, without a commit of another writer in between, after which the catalog counts as unable to commit
+several snapshots at once."""
 
 
 def create_side_branches(lake: Lake, identifier: str) -> Table:
-    """Create the missing side branches of table ``identifier``, empty and in one commit; return the table.
+    """Create the missing side branches of table ``identifier``, empty, in one commit; return the table.
 
-    Some catalogs take only one snapshot per commit. Properties of the table then say so: records without a key are not
-    moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises RefusedError when somebody else uses
-    one of their names, UnavailableError when other writers' commits get in the way for too long.
+    If the catalog accepts only one snapshot per commit, this function sets table properties instead of creating
+    branches: records without a key are not moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises
+    RefusedError when another tool uses the name of a side branch, UnavailableError when other writers' commits come
+    first for too long.
     """
     refused = 0
 
     def create() -> CommitFailedException | None:
-        """Create them; returns the refusal of a catalog that counts as unable."""
+        """Create the branches; return the refusal of a catalog that counts as unable to commit several snapshots."""
         nonlocal refused
         table = lake.table(identifier)
         fresh = [name for name in SIDE_BRANCHES if head_of(table, name) is None]
@@ -242,7 +246,7 @@ def create_side_branches(lake: Lake, identifier: str) -> Table:
     refusal = lake.until_committed(create)
     if refusal:
         log.warning(
-            "table %s: catalog %s refuses a commit of several snapshots (%s): records without a key can't "
+            "table %s: catalog %s refuses a commit of several snapshots (%s), so records without a key can't "
             "be quarantined, and removed tombstones can't be restored",
             identifier,
             lake.name,

@@ -1,4 +1,4 @@
-"""The snapshots in main's history, and which snapshots, branches and tags stay or go, with the reason."""
+"""The snapshots in main's history; the retention of snapshots, branches and tags, with reasons for each expiry."""
 
 import re
 from collections import Counter
@@ -16,11 +16,11 @@ from firnlake.iceberg.branches import FIRN_BRANCHES
 
 
 def ancestors(table: Table) -> Iterator[Snapshot]:
-    """Yield main's current snapshot and its ancestors, newest first, up to the first one that has expired.
+    """Yield main's current snapshot and its ancestors, newest first, as far as they have not expired.
 
-    ``table.metadata.snapshots`` also lists the snapshots of side branches, which are no part of main's history.
+    ``table.metadata.snapshots`` also lists the snapshots of side branches, which are not part of main's history.
     """
-    # PyIceberg's `ancestors_of` searches all snapshots for every parent: 0.5 s with 5,000 of them; this takes 2 ms.
+    # PyIceberg's `ancestors_of` searches all snapshots for every parent. With 5,000, it takes 0.5 s; this takes 2 ms.
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     at = table.metadata.current_snapshot_id
     while at is not None and at in by_id:
@@ -37,33 +37,33 @@ _WHOLE: Final = re.compile("[0-9]{1,19}")
 
 
 def max_snapshot_age(properties: Mapping[str, str]) -> int:
-    """Age in milliseconds up to which a table with these ``properties`` keeps snapshots, unless its branches say more;
-    Iceberg's default where the property is wrong."""
+    """Maximum age, in milliseconds, of snapshots in a table with these ``properties``, unless a branch has another
+    limit. Iceberg's default if the property is not a whole number."""
     text = properties.get(MAX_SNAPSHOT_AGE, "")
     return int(text) if _WHOLE.fullmatch(text) else _DEFAULTS[MAX_SNAPSHOT_AGE]
 
 
 @dataclass(frozen=True)
 class SnapshotRetention:
-    """The part of a table's history that stays, and the part that goes, with reasons."""
+    """The snapshots that a table keeps, and the snapshots, branches and tags that expire, with reasons."""
 
     snapshots: frozenset[int]
-    """Ids of the snapshots that stay."""
+    """Ids of the snapshots that the table keeps."""
     expired_snapshots: Mapping[int, str]
-    """Reasons by id, in the order of the metadata: oldest first."""
+    """Reasons by id of the expired snapshot, in the order of the metadata (oldest first)."""
     expired_refs: Mapping[str, str]
-    """Reasons by name of branch or tag."""
+    """Reasons by name of the expired branch or tag."""
 
 
 def retained(
     identifier: str, metadata: TableMetadata, now_ms: int, moving: Collection[str] = (), erased_below: int = 0
 ) -> SnapshotRetention:
-    """The retention of table ``identifier`` with this ``metadata`` at ``now_ms``.
+    """The retention of table ``identifier`` with this ``metadata`` at ``now_ms`` (epoch milliseconds).
 
-    Each branch in ``moving``, once per commit that is still to come, counts as having one snapshot more, taken now. On
-    main and Firn's branches, snapshots with a sequence number lower than ``erased_below`` expire for the sake of
-    erased keys, whatever their age; heads stay, and so does what a tag or another branch keeps. Raises RefusedError for
-    a limit that is no whole number.
+    ``moving`` has the name of a branch once for each expected commit to the branch; such a commit counts as a snapshot
+    that was made now. On main and Firn's branches, snapshots with a sequence number below ``erased_below``
+    expire whatever their age, because they may hold erased keys. The newest snapshot of a branch, and snapshots that a
+    tag or another branch keeps, do not expire. Raises RefusedError for a limit that is not a whole number.
     """
     coming = Counter(moving)
     limits = {name: _limit(identifier, metadata.properties, name) for name in _DEFAULTS}
@@ -107,7 +107,7 @@ def retained(
 
 
 def _ref_expires(ref: SnapshotRef, snapshot: Snapshot | None, now_ms: int, default_ms: int) -> str | None:
-    """The reason why ``ref`` to ``snapshot`` goes; None when it stays."""
+    """The reason why ``ref``, which points at ``snapshot``, expires; None when it does not expire."""
     if snapshot is None:
         return f"its snapshot {ref.snapshot_id} is not in the table's metadata"
     max_age = default_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
@@ -117,7 +117,7 @@ def _ref_expires(ref: SnapshotRef, snapshot: Snapshot | None, now_ms: int, defau
 
 
 def _ancestors(snapshots: Mapping[int, Snapshot], snapshot_id: int | None) -> Iterator[Snapshot]:
-    """The snapshot and its ancestors, newest first, as far as the metadata reaches."""
+    """Yield the snapshot and its ancestors, newest first, as far as the metadata lists them."""
     while snapshot_id is not None and (snapshot := snapshots.get(snapshot_id)):
         yield snapshot
         snapshot_id = snapshot.parent_snapshot_id

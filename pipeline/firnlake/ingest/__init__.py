@@ -1,1 +1,1 @@
-"""Records come in: landed from files, adopted with a table, or back from quarantine."""
+"""How records enter a table: landed from files, adopted with an existing table, or returned from quarantine."""

@@ -1,8 +1,8 @@
-"""Adopts a table: records the roles of its columns and adds what Firn needs. No data file is touched.
+"""Adopts a table: stores the roles of its columns, and adds the columns that Firn needs. No data file is changed.
 
-One commit adds two columns by schema evolution and identity partition fields by spec evolution. Existing files stay as
-they are: they are landed segments of their topic partition (see ``segments``). A table with equality deletes keeps its
-partitioning, since these apply within one partition (C27): there the bounds of its column tell a file's level.
+One commit adds two columns by schema evolution, and identity partition fields by spec evolution. Existing files become
+landed segments of their topic partition (see ``segments``). A table with equality deletes keeps its partitioning,
+because equality deletes apply within one partition (C27); there, the bounds of the level column give a file's level.
 """
 
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ from firnlake.table.segments import read, read_entries
 _FIRN_COLUMNS: dict[str, PrimitiveType] = {"level": IntegerType(), "delete_horizon": TimestamptzType()}
 _FORMATS = ("parquet", "orc")
 _UPSERTS = "write.upsert.enabled"
-"""Table property by which Flink writes equality deletes (Iceberg docs, "Flink Writes")."""
+"""Table property that makes Flink write equality deletes (Iceberg docs, "Flink Writes")."""
 _DEFAULT_METRICS = "truncate(16)"
-"""Iceberg's default metrics mode, which covers only a table's first hundred columns (docs, "Configuration")."""
+"""Iceberg's default metrics mode, which applies only to a table's first hundred columns (docs, "Configuration")."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The user's choice: column names, and the condition for tombstones (None: no record is one)."""
+    """The user's choice of column names, and the condition for tombstones (None if no record is a tombstone)."""
 
     key: tuple[str, ...]
     offset: str
@@ -50,7 +50,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Adoption:
-    """An adopted table; ``repeated`` when it already was adopted in the same way, so nothing changed."""
+    """An adopted table. ``repeated`` is true when the table was already adopted in the same way."""
 
     table: str
     columns: ColumnRoles
@@ -61,9 +61,9 @@ class Adoption:
 def adopt(
     lake: Lake, identifier: str, choice: Choice, properties: Mapping[str, str] = MappingProxyType({})
 ) -> Adoption:
-    """Adopt table ``identifier`` as ``choice`` says, in one commit that changes its metadata only.
+    """Adopt table ``identifier`` as ``choice`` says, in one commit that changes only the table's metadata.
 
-    ``properties`` are set as well. A released table that kept Firn's columns resumes in its former state. Raises
+    The commit also sets ``properties``. A released table that kept Firn's columns resumes in its former state. Raises
     RefusedError for an unknown column, a type not allowed for its role, a condition that does not parse, a table
     already adopted in another way, a format version other than 2, a file format without the metrics that Firn reads, or
     a wrong policy.
@@ -120,7 +120,7 @@ def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: Stor
 
 
 def _has_equality_deletes(table: Table) -> bool:
-    """True when a writer uses equality deletes: these apply within one partition, so the partitioning must stay."""
+    """True when a writer uses equality deletes, which apply within one partition; then the partitioning must stay."""
     snapshot = table.current_snapshot()
     listed = snapshot.manifests(table.io) if snapshot else []
     deletes = Manifests(table.io).live(one for one in listed if one.content == ManifestContent.DELETES)
@@ -129,14 +129,14 @@ def _has_equality_deletes(table: Table) -> bool:
 
 
 def _check_partitions(table: Table, columns: ColumnRoles, identifier: str) -> None:
-    """Refuse a table whose partitioning would have to change under the equality deletes of its writers."""
+    """Refuse a table with equality deletes if its partitioning would have to change."""
     spec = table.spec()
     missing = [name for name in columns.partition_fields if position(table.schema(), spec, name) is None]
     if missing:
         raise RefusedError(
             f"table {identifier} has equality deletes, which apply within one partition, and is not partitioned by "
             f"{', '.join(missing)}; allowed: {', '.join(f'identity({name})' for name in columns.partition_fields)} "
-            "beside other fields, or no mapping of these columns"
+            "among its partition fields, or no mapping of these columns"
         )
 
 
@@ -158,7 +158,7 @@ def _check_table(table: Table, identifier: str) -> None:
 
 
 def _check_nothing_beside(table: Table, identifier: str) -> None:
-    """Refuse a fresh start for a table with leftovers of an earlier adoption under another mapping."""
+    """Refuse a new adoption of a table whose side branches hold records of an earlier adoption."""
     for branch in SIDE_BRANCHES:
         if any(read_entries(on_branch(table, branch))):
             raise RefusedError(
@@ -176,7 +176,7 @@ def _is_kafkas(table: Table, identifier: str) -> bool:
 
 
 def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
-    """The mapping of ``choice``, without Firn's own two columns as yet (field id 0)."""
+    """The mapping of ``choice``, with field id 0 in place of Firn's own two columns, which do not exist yet."""
     fields = {field.name: field for field in schema.fields}
 
     def mapped(role: str, name: str) -> Column:
@@ -214,7 +214,7 @@ def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> To
 
 
 def _left_behind(table: Table, identifier: str) -> StoredRoles | None:
-    """The mapping of a released table that still has Firn's two columns."""
+    """The mapping of a released table that still has Firn's two columns; None for any other table."""
     text = table.properties.get(RELEASED)
     if text is None:
         return None
@@ -224,9 +224,10 @@ def _left_behind(table: Table, identifier: str) -> StoredRoles | None:
 
 
 def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: str) -> StoredRoles:
-    """``chosen`` with the two columns of ``before``, which it must equal under the columns' current names.
+    """``chosen`` with Firn's two columns of ``before``.
 
-    Segments cleaned by one key are not clean by another, so a mapping changes only with a fresh start.
+    Raises RefusedError when the mappings differ under the columns' current names: segments that are clean for one key
+    are not clean for another, so another mapping requires a new adoption.
     """
     kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
     mapping = chosen.model_copy(update=kept)
@@ -247,10 +248,10 @@ def _said(mapping: StoredRoles) -> str:
 
 
 def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
-    """Add ``level`` and ``delete_horizon``, under other names where the table uses, or used, these."""
+    """Add ``level`` and ``delete_horizon``, under other names if the table uses, or used, these names."""
     metadata = transaction.table_metadata
     taken = {field.name.lower() for field in metadata.schema().fields}
-    # A former partition field still reserves its name: a later column can't have it.
+    # A former partition field still reserves its name, so a new column can't have that name.
     taken |= {field.name.lower() for spec in metadata.specs().values() for field in spec.fields}
     names = {role: _free_name(role, taken) for role in _FIRN_COLUMNS}
     with transaction.update_schema() as update:
@@ -277,16 +278,16 @@ def _add_partition_fields(transaction: Transaction, columns: ColumnRoles, identi
                 update.add_identity(name)
     except ValueError as error:
         raise RefusedError(
-            f"table {identifier} can't be partitioned by {', '.join(missing)}: {error}; allowed: no other partition "
-            "field of that name"
+            f"table {identifier} can't be partitioned by {', '.join(missing)}: {error}; allowed: a table without other "
+            "partition fields of these names"
         ) from error
     return tuple(field.field_id for field in transaction.table_metadata.spec().fields if field.field_id not in before)
 
 
 def _metrics(table: Table, columns: ColumnRoles) -> dict[str, str]:
-    """Properties that pin Iceberg's default metrics for the mapped columns, whatever their schema position."""
+    """Properties that set Iceberg's default metrics for the mapped columns, whatever their place in the schema."""
     if "write.metadata.metrics.default" in table.properties:
-        # Where the table is not partitioned by level, the column's bounds are needed in any case.
+        # If the table is not partitioned by level, Firn needs the bounds of the level column.
         return {} if columns.levels_apart else {f"write.metadata.metrics.column.{columns.level}": "full"}
     mapped = (
         *columns.key,

@@ -21,7 +21,7 @@ REQUIRED = ("topic", "partition", "offset", "timestamp")
 _SUFFIXES = ".parquet, .jsonl, .json, .ndjson, .log"
 _FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
 _MOST_NAMES = 1000
-"""Maximum number of distinct fields in a file of JSON lines; a file with more is no file of records."""
+"""Maximum number of distinct fields in a file of JSON lines; a file with more fields is not a file of records."""
 _SHOWN_NAMES = 20
 _TIMES = (
     pa.types.is_timestamp,
@@ -35,31 +35,34 @@ _ALLOWED_KINDS: Final = (
     (pa.types.is_boolean, (pa.types.is_boolean,), "booleans"),
     (pa.types.is_timestamp, _TIMES, "milliseconds, times, or text in ISO 8601"),
 )
-"""Kinds of a file's columns, by the kind of the table's: what lands is what is in the file, and no guess."""
+"""For each kind of table column, the allowed kinds of a file's column, and their names in messages."""
 _HEADER_TEXT = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
 def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
     """Read the records of ``path`` in Kafka's columns and types.
 
-    ``timestampType`` and ``headers`` may be absent (0, NULL). Columns for transactions follow where the file has them;
-    a log segment does. In JSON lines key, value and header values are text (stored as UTF-8), timestamps are ISO 8601
-    or milliseconds since the epoch. No value is rounded or guessed: where Kafka has an integer or a boolean the file
-    has to. ``topic`` and ``partition`` apply only to log segments and give their topic
-    partition (see ``logs``). Raises RefusedError naming file, column, what was found and what is allowed (C26).
+    If a file lacks ``timestampType``, the result has 0; if it lacks ``headers``, the result has NULL. The result has
+    columns for transactions if the file has them, as log segments do. In JSON lines, keys, values and header values are
+    text (stored as UTF-8), and timestamps are ISO 8601 text or milliseconds since the epoch. No value is rounded or
+    guessed: columns that hold integers or booleans in Kafka must have these types in the file. ``topic`` and
+    ``partition`` apply only to log segments and override the folder name (see ``logs``). Raises RefusedError, which
+    names the file, the column, the value found and the values allowed (C26).
     """
     if not path.is_file():
         found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
         raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}")
     if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
         raise RefusedError(
-            f"file {path} is a file that Kafka keeps beside a log segment; it holds no records; allowed: {logs.SUFFIX}"
+            f"file {path} accompanies Kafka's log segments and holds no records; allowed: files with suffix "
+            f"{logs.SUFFIX}"
         )
     if path.suffix == logs.SUFFIX:
         return _sound(logs.read_log(path, logs.topic_partition_of(path, topic, partition)), path)
     if topic is not None or partition is not None:
         raise RefusedError(
-            f"file {path} names the topic and partition of its records; allowed with --topic or --partition: .log"
+            f"file {path} has suffix {path.suffix!r}; allowed with --topic or --partition: {logs.SUFFIX} (other files "
+            "name the topic and the partition of each record)"
         )
     try:
         if path.suffix == ".parquet":
@@ -78,19 +81,20 @@ def _read_json_lines(path: Path) -> pa.Table:
     names = _names(path)
     if not names:
         return arrow_schema().empty_table()
-    # One block for the whole file: a record must fit into a block, and pyarrow's default is 1 MiB.
+    # The whole file is one block, because a record must fit into a block, and pyarrow's default is 1 MiB.
     whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
     text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
     records = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
-    # An explicit schema adds its columns to a file that lacks them: without `value`, all records would be tombstones.
+    # The explicit schema adds columns that the file lacks. If it added `value`, all records would be tombstones.
     return records.select([name for name in records.column_names if name in names])
 
 
 def _names(path: Path) -> set[str]:
     """Names of all fields in a file of JSON lines; empty for a file without lines.
 
-    Refuses a line that is no JSON object (pyarrow ends the process when the first one is `null`) and fields that no
-    record has (pyarrow takes minutes for thousands). Messages do not quote a line, which may hold private data.
+    Refuses a line that is not a JSON object, because pyarrow ends the process when the first line is `null`. Refuses
+    too many fields, because pyarrow takes minutes for thousands of fields. Messages do not quote a line, because it may
+    hold private data.
     """
     names: set[str] = set()
     with path.open("rb") as lines:
@@ -114,7 +118,7 @@ def _place(error: Exception) -> str:
         case json.JSONDecodeError():
             return f"{error.msg} at column {error.colno}"
         case UnicodeDecodeError():
-            return f"no UTF-8 at byte {error.start}"
+            return f"not UTF-8 at byte {error.start}"
         case _:
             return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
@@ -139,13 +143,13 @@ def _conform(records: pa.Table, path: Path) -> pa.Table:
     for name in REQUIRED:
         if nulls := table[name].null_count:
             raise RefusedError(
-                f"file {path}: column {name} is NULL in {nulls} of {table.num_rows} records; allowed: never"
+                f"file {path}: column {name} is NULL in {nulls} of {table.num_rows} records; allowed: no NULL"
             )
     return _with_producers(table, path)
 
 
 def _sound(table: pa.Table, path: Path) -> pa.Table:
-    """Return ``table``; refuse text that is no UTF-8, a negative partition or offset, an unwritable time."""
+    """Return ``table``; refuse text that is not UTF-8, negative partitions or offsets, and times out of range."""
     try:
         table.validate(full=True)
     except pa.ArrowException as error:
@@ -160,7 +164,7 @@ def _sound(table: pa.Table, path: Path) -> pa.Table:
     times = pc.min_max(in_ms(table.select(["timestamp"]))["timestamp"]).as_py()
     for time_ms in times.values():
         if time_ms is not None and not _FIRST_MS <= time_ms <= _LAST_MS:
-            # PyIceberg fails on other times, in the middle of a write.
+            # For other times, PyIceberg would fail in the middle of a write.
             raise RefusedError(
                 f"file {path}: column timestamp holds {time_ms} ms since the epoch; allowed: years 1 to 9999"
             )
@@ -173,14 +177,14 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _with_producers(table: pa.Table, path: Path) -> pa.Table:
-    """Return ``table``; refuse a transactional record without its producer, as no marker could commit it."""
+    """Return ``table``; refuse a transactional record without its producer, because no marker could commit it."""
     if "is_transactional" not in table.column_names:
         return table
     inside = table.filter(pc.field("is_transactional"))
     orphans = inside.num_rows if "producer_id" not in table.column_names else inside["producer_id"].null_count
     if orphans:
         raise RefusedError(
-            f"file {path}: {orphans} transactional records have no producer_id; allowed: a producer_id in each"
+            f"file {path}: transactional records without a producer_id: {orphans}; allowed: a producer_id in each"
         )
     return table
 
@@ -195,13 +199,13 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
     _check_kind(column.type, field, path)
     try:
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
-            # Kafka's unit; any other would be a guess.
+            # Milliseconds are Kafka's unit; any other unit would be a guess.
             column = column.cast(pa.timestamp("ms", tz="UTC"))
         elif pa.types.is_timestamp(field.type) and pa.types.is_timestamp(column.type) and column.type.tz is None:
             column = pc.assume_timezone(column, "UTC")
         return column.cast(field.type)
     except pa.ArrowException as error:
-        # For text the error message would quote the value that is no number or time.
+        # For text, pyarrow's message would quote the value that can't be converted.
         text = pa.types.is_string(column.type) or pa.types.is_nested(column.type)
         reason = "some values can't be converted" if text else str(error).splitlines()[0]
         raise RefusedError(
@@ -210,9 +214,10 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
 
 
 def _check_kind(kind: pa.DataType, field: pa.Field, path: Path) -> None:
-    """Refuse a column that only a conversion would make integers, booleans or times of.
+    """Refuse a column if only a conversion could turn its values into integers, booleans or times.
 
-    One fraction among the integers of JSON lines makes doubles of them all, and the others lose their last digits.
+    For example, with one fraction among the integers of JSON lines, pyarrow reads all of them as doubles, and long
+    integers lose their last digits.
     """
     for is_of_table, are_allowed, allowed in _ALLOWED_KINDS:
         if is_of_table(field.type) and not any(is_allowed(kind) for is_allowed in (*are_allowed, pa.types.is_null)):
@@ -220,5 +225,5 @@ def _check_kind(kind: pa.DataType, field: pa.Field, path: Path) -> None:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """The type without its field names, which in JSON are the writer's data."""
+    """The type as text, without field names, because field names in JSON are the writer's data."""
     return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)

@@ -1,7 +1,7 @@
 """Appends files of records to a table: one segment per topic partition and file, all files in one commit.
 
-Any other writer may append instead (PyIceberg, Spark, Kafka Connect); this one writes segments in offset order, like
-Kafka's log segments.
+Any other writer may append as well (PyIceberg, Spark, Kafka Connect). This writer sorts the records of each segment by
+offset, as in Kafka's log segments.
 """
 
 import errno
@@ -35,7 +35,7 @@ WRITERS: Final = 4
 
 @dataclass(frozen=True)
 class Landed:
-    """The additions of one landing."""
+    """Counts of one landing in ``table``: ``files`` that were read, and segments, records and bytes that were added."""
 
     table: str
     snapshot_id: int | None
@@ -51,8 +51,8 @@ def land(
     """Append the records of ``paths`` to table ``identifier`` as L0 segments.
 
     ``topic`` and ``partition`` override the folder name of Kafka's log segments. Every file is read and checked before
-    the first byte is written; a refusal leaves the table and its folder unchanged. Raises RefusedError (see
-    ``read_records``), UnavailableError when a segment can't be written or other commits are in the way, and
+    the first byte is written, so a refusal leaves the table and its folder unchanged. Raises RefusedError as
+    ``read_records`` does, UnavailableError when a segment can't be written or other commits come first, and
     OutcomeUnknownError when the catalog does not report the outcome of the commit.
     """
     table = lake.table(identifier)
@@ -63,13 +63,13 @@ def land(
     try:
         written = _write(table, segments)
     except OSError as error:
-        # There may be partial files, and complete ones of other writers.
+        # Remove all segments, because some may be incomplete, and other threads may have completed theirs.
         _remove(table, [segment.path for segment in segments])
         if error.errno == errno.ENAMETOOLONG:
             raise RefusedError(
                 f"table {identifier}: topic {_longest(batches)!r} is too long for the file system ({error}); "
-                "allowed: at most 249 characters, those that Kafka allows (a-z, A-Z, 0-9, `.`, `_`, `-`); nothing "
-                "was landed"
+                "allowed: as in Kafka, at most 249 characters out of a-z, A-Z, 0-9, `.`, `_` and `-`; nothing was "
+                "landed"
             ) from error
         raise UnavailableError(
             f"table {identifier}: a segment can't be written: {error}; nothing was landed"
@@ -87,14 +87,14 @@ def land(
 
 
 def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.Table:
-    """``landed`` with exactly the columns of ``table``, NULL where the file has none.
+    """``landed`` with exactly the columns of ``table``; a column that the file lacks is NULL.
 
-    A table without the columns for transactions takes only records outside of them: of others it could not tell which
-    were aborted (C10).
+    A table without columns for transactions takes only records outside of transactions, because readers could not tell
+    which transactional records were aborted (C10).
     """
     marks = [pc.field(name) for name in ("is_control", "is_transactional") if name in landed.column_names]
     if marks and not records.has_transactions(table):
-        # A filter drops NULL, which means false here.
+        # A filter drops NULL, which means false in these columns.
         offsets = pa.concat_tables(landed.filter(mark).select(["offset"]) for mark in marks)["offset"]
         if len(offsets):
             raise RefusedError(
@@ -104,7 +104,7 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
                 "bigint, producer_epoch int)"
             )
     held = {name: landed[name] for name in landed.column_names}
-    # Kafka knows no NULL headers: a record is the same from a log segment and from a file that does not name them.
+    # Kafka has no NULL headers. With an empty list, a record from such a file equals the same record from a log.
     held["headers"] = pc.coalesce(held["headers"], pa.scalar([], held["headers"].type))
     columns = schema_to_pyarrow(table.schema())
     return pa.table(
@@ -131,7 +131,7 @@ def _longest(batches: Iterable[pa.Table]) -> str:
 
 @dataclass(frozen=True)
 class _Segment:
-    """A data file that is to be written: the records of one topic partition, and its partition values."""
+    """A data file to be written: its path, its partition values, and the records of one topic partition."""
 
     path: str
     partition: tuple[Any, ...]
@@ -142,7 +142,7 @@ def _segments(table: Table, batches: Iterable[pa.Table]) -> Iterator[_Segment]:
     schema, spec, locations = table.schema(), table.spec(), table.location_provider()
     landing = uuid.uuid4()
     for number, batch in enumerate(batches):
-        # Not the whole row: a time may lie outside Python's calendar.
+        # Only these columns are converted to Python values, because Python can't represent every timestamp.
         (first,) = batch.slice(0, 1).select(["topic", "partition"]).to_pylist()
         values = {**first, "level": None}
         fields = [PartitionFieldValue(field, values[field.name]) for field in spec.fields]
@@ -151,15 +151,15 @@ def _segments(table: Table, batches: Iterable[pa.Table]) -> Iterator[_Segment]:
 
 
 def _write(table: Table, segments: Iterable[_Segment]) -> list[DataFile]:
-    """Write one file per segment. An error is raised only after all writers have ended, so that none of them adds a
-    file after the clean-up."""
+    """Write one file per segment. An error is raised only after all writers have ended, so that no writer adds a file
+    after the caller's clean-up."""
     options = WriteOptions(table.schema(), dict(table.properties))
     with ThreadPoolExecutor(WRITERS) as writers:
         return list(writers.map(partial(_written, table, options), segments))
 
 
 def _written(table: Table, options: WriteOptions, segment: _Segment) -> DataFile:
-    # Not by PyIceberg's writer, which stores no page checksums (C23).
+    # PyIceberg's writer stores no page checksums (C23).
     writer = ParquetFileWriter(table.io.new_output(segment.path), options, segment.partition)
     records_per_batch = max(1, segment.records.num_rows * BATCH_BYTES // max(1, segment.records.nbytes))
     try:
@@ -172,7 +172,7 @@ def _written(table: Table, options: WriteOptions, segment: _Segment) -> DataFile
 
 
 def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str) -> None:
-    """Append ``files``. They are deleted only when the commit certainly failed: live files must never be deleted."""
+    """Append ``files``; delete them only if the commit certainly failed, because otherwise they may be live."""
     if not files:
         return
 
@@ -190,13 +190,13 @@ def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str
         ) from error
     except Exception as error:
         raise OutcomeUnknownError(
-            f"table {identifier}: the commit of {len(files)} segments has an unknown outcome ({error}); no file was "
-            "deleted, `firn status` shows whether they are in the table"
+            f"table {identifier}: the outcome of the commit is unknown ({error}); segments: {len(files)}; no file was "
+            "deleted, and `firn status` shows whether the segments are in the table"
         ) from error
 
 
 def _remove(table: Table, paths: Iterable[str]) -> None:
-    """Delete the existing ``paths``. Files that a failing store keeps are left to `remove_orphan_files`."""
+    """Delete those of the files ``paths`` that exist; files that can't be deleted are left to `remove_orphan_files`."""
     for path in paths:
         with suppress(OSError):
             table.io.delete(path)

@@ -1,9 +1,9 @@
 """Reads Kafka log segment files (``<topic>-<partition>/00000000000000000000.log``): record batches of format v2.
 
-aiokafka parses the batches: aio-libs maintains it, its parser is compiled (2 million records a second here;
-kafka-python's pure Python reads 70,000), and one wheel (cramjam) has every codec. This module finds the batch
-boundaries itself, so that a message can name the position of the damage (Kafka's documentation, "Message Format"; its
-class FileLogInputStream).
+The package aiokafka parses the batches: aio-libs maintains it, its parser is compiled (2 million records a second,
+against 70,000 with kafka-python's pure Python), and one wheel (cramjam) has every codec. This module finds the
+boundaries of batches itself, so that a message can name the position of damage (see Kafka's documentation, "Message
+Format", and Kafka's class FileLogInputStream).
 """
 
 import os
@@ -26,19 +26,19 @@ from firnlake.table.topic_partition import TopicPartition
 
 SUFFIX = ".log"
 SIDE_FILES = frozenset({".index", ".timeindex", ".txnindex", ".snapshot", ".metadata"})
-"""Suffixes of the other files in a partition's folder."""
+"""Suffixes of the other files in the folder of a partition."""
 EPOCHS = "leader-epoch-checkpoint"
-"""Name of the other file there that has no suffix."""
+"""Name of the file without suffix in the folder of a partition."""
 
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
 _START = struct.Struct(">qiib")  # base offset, length of what follows, leader epoch, magic
 _LENGTH_AT = 12
-"""Bytes of a batch that ``length`` does not count."""
+"""Number of bytes at the start of a batch that its field ``length`` does not count."""
 _LEAST_LENGTH = 49
-"""``length`` of a batch without records: the rest of the header."""
+"""Value of ``length`` for a batch without records: the size of the rest of the header."""
 _MAGIC = 2
 _CHUNK_BYTES = 64 << 20
-"""Bytes of records per chunk of Arrow arrays; the arrays of one chunk hold at most 2 GiB."""
+"""Number of bytes of records per chunk of Arrow arrays; an array can hold at most 2 GiB."""
 
 _HEADER = ("key", "value")
 _READ = {
@@ -52,18 +52,18 @@ _READ = {
     "producer_id": pa.int64(),
     "producer_epoch": pa.int32(),
 }
-"""Columns with one value per record, in the types of the log."""
+"""Columns with one value per record, with their types in the log."""
 
 _BROKEN = (KafkaError, DecompressionError, zlib.error, ValueError, OSError, EOFError, struct.error)
 """Errors that aiokafka and its codecs raise for an invalid batch with a correct CRC."""
 
 
 def topic_partition_of(path: Path, topic: str | None = None, partition: int | None = None) -> TopicPartition:
-    """The topic partition of the records in ``path``: from the folder name in Kafka's layout, unless given.
+    """The topic partition of the records in ``path``, given by ``topic`` and ``partition``, or else by the folder name.
 
-    Topics may contain dashes and dots: the partition follows the last dash. Raises RefusedError for any other folder
-    name, such as that of a partition that Kafka is deleting or moving, and for a link into another topic partition's
-    folder.
+    In Kafka's layout a folder's name is the topic, a dash and the partition; the topic may contain dashes and dots.
+    Raises RefusedError for any other folder name, such as that of a partition that Kafka is deleting or moving, and for
+    a link into the folder of another topic partition.
     """
     if topic is not None and partition is not None:
         return TopicPartition(topic, partition)
@@ -71,19 +71,19 @@ def topic_partition_of(path: Path, topic: str | None = None, partition: int | No
     named = _named(given, topic, partition)
     if named is None:
         raise RefusedError(
-            f"file {path} lies in folder {given!r}; allowed: <topic>-<partition>, as Kafka names it, or --topic and "
-            "--partition"
+            f"file {path} is in folder {given!r}; allowed: a folder named <topic>-<partition>, as in Kafka, or --topic "
+            "and --partition"
         )
     if _named(real, topic, partition) not in (None, named):
         raise RefusedError(
-            f"file {path} lies in folder {given!r} and is a link into folder {real!r}; allowed: a link to a file of "
+            f"file {path} is in folder {given!r} and is a link into folder {real!r}; allowed: a link to a file of "
             "the same topic partition, or --topic and --partition"
         )
     return named
 
 
 def _named(folder: str, topic: str | None, partition: int | None) -> TopicPartition | None:
-    """The topic partition that the name of ``folder`` and the options tell; None for any other name."""
+    """The topic partition from the options and the name of ``folder``; None when the name has another form."""
     match = _FOLDER.fullmatch(folder)
     if not match:
         return None
@@ -93,10 +93,11 @@ def _named(folder: str, topic: str | None, partition: int | None) -> TopicPartit
 
 
 def read_log(path: Path, where: TopicPartition) -> pa.Table:
-    """Read all records of log segment ``path``, in its order, with Kafka's columns and those for transactions.
+    """Read all records of the log segment ``path`` in file order, with Kafka's columns and the transaction columns.
 
-    Control records are rows like others, with key and value as in the log. Trailing zeros (a preallocated file) are
-    ignored. Raises RefusedError, naming the position, for a truncated or damaged batch, or message format 0 or 1.
+    Control records become rows like other records, with key and value as in the log. Trailing zeros, as in a
+    preallocated file, are ignored. Raises RefusedError, naming the position, for a batch that is truncated, damaged, or
+    in message format 0 or 1.
     """
     rows = _Rows(where)
     chunks = []
@@ -114,19 +115,19 @@ def read_log(path: Path, where: TopicPartition) -> pa.Table:
 
 
 def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]]:
-    """Yield position and content of every batch of ``file`` (``size`` bytes), CRC checked."""
+    """Yield the position and content of every batch of ``file``, which has ``size`` bytes, after checking its CRC."""
     position = 0
     while start := file.read(_START.size):
         if not any(start) and not any(any(rest) for rest in iter(lambda: file.read(1 << 20), b"")):
             return
         if len(start) < _START.size:
-            raise _refusal(path, position, f"is cut off after {len(start)} bytes")
+            raise _refusal(path, position, f"is cut off: {len(start)} of at least {_LENGTH_AT + _LEAST_LENGTH} bytes")
         _, length, _, magic = _START.unpack(start)
         if magic in (0, 1):
             raise _refusal(path, position, f"has message format {magic}", "2 (Kafka 0.11 and newer)")
         if magic != _MAGIC or length < _LEAST_LENGTH:
             raise _refusal(path, position, f"has message format {magic} and length {length}")
-        # The length field may hold anything: never read past the end of the file.
+        # A damaged length field may hold any number, so never read past the end of the file.
         content = start + file.read(min(_LENGTH_AT + length, size - position) - _START.size)
         if len(content) < _LENGTH_AT + length:
             raise _refusal(path, position, f"is cut off: {len(content)} of {_LENGTH_AT + length} bytes")
@@ -145,7 +146,7 @@ def _refusal(
 
 @dataclass
 class _Rows:
-    """Columns under construction while records are read."""
+    """The columns of a chunk while its records are read."""
 
     where: TopicPartition
     size: int = 0
@@ -171,7 +172,7 @@ class _Rows:
                 self.size += len(key) + len(value or b"")
             self.header_ends.append(len(self.header_keys))
         count = len(columns["offset"]) - before
-        # In a batch -1 stands for "none": a plain producer has neither id nor epoch.
+        # In a batch, -1 means "none": a producer that is not idempotent has neither id nor epoch.
         per_batch = {
             "timestampType": batch.timestamp_type,
             "is_control": batch.is_control_batch,
@@ -183,7 +184,7 @@ class _Rows:
             columns[name].extend([value] * count)
 
     def arrow(self, path: Path) -> pa.RecordBatch:
-        """Convert the rows so far to Arrow arrays."""
+        """Convert the rows to Arrow arrays. Raises RefusedError for a value that its column's type can't hold."""
         schema = arrow_schema(transactions=True)
         count = len(self.columns["offset"])
         header = [
@@ -199,6 +200,6 @@ class _Rows:
             return pa.record_batch([arrays[one.name].cast(one.type) for one in schema], schema=schema)
         except pa.ArrowException as error:
             raise RefusedError(
-                f"file {path}: {str(error).splitlines()[0]}; allowed: a partition that an int holds, timestamps that a "
-                "long holds in microseconds"
+                f"file {path}: {str(error).splitlines()[0]}; allowed: a partition that fits into an int, and a "
+                "timestamp whose microseconds fit into a long"
             ) from error

@@ -1,4 +1,4 @@
-"""A table's quarantine: listed, exported as a file that ``firn land`` accepts again, and cleared (C5)."""
+"""The quarantine of a table: lists it, exports it as a file that ``firn land`` accepts, and clears it (C5)."""
 
 import json
 from collections.abc import Iterator
@@ -31,21 +31,23 @@ from firnlake.table.segments import read_entries
 from firnlake.table.topic_partition import TopicPartition, in_ms
 
 NULL_KEY: Final = "null key"
-"""Reason for quarantine; there is no other."""
+"""The only reason for quarantine."""
 _JOB: Final = "job"
 
 _NOT_EXPORTED = frozenset({"level", "delete_horizon", _JOB, *TRANSACTION_COLUMNS})
-"""Columns that an export omits: Firn's own, and those of a transaction whose marker may be gone by now.
+"""Columns that an export omits: Firn's own columns, and the transaction columns.
 
-Only committed records are quarantined, so a corrected one lands as an ordinary record.
+Only committed records are quarantined, so a corrected record lands outside of any transaction; the marker of its
+original transaction may be gone by then.
 """
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of quarantined records: of one topic partition, of one job; None selects all.
+    """Selects quarantined records by topic partition and by job; None selects all.
 
-    With ``as_of`` only those that this snapshot of their branch held, so that none counts that came later.
+    With ``as_of``, the id of a snapshot of the quarantine branch, only records in that snapshot are selected, and none
+    that were quarantined later.
     """
 
     topic_partition: TopicPartition | None = None
@@ -61,7 +63,7 @@ EVERY_RECORD: Final = Selection()
 
 @dataclass(frozen=True)
 class Batch:
-    """The records that one job moved out of one topic partition. Offsets are inclusive, bytes are file sizes."""
+    """The records that one job moved out of one topic partition. Offsets are inclusive; ``bytes`` counts file sizes."""
 
     topic_partition: TopicPartition
     reason: str
@@ -74,9 +76,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Record:
-    """One record in quarantine. Its time is epoch milliseconds; ``value_bytes`` None is a tombstone without a key.
+    """One record in quarantine. ``timestamp_ms`` is in epoch milliseconds; ``value_bytes`` is None for a tombstone.
 
-    ``value`` is also None when ``firn.report.samples`` withholds it.
+    ``value`` is None for a tombstone, and if ``firn.report.samples`` withholds values.
     """
 
     topic_partition: TopicPartition
@@ -89,15 +91,15 @@ class Record:
 
 
 def as_of_now(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> Selection:
-    """``selection`` as of the newest snapshot of the branch, unless it is as of an earlier one."""
+    """``selection``; if it has no ``as_of``, with the newest snapshot of the quarantine branch as ``as_of``."""
     newest = on_branch(lake.table(identifier), QUARANTINE).metadata.current_snapshot_id
     return selection if selection.as_of is not None else replace(selection, as_of=newest)
 
 
 def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> list[Batch]:
-    """Batches in the quarantine of table ``identifier``, by metadata alone.
+    """Batches in the quarantine of table ``identifier``, from metadata only.
 
-    Raises RefusedError when the table does not exist.
+    Raises RefusedError when the table does not exist, and as ``quarantined_files`` does.
     """
     table = lake.table(identifier)
     offset = table.schema().find_field(ColumnRoles.of(table, identifier).offset)
@@ -110,15 +112,15 @@ def quarantined_files(
 ) -> list[tuple[TopicPartition, str, DataFile]]:
     """The data files of the selected records, sorted, with their topic partition and job.
 
-    Raises RefusedError when the selection is as of a snapshot that is not, or no longer, one of the branch.
+    Raises RefusedError when ``selection.as_of`` is no snapshot of the quarantine branch, or when it has expired.
     """
     columns, branch = ColumnRoles.of(table, identifier), on_branch(table, QUARANTINE)
     files = [entry.data_file for entry, _ in read_entries(branch)]
     if selection.as_of is not None:
         if selection.as_of not in (snapshot.snapshot_id for snapshot in ancestors(branch)):
             raise RefusedError(
-                f"table {identifier}: branch {QUARANTINE} has no snapshot {selection.as_of}; allowed: one that "
-                f"`firn quarantine {identifier} --export FILE` prints, until it expires"
+                f"table {identifier}: branch {QUARANTINE} has no snapshot {selection.as_of}; allowed: a snapshot id "
+                f"that `firn quarantine {identifier} --export FILE` prints, until the snapshot expires"
             )
         held = {entry.data_file.file_path for entry, _ in read_entries(at_snapshot(table, selection.as_of))}
         files = [file for file in files if file.file_path in held]
@@ -147,11 +149,12 @@ def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVER
 
 
 def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY_RECORD) -> int:
-    """Write the selected records to ``path`` (.parquet or .jsonl) in the columns that ``firn land`` reads; their count.
+    """Write the selected records to ``path`` (.parquet or .jsonl) with the columns that ``firn land`` reads; return
+    their number. Without selected records, no file is written.
 
-    A record that was quarantined several times, because its writer delivered it again, is written once. Raises
-    RefusedError for another suffix, for an existing file (it may hold somebody's corrections), and for bytes that JSON
-    lines can't hold.
+    A record that was quarantined several times, because its writer delivered it again, is written only once. Raises
+    RefusedError for any other suffix, for an existing file (which may hold somebody's corrections), for a file that
+    can't be written, and for bytes that JSON lines can't hold.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl")
@@ -172,7 +175,7 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
 
 
 def _read(table: Table, identifier: str, selection: Selection, columns: tuple[str, ...] = ("*",)) -> pa.Table | None:
-    """The records in offset order, with the job that moved each; None when none is selected."""
+    """The selected records in offset order, with the job that moved each record; None if no record is selected."""
     if ColumnRoles.of(table, identifier).adopted:
         version = selection.as_of or f"'{QUARANTINE}'"
         raise RefusedError(
@@ -205,18 +208,18 @@ def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files
 
 
 def _offsets(file: DataFile, offset: NestedField) -> tuple[int | None, int | None]:
-    """The lowest and highest offset of a file, inclusive; None when its metrics lack them."""
+    """The lowest and highest offset of a file, inclusive; None for a bound that its metrics lack."""
 
     def bound(bounds: dict[int, bytes] | None) -> int | None:
         told = (bounds or {}).get(offset.field_id)
-        assert isinstance(offset.field_type, PrimitiveType)  # records.check and adopt see to it
+        assert isinstance(offset.field_type, PrimitiveType)  # records.check and adopt ensure this
         return None if told is None else int(from_bytes(offset.field_type, told))
 
     return bound(file.lower_bounds), bound(file.upper_bounds)
 
 
 def _once(rows: pa.Table) -> pa.Table:
-    """``rows``, given in offset order, without records that repeat another one in every column."""
+    """``rows``, given in offset order, without records that equal an earlier record in every column."""
     kept: list[int] = []
     places = rows.select(["topic", "partition", "offset"]).to_pylist()
     for _, group in groupby(range(rows.num_rows), key=lambda number: tuple(places[number].values())):
@@ -234,8 +237,8 @@ def _lines(rows: pa.Table, path: Path) -> Iterator[str]:
             yield json.dumps(_text(row), ensure_ascii=False) + "\n"
         except UnicodeDecodeError as error:
             raise RefusedError(
-                f"file {path} can't hold the record at offset {row['offset']}: it is not UTF-8 ({error}); allowed: "
-                "export to a .parquet file"
+                f"file {path} can't hold the record at offset {row['offset']}: the record is not UTF-8 ({error}); "
+                "allowed: export to a .parquet file"
             ) from error
 
 
@@ -253,17 +256,17 @@ def _text(value: Any) -> Any:
 
 
 def clear(lake: Lake, identifier: str, selection: Selection) -> int:
-    """Remove the selected records from the quarantine of table ``identifier`` in one commit; returns the count.
+    """Remove the selected records from the quarantine of table ``identifier`` in one commit; return their number.
 
-    The selection is as of a snapshot that somebody exported: what was quarantined later, even between two tries of the
-    commit, has been seen by nobody and stays. The files stay until the branch snapshots that refer to them expire, so a
-    mistake can be undone. Raises RefusedError when the table does not exist or the selection is as of no snapshot,
-    UnavailableError when other commits interfere for a minute.
+    The selection's ``as_of`` is a snapshot that somebody has exported. Records that were quarantined later, even
+    between two tries of the commit, stay, because nobody has seen them. The files stay until the branch snapshots that
+    refer to them expire, so a mistake can be undone. Raises RefusedError when the table does not exist or the selection
+    has no ``as_of``, UnavailableError when other commits come first for a minute.
     """
     if selection.as_of is None:
         raise RefusedError(
-            f"table {identifier}: --clear needs --as-of ID; allowed: the snapshot of branch {QUARANTINE} that was "
-            f"exported, which `firn quarantine {identifier} --export FILE` prints"
+            f"table {identifier}: --clear needs --as-of ID; allowed: the id of the exported snapshot of branch "
+            f"{QUARANTINE}, which `firn quarantine {identifier} --export FILE` prints"
         )
     cleared = 0
 

@@ -1,4 +1,4 @@
-"""Releases a table: removes its column mapping, so Firn stops working on it. No data file is touched."""
+"""Releases a table: removes its column mapping, so that Firn leaves the table as it is. No data file is changed."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
 
 @dataclass(frozen=True)
 class Release:
-    """A released table, and the parts removed from its metadata."""
+    """A released table, and the parts that the release removed from the table's metadata."""
 
     table: str
     dropped_columns: tuple[str, ...]
@@ -23,12 +23,13 @@ class Release:
 
 
 def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Release:
-    """Release the adopted table ``identifier``, in one commit that changes its metadata only.
+    """Release the adopted table ``identifier``, in one commit that changes only the table's metadata.
 
-    Removes its mapping and its policies (``firn.`` properties). Firn's two columns and the partition fields stay, so
-    that a new adoption resumes in the former state. ``drop_columns`` removes them as well, with everything else that
-    adopting added, and with them the knowledge of which segments are clean. Raises RefusedError for a table that is not
-    adopted, or that has stages, whose results could no longer be published.
+    The commit removes the mapping and the policies (``firn.`` properties). Firn's two columns and the partition fields
+    stay, so that a new adoption resumes in the former state. ``drop_columns`` also removes the columns, the partition
+    fields and the properties that the adoption added; then Firn no longer knows which segments are clean. Raises
+    RefusedError for a table that is not adopted, and for a table with stages, because their results could no longer be
+    published.
     """
 
     def commit() -> Release:
@@ -39,8 +40,8 @@ def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Release:
         stages = stages_of(lake, identifier)
         if stages:
             raise RefusedError(
-                f"table {identifier} has {len(stages)} stages, first {stages[0]}; allowed: none (publish them or "
-                "discard them: firn publish, firn discard)"
+                f"stages of table {identifier}: {len(stages)}, first {stages[0]}; allowed: none (publish or discard "
+                "them: firn publish, firn discard)"
             )
         mapping = StoredRoles.parse(table.properties[name], identifier, name)
         with lake.single_attempt(table).transaction() as transaction:
@@ -60,7 +61,7 @@ def _release(
         return Release(identifier, (), (), tuple(policies))
     pinned = [key for key in mapping.added.properties if key in table.properties]
     transaction.remove_properties(*policies, *marks, *pinned)
-    # Partition fields first: a column can't be dropped while the table is partitioned by it.
+    # Partition fields come first, because a column can't be dropped while the table is partitioned by it.
     fields = _drop_partition_fields(transaction, mapping)
     columns = _drop_columns(transaction, mapping, identifier)
     return Release(identifier, columns, fields, (*policies, *pinned))

@@ -1,1 +1,1 @@
-"""Read only: the status of tables, and why something is as it is."""
+"""Shows and explains the status of tables, without changing them."""

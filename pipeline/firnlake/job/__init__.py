@@ -1,1 +1,1 @@
-"""A piece of work: its plans, stage, result and failure, as documents on the warehouse."""
+"""A job: its plans, stage, result and failure, as documents in the table's folder."""

@@ -5,10 +5,10 @@
 3. read the references of all snapshots;
 4. delete the files without a reference.
 
-A publisher loads the table, checks that there is no mark, and commits on that load or not at all. A publisher that
-checked before the mark either commits before (2), and its files are referred to at (3), or its compare-and-swap fails.
-Age only decides when a job is collected, never whether that is safe. ``sweep`` discards the stages that will never be
-published, and shelves those whose plans failed.
+A publisher loads the table, checks that there is no mark, and commits on exactly the version that it loaded, or not at
+all. A publisher that checked before the job was marked either commits before step 2, so that step 3 finds references to
+its files, or fails in its compare-and-swap. Age only decides when a job is collected, never whether collecting it is
+safe. ``sweep`` discards the stages that will never be published, and shelves the stages whose plans failed.
 """
 
 import os
@@ -38,16 +38,16 @@ from firnlake.table.references import Unreferenced
 from firnlake.table.topic_partition import TopicPartition
 
 MARKER: Final = frozenset({PLANS, FAILURE})
-"""Kinds of documents that stay of a failed job: the next plan of the same segments finds them and waits (C20)."""
+"""Kinds of documents that are kept of a failed job, so that a later plan of the same segments waits (C20)."""
 _MARKS: Final = frozenset({ABANDONED, FAILURE})
-"""Kinds of marks that bar a job from publication."""
+"""Kinds of documents that bar a job from publication."""
 
 
 @dataclass(frozen=True)
 class JobRemoval:
-    """A job to delete, except documents of the kinds in ``keep`` and files whose names are ``published``.
+    """A job to delete, except documents of the kinds in ``keep`` and files whose names are in ``published``.
 
-    Published files belong to the table, so no search for references is needed.
+    Published files belong to the table, so they are kept without a search for references.
     """
 
     documents: JobDocuments
@@ -62,7 +62,7 @@ class JobRemoval:
 def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> int:
     """Delete the stage ``identifier`` with its unreferenced files; returns the number of data files deleted.
 
-    Raises RefusedError when it is not the name of a stage.
+    Raises RefusedError when ``identifier`` is not the name of a stage.
     """
     target, job_id = stage_parts(identifier)
     documents = JobDocuments.of(lake.table(target), job_id)
@@ -72,22 +72,22 @@ def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> int
 def delete_jobs(lake: Lake, identifier: str, jobs: Sequence[JobRemoval]) -> Mapping[str, list[Stored]]:
     """Delete ``jobs`` of table ``identifier``; returns the deleted data files by job id.
 
-    The next call resumes an interrupted deletion. Raises UnavailableError when catalog or store don't answer; whatever
-    was not deleted by then stays, marked.
+    The next call resumes an interrupted deletion. Raises UnavailableError when the catalog or the store does not
+    answer; files that were not deleted by then stay, and their jobs stay marked.
     """
     table = lake.table(identifier)
-    # Only files of marked jobs may go. A job without files gets no mark: its plans go, and a writer sees that.
+    # Only files of marked jobs may be deleted. A job without files needs no mark, because late writers find no plans.
     for job in jobs:
         if _files(table, job) and _kinds(table, job).isdisjoint(_MARKS):
             job.documents.write(ABANDONED, "{}")
     by_job = {job.job_id: _files(table, job) for job in jobs}
-    # After the files: without a mark another collector was faster, and the files may belong to the next try.
+    # List the kinds after the files: if the mark is gone by then, a new try of the deleted job may own the files.
     kinds = {job.job_id: _kinds(table, job) for job in jobs}
     files = {job_id: [] if kinds[job_id].isdisjoint(_MARKS) else own for job_id, own in by_job.items()}
     unreferenced = Unreferenced(file.path for own in files.values() for file in own)
     if unreferenced:
         unreferenced.look(lake, identifier)
-        # A publisher in progress saw the job's verdicts before the mark, so the verdicts are there.
+        # A publisher that may still commit has read verdicts before the job was marked, so only these jobs matter.
         if any(VERDICTS in kinds[job_id] for job_id in _with(unreferenced, files)):
             newer_snapshot(lake, identifier)
             unreferenced.look(lake, identifier)
@@ -101,17 +101,17 @@ def delete_jobs(lake: Lake, identifier: str, jobs: Sequence[JobRemoval]) -> Mapp
 
 
 def newer_snapshot(lake: Lake, identifier: str) -> None:
-    """Ensure that main of table ``identifier`` gets a newer snapshot than now: another writer's, or an empty one.
+    """Ensure a newer snapshot on main of table ``identifier``: an empty one, unless another writer adds one first.
 
-    Commits assert the snapshot that they were made on (``assert-ref-snapshot-id`` of the Iceberg REST catalog
-    specification), so one that was prepared before is refused from now on, however late its request arrives.
+    A commit asserts the snapshot on which it was made (``assert-ref-snapshot-id`` of the Iceberg REST catalog
+    specification). So the catalog then refuses all commits that were prepared earlier, however late they arrive.
     """
     following = lake.table(identifier).metadata.next_sequence_number()
 
     def commit() -> None:
         table = lake.table(identifier)
         current = table.current_snapshot()
-        # Not by its id: main may be rolled back and forward again without a new snapshot.
+        # Don't compare ids: main may be rolled back and forward again without a new snapshot.
         if current is None or (current.sequence_number or 0) < following:
             empty = SnapshotCommit(table, {MAIN_BRANCH: Change(summary={FENCE: "true"})})
             empty.commit(lake, table, Manifests(table.io))
@@ -120,13 +120,13 @@ def newer_snapshot(lake: Lake, identifier: str) -> None:
 
 
 def delete_files(table: Table, location: str, files: Iterable[Stored]) -> list[Stored]:
-    """Delete ``files`` on the store of ``location``; returns those that are gone, whichever process deleted them."""
+    """Delete ``files`` in the store of ``location``; returns those that are gone, whichever process deleted them."""
     access, _ = store(table, location)
     return [file for file in files if delete_file(access, file) is None]
 
 
 def prune(table: Table, location: str) -> None:
-    """Delete empty folders at and below ``location``; object stores have none. A folder in use is not empty."""
+    """Delete empty folders at and below ``location``. Object stores have no folders; a folder in use is not empty."""
     files, folder = store(table, location)
     if isinstance(files, LocalFileSystem):
         for path, _, _ in os.walk(folder, topdown=False):
@@ -140,14 +140,14 @@ def _with(unreferenced: Unreferenced, files: Mapping[str, list[Stored]]) -> list
 
 
 def _kinds(table: Table, job: JobRemoval) -> frozenset[str]:
-    """Kinds of the job's documents now."""
+    """Kinds of the job's documents, from a new listing."""
     return JobDocuments.of(table, job.job_id).kinds
 
 
 def _files(table: Table, job: JobRemoval) -> list[Stored]:
-    """Files in the job's data folder, and lists of its plans that no commit may name, except published files."""
+    """Files in the job's data folder, and documents of its plans that commits may refer to, except published files."""
     data = files_in(*store(table, job_folder(table, job.job_id)))
-    # A published job keeps its list; lists of lost tries are collected as orphans.
+    # A published job keeps the document of its plans; documents of lost tries are collected as orphans.
     lists = [] if job.published else files_in(*store(table, commits_folder(table)), recursive=False)
     own = [file for file in lists if name_of(file.path).startswith(f"{job.job_id}-")]
     return [file for file in (*data, *own) if name_of(file.path) not in job.published]
@@ -156,8 +156,8 @@ def _files(table: Table, job: JobRemoval) -> list[Stored]:
 def _delete_documents(table: Table, job: JobRemoval) -> None:
     """Delete the job's documents and whatever else is in its folder, in an order that survives interruption.
 
-    Plans go first: without them the job can't be published. Other files go next, while documents still lead to them;
-    the mark goes last.
+    Plans are deleted first, because without plans the job can't be published. Other files come next, while the job has
+    documents, so that a later call still finds the job. The mark is last.
     """
     listed = JobDocuments.of(table, job.job_id)
     documents = {file.stored.path for file in listed.found}
@@ -171,7 +171,7 @@ def _delete_documents(table: Table, job: JobRemoval) -> None:
 
 
 def delete_attempt(table: Table, location: str) -> None:
-    """Delete a try's files below ``location``, which no result names; files that can't be deleted become orphans."""
+    """Delete the files of a try below ``location``, which no result names. Files that can't be deleted are orphans."""
     with suppress(OSError):
         delete_files(table, location, files_in(*store(table, location)))
         prune(table, location)
@@ -179,9 +179,9 @@ def delete_attempt(table: Table, location: str) -> None:
 
 @dataclass(frozen=True)
 class Swept:
-    """Result of a sweep: stages discarded, shelved as failure markers, and kept, each with the obstacle.
+    """Result of a sweep: the stages that were discarded, shelved as failure markers, or kept, each with the reason.
 
-    It omits older failure markers, and stages that may still be published.
+    Older failure markers and stages that may still be published are left out.
     """
 
     discarded: dict[str, str] = field(default_factory=dict)
@@ -192,18 +192,18 @@ class Swept:
 def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
     """Discard the stages of table ``identifier`` that will never be published.
 
-    These are the stages of ``plan_ids`` (the caller's own), those that can't be published because an input is gone,
-    those older than ``firn.job.max.age.ms``, and the oldest beyond ``firn.maintenance.stages.bytes``. Age is by the
-    machine's clock and only sets the time: deletion is safe under any clock. A failed stage whose inputs are all live
-    is not discarded, however old, but shelved: it marks what must not be retried, until another failure of the same
-    lane and topic partition takes its place (C20).
+    These are the stages of the caller's own plans, ``plan_ids``, stages that can't be published because an input is
+    gone, stages older than ``firn.job.max.age.ms``, and the oldest stages beyond ``firn.maintenance.stages.bytes``. The
+    age of a stage, by the machine's clock, only decides when the stage is deleted; deletion is safe under any clock. A
+    failed stage whose inputs are all live is shelved instead, however old. A shelved stage marks a plan that must not
+    be retried, until a later failure of the same lane and topic partition replaces this marker (C20).
     """
     with lake.answering():
         return clear(lake, identifier, found_stages(lake, identifier, plan_ids))
 
 
 def clear(lake: Lake, identifier: str, stages: Sequence[FoundStage]) -> Swept:
-    """Discard or shelve the ``stages`` of table ``identifier``, as decided."""
+    """Discard or shelve the ``stages`` of table ``identifier``, according to the ``end`` of each stage."""
     swept = Swept(kept={one.identifier: one.reason for one in stages if one.end is End.UNKNOWN})
     ending = [one for one in stages if one.end in (End.DISCARD, End.SHELVE)]
     going = [JobRemoval(one.documents, keep=MARKER if one.end is End.SHELVE else ()) for one in ending]
@@ -220,9 +220,9 @@ def clear(lake: Lake, identifier: str, stages: Sequence[FoundStage]) -> Swept:
 
 
 def retry(lake: Lake, identifier: str, only: TopicPartition | None = None) -> list[FailedPlan]:
-    """Remove the failure markers of table ``identifier``, so that the next run retries; returns the removed ones.
+    """Remove the failure markers of table ``identifier``, so that the next run retries the plans; returns the markers.
 
-    ``only`` restricts it to one topic partition. Raises RefusedError for an unknown table.
+    ``only`` restricts the removal to one topic partition. Raises RefusedError for an unknown table.
     """
     failed = [one for one in failed_plans(lake, identifier) if only is None or one.plan.topic_partition == only]
     forget_failures(lake, identifier, [stage_parts(one.stage)[1] for one in failed])
@@ -230,7 +230,7 @@ def retry(lake: Lake, identifier: str, only: TopicPartition | None = None) -> li
 
 
 def forget_failures(lake: Lake, identifier: str, job_ids: Iterable[str]) -> None:
-    """Delete the remains of marked plans among ``job_ids``, so that they may be retried."""
+    """Delete what is left of failed or abandoned jobs among ``job_ids``, so that their plans may be retried."""
     wanted = frozenset(job_ids)
     marked = JobDocuments.of_all(lake.table(identifier)) if wanted else {}
     going = [JobRemoval(one) for job_id, one in marked.items() if job_id in wanted and one.kinds & {FAILURE, ABANDONED}]

@@ -1,8 +1,8 @@
-"""Documents that a job leaves for the next step: written once and never changed.
+"""Documents that a job leaves for the next step; they are written once and never changed.
 
 Each job has a folder ``<metadata>/_firn/<job>/``. A document is named by its kind and the digest of its content, so a
 document that a killed process or a full disk left unfinished counts as absent, and two processes that write the same
-content write one document. Write access to the table is enough: no catalog entry, no lock.
+content write one document. Write access to the table is enough: a document needs no catalog entry and no lock.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ METADATA_PATH: Final = "write.metadata.path"
 """Iceberg's property for the folder of a table's metadata files."""
 
 _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)-([0-9a-f]{{64}})\.json(?:\.[0-9a-f]{{8}})?")
-"""On a local file system the name has a further suffix while the document is being written."""
+"""On a local file system, the name has a further suffix while the document is being written."""
 
 
 def documents_folder(table: Table) -> str:
@@ -81,11 +81,11 @@ class JobDocuments:
 
     @property
     def written_ms(self) -> int | None:
-        """Time of the oldest document, epoch milliseconds by the store's clock; None where the store does not say."""
+        """Time of the oldest document, epoch milliseconds by the store's clock; None if the store reports no time."""
         return min((one.stored.written_ms for one in self.found if one.stored.written_ms is not None), default=None)
 
     def texts(self, kind: str) -> Mapping[str, str]:
-        """The content of the finished documents of ``kind``, sorted by digest: every reader gets the same order."""
+        """The contents of the finished documents of ``kind`` by digest, sorted, so that all readers get one order."""
         own = sorted((one for one in self.found if one.kind == kind), key=lambda one: one.digest)
         return {one.digest: text for one in own if (text := one.text(self.table)) is not None}
 
@@ -95,8 +95,8 @@ class JobDocuments:
         digest = hashlib.sha256(content).hexdigest()
         location = f"{self.location}/{kind}-{digest}.json"
         files, path = store(self.table, location)
-        # An object store shows a whole object or none. A local file is visible while it grows, even to readers that
-        # had found it whole before another process writes the same content again.
+        # An object store shows a whole object or none. A local file is visible while it is being written, even if it
+        # replaces a whole file with the same content.
         suffix = f".{uuid.uuid4().hex[:8]}" if isinstance(files, LocalFileSystem) else ""
         with self.table.io.new_output(f"{location}{suffix}").create(overwrite=True) as stream:
             stream.write(content)
@@ -114,7 +114,7 @@ class JobDocuments:
 
 
 def _listed(table: Table, location: str, job_id: str | None = None) -> Mapping[str, list[JobDocument]]:
-    """List the documents below ``location``, the folder of ``job_id`` or of all jobs, by job id."""
+    """The documents by job id; ``location`` is the folder of the job ``job_id``, or of all jobs without ``job_id``."""
     files, folder = store(table, location)
     by_job: dict[str, list[JobDocument]] = {}
     for file in files_in(files, folder):

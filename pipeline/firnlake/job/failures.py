@@ -1,7 +1,7 @@
-"""Failed plans (C20): a document in the folder of its job says why a plan was refused, as long as its inputs are live.
+"""Failed plans (C20): while a plan's inputs are live, a document in its job's folder says why the plan was refused.
 
-A planner of the same work finds it and waits, because another try without a change gives the same answer. There is no
-other record of failures. This module reads it without opening a stage, because planning comes before stages.
+If the same work is planned again, the plan waits because of this document: without a change, another try would fail as
+well. Failures are recorded nowhere else. This module loads no stage, because planning comes before any stage.
 """
 
 import uuid
@@ -26,11 +26,11 @@ FAILURE: Final = "failure"
 ABANDONED: Final = "abandoned"
 """Kinds of documents in a job's folder."""
 SHOWS_RECORDS: Final = "allowed: one record per offset"
-"""Part of a reason that describes records: two different ones at one offset. Such a document may tell a key."""
+"""This text is in each reason that describes two different records at one offset; such a reason may contain a key."""
 
 
 class Failure(FrozenModel):
-    """A failed plan's step, reason, and time by the machine's clock (epoch milliseconds)."""
+    """Why a plan failed, in which step, and at which time by the machine's clock (epoch milliseconds)."""
 
     step: str
     reason: str
@@ -38,11 +38,12 @@ class Failure(FrozenModel):
 
     @classmethod
     def parse(cls, text: str, stage: str) -> Self:
-        """Parse the failure that ``stage`` holds as ``text``; RefusedError when it can't be read."""
+        """Parse ``text``, the failure record of ``stage``; raises RefusedError when the record can't be read."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise RefusedError(f"stage {stage}: its failure is not readable: {error.errors()[0]['msg']}") from error
+            problem = f"the failure record of stage {stage} is not readable: {error.errors()[0]['msg']}"
+            raise RefusedError(f"{problem}; allowed: the document as Firn wrote it") from error
 
     def __str__(self) -> str:
         return f"failed in {self.step} at {show_ms(self.clock_ms)}: {self.reason}"
@@ -57,8 +58,8 @@ class FailedPlan:
     failure: Failure
 
     def covers(self, plan: Plan) -> bool:
-        """True when ``plan`` would repeat the failed work, whatever the clock: the same lane on the same segments, and
-        for lane ``erase`` the same requests below the same offset."""
+        """True when ``plan`` would repeat the failed work, because the lane and the segments are the same, and in lane
+        ``erase`` also the requests and the offset limit; the clocks may differ."""
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
@@ -67,11 +68,11 @@ class FailedPlan:
         )
 
     def __str__(self) -> str:
-        """Message: the plan that waits, since when, why, and what ends the wait."""
+        """Message that says which plan waits, since when, why, and what ends the wait."""
         where = self.plan.topic_partition
         changes = "its segments change" if self.plan.search is None else "its segments or requests change"
         return (
-            f"{where} {self.plan.lane} waits: it {self.failure}; retried when {changes}, or by `firn retry "
+            f"{where} {self.plan.lane} waits: it {self.failure}; it is retried when {changes}, or by `firn retry "
             f"{self.plan.table} {where}`"
         )
 
@@ -81,17 +82,17 @@ def _read_by(plan: Plan) -> set[tuple[str, int]]:
 
 
 def _searched_for(plan: Plan) -> tuple[int, int | None] | None:
-    """The newest request that a plan of lane ``erase`` serves, and the offset that it stops at; None of other lanes.
+    """The newest request that a plan of lane ``erase`` serves, and its offset limit; None for other lanes.
 
-    A new request may name other records, and another end leaves other records alone, so neither repeats a failure.
+    With a new request or another limit, a plan erases other records, so it may succeed.
     """
     return (plan.search.through, plan.search.before) if plan.search else None
 
 
 def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
-    """The failed plans of table ``identifier``, newest first; takes one listing and two documents per plan.
+    """The failed plans of table ``identifier``, newest first; reads one listing and two documents per plan.
 
-    An unreadable failure is ignored, and its plan is tried again.
+    A failure record that can't be read is ignored, and its plan is tried again.
     """
     with lake.reachable():
         jobs = JobDocuments.of_all(lake.table(identifier)).values()
@@ -106,7 +107,7 @@ def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
 def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
     """Record that ``plan`` failed in ``step``, so that it is not tried again on the same segments.
 
-    Only for failures that a second try would repeat. Raises FirnError when the record can't be written.
+    Call this only for failures that a second try would repeat. Raises FirnError when the failure can't be recorded.
     """
     with lake.answering():
         documents = JobDocuments.of(lake.table(plan.table), plan.id)
@@ -116,25 +117,25 @@ def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
 
 
 class _Opening(FrozenModel):
-    """The plans of a job, opened once: a job that is opened again after it was deleted has another nonce."""
+    """The plans of a job when it is opened. If the job is deleted and opened again, the nonce is a new one."""
 
     nonce: str
     plans: tuple[Plan, ...]
 
 
 def plans_text(plans: Iterable[Plan]) -> str:
-    """Serialize the plans of a job as a document of its own for each opening, told apart by its digest."""
+    """Serialize the plans of a job; the text, and so the document's digest, is different for each opening."""
     return _Opening(nonce=uuid.uuid4().hex, plans=tuple(plans)).model_dump_json()
 
 
 def plans_in(texts: Mapping[str, str], source: str) -> tuple[Plan, ...] | None:
-    """Read the plans of a job from its documents of them; None when they were never written or are gone.
+    """Read the plans of a job from ``texts``, its documents of kind ``plans``; None when there is no such document.
 
-    Raises RefusedError, naming ``source``, when they can't be read.
+    Raises RefusedError, which names ``source``, when the plans can't be read.
     """
     for text in texts.values():
         try:
-            # The digest in the document's name proves that the text is unchanged: ids need no second check.
+            # The digest in the document's name proves that the text is unchanged, so the ids of plans need no check.
             return _Opening.model_validate_json(text).plans
         except ValidationError as error:
             raise RefusedError(f"the plans of stage {source} are not readable: {error.errors()[0]['msg']}") from error
@@ -142,7 +143,7 @@ def plans_in(texts: Mapping[str, str], source: str) -> tuple[Plan, ...] | None:
 
 
 def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:
-    """Yield the ``plans`` covered by a known failure, each with its newest one."""
+    """Yield each of ``plans`` that a ``known`` failure covers, with the newest failure that covers it."""
     by_place: dict[tuple[str, str], list[FailedPlan]] = {}
     for marker in known:
         by_place.setdefault((str(marker.plan.topic_partition), marker.plan.lane), []).append(marker)

@@ -1,4 +1,4 @@
-"""Checks that the inputs of plans still match the plans, and tells what became of overtaken ones (C22)."""
+"""Checks that the inputs of plans are still as planned, and finds the plans that were overtaken (C22)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ from firnlake.table.segments import LiveInputs
 
 @dataclass(frozen=True)
 class CheckedInputs:
-    """Input files of plans that fit, in plan order, and the conflicts of the others; both by plan id.
+    """By plan id, the input files (in order) of plans that still match the table, and the conflicts of other plans.
 
-    ``deletes`` are the row-level deletes that the plans found on input files, by path.
+    ``deletes`` are the row-level deletes that the plans take into account, by path of the input file.
     """
 
     files: Mapping[str, list[DataFile]]
@@ -37,9 +37,9 @@ class CheckedInputs:
     ) -> "CheckedInputs":
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
-        A plan fits while the same row-level deletes apply to what it watches as when it was made, and later equality
-        deletes will reach its results and hide nothing that supersedes a record there (C2, C3); with ``row_deletes``,
-        whichever do. Raises RefusedError when a plan was made for another table.
+        A plan matches if its segments are live and the same row-level deletes apply to them as when the plan was made.
+        Later equality deletes are no conflict if they apply to the results and hide no record that supersedes another
+        (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises RefusedError for other tables' plans.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -66,9 +66,9 @@ class CheckedInputs:
 
 
 def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
-    """All inputs of ``plans``: segments of main, then removed tombstones from their branch.
+    """Find all inputs of ``plans``: segments of main, then removed tombstones from their branch.
 
-    Raises RefusedError for another table, and for removed tombstones with row-level deletes.
+    Raises RefusedError for a plan of another table, and for removed tombstones with row-level deletes.
     """
     checked = CheckedInputs.find(target, plans)
     files, conflicts = dict(checked.files), dict(checked.conflicts)
@@ -98,21 +98,22 @@ def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
 def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None:
     gone = [segment.path for segment in plan.watched if segment.path not in listed]
     if gone:
-        return f"{len(gone)} of {len(plan.watched)} inputs are no longer live in {plan.table}, first {gone[0]}"
+        return f"inputs ({len(gone)} of {len(plan.watched)}) are no longer live in {plan.table}, such as {gone[0]}"
     for segment in plan.watched:
         records = sum(file.record_count for file in listed[segment.path])
         if records != segment.records:
-            # A sink that repeats a commit lists a file twice: its records count twice, as planned.
-            return f"{plan.table} lists {records} records of {segment.path}, the plan {segment.records}"
+            # If a sink repeats a commit, the table lists a file twice; plans also count the records of each copy.
+            return f"the record count of {segment.path} is {records} in {plan.table}, {segment.records} in the plan"
     return None
 
 
 def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDeletes:
-    """``deletes`` of an input without the equality deletes that landed since ``plan`` and will reach its results, which
-    keep the sequence number of its snapshot: those of the table's present partition spec, or of all. They reach what
-    lanes that write position deletes leave in place as well.
+    """The ``deletes`` of an input, except equality deletes newer than ``plan`` that will also apply to its results.
 
-    Where newer records supersede older ones, only those by the key: others may hide the newer record alone.
+    Results keep the sequence number of the plan's snapshot, so a later equality delete applies to the results if it has
+    the table's current partition spec or applies to all partitions. If the lane writes position deletes, every later
+    equality delete applies, because the segments stay in place. If the lane removes superseded records, deletes by
+    columns in which records of one key may differ are not left out, because they may hide only the newer record.
     """
     if plan.sequence_number is None:
         return deletes
@@ -132,14 +133,14 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
 
 
 def _shared_by_a_key(target: Table, identifier: str) -> frozenset[int]:
-    """Field ids of the columns that are equal in all records of a key in a topic partition."""
+    """Field ids of the columns in which all records of one key and topic partition have the same value."""
     columns = ColumnRoles.named(target, identifier)
     names = (*columns.key, *(name for name in (columns.topic, columns.partition) if name))
     return frozenset(target.schema().find_field(name).field_id for name in names)
 
 
 def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None:
-    """The plan's records in and out count on the row-level deletes that it found; a rollback may take one away."""
+    """How the row-level deletes differ from those in ``plan``, for example after a rollback; None if they are equal."""
     for segment in plan.watched:
         own = deletes.get(segment.path)
         if digest_of_all(own.files if own else ()) != segment.deletes:
@@ -149,9 +150,9 @@ def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None
 
 
 def overtaken(lake: Lake, plans: Sequence[Plan]) -> Mapping[str, ConflictError]:
-    """Those of ``plans``, all of one table, that were published or whose inputs are no longer as planned, by plan id.
+    """A conflict, by plan id, for each of ``plans`` (of one table) that was published or whose inputs have changed.
 
-    None when the table does not answer: then their own errors stand.
+    Empty when the catalog or the store does not answer; then the plans keep their own errors.
     """
     with suppress(FirnError), lake.answering():
         target = lake.table(plans[0].table) if plans else None

@@ -1,12 +1,12 @@
-"""Jobs: plans that share one round of tasks, one stage and one commit; and which of a table's jobs are open.
+"""Jobs: plans that share one round of tasks, one stage and one commit. Also finds the open jobs of a table.
 
-Starting tasks, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte: so
-small plans share them. New row-level deletes on the inputs of a job are a conflict: it would have to be done again.
-Lane `hide` comes often, so it waits for the others where one of them is at work.
+Tasks, a stage and a commit cost the same for a plan of a kilobyte as for a plan of a gigabyte, so small plans share
+them. If new row-level deletes apply to the inputs of a job, the job must be done again. Lane `hide` often writes
+row-level deletes, so a plan of `hide` waits while a job of another lane is open for its topic partition.
 
-A segment of the tail that loses nothing is not rewritten. Only small neighbours of rewritten segments are rewritten
-too, so that a tail that loses a little at every cleaning does not fragment (Kafka's Cleaner groups small segments
-likewise, `groupSegmentsBySize`).
+A segment of the tail that loses no record is rewritten only if it is a small neighbour of a rewritten segment. Without
+this exception, a tail that loses a few records at every cleaning would end up as many small segments. Kafka's Cleaner
+also groups small segments (`groupSegmentsBySize`).
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Limits of one job. A plan that exceeds them on its own gets a job alone."""
+    """Limits of one job. A plan that exceeds the limits by itself is the only plan of its job."""
 
     bytes: int = 8 << 30
     """Maximum file bytes per job. Readers see a job's results together, and a failure repeats the whole job."""
     records: int = 200_000_000
     plans: int = 256
-    """Maximum number of plans per job; bounds them in the stage's properties and the commit to a few hundred KiB."""
+    """Maximum number of plans per job, which keeps their documents below a few hundred KiB."""
 
 
 LIMITS: Final = JobLimits()
@@ -41,9 +41,9 @@ LIMITS: Final = JobLimits()
 
 @dataclass(frozen=True)
 class Job:
-    """Plans of the same table and lane, of distinct topic partitions, in the order of work.
+    """Plans of the same table and lane for distinct topic partitions, in the order of work.
 
-    They may come from different snapshots: publishing checks each plan's inputs against the table.
+    The plans may come from different snapshots, because publishing checks each plan's inputs against the table.
     Raises RefusedError when the plans don't belong together.
     """
 
@@ -51,14 +51,14 @@ class Job:
 
     def __post_init__(self) -> None:
         if not self.plans:
-            raise RefusedError("a job without plans; allowed: at least one plan")
+            raise RefusedError("a job has no plans; allowed: at least one plan")
         first = self.plans[0]
         seen = set()
         for plan in self.plans:
             if _kind(plan) != _kind(first):
                 raise RefusedError(
-                    f"plan {plan.id} is of table {plan.table} ({plan.table_uuid}), lane {plan.lane}; allowed in a job "
-                    f"with plan {first.id}: table {first.table} ({first.table_uuid}), lane {first.lane}"
+                    f"plan {plan.id} is for lane {plan.lane} of table {plan.table} ({plan.table_uuid}); allowed in its "
+                    f"job: plans for lane {first.lane} of table {first.table} ({first.table_uuid})"
                 )
             if plan.topic_partition in seen:
                 raise RefusedError(
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def id(self) -> str:
-        """The id of a single plan, else 16 hex digits of the SHA-256 over the sorted plan ids."""
+        """The id of the only plan; for several plans, the first 16 hex digits of the SHA-256 over the sorted ids."""
         if len(self.plans) == 1:
             return self.plans[0].id
         return hashlib.sha256("".join(sorted(plan.id for plan in self.plans)).encode()).hexdigest()[:16]
@@ -106,7 +106,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        """One line for people: lane and place, and the reason of a single plan."""
+        """A one-line title: topic partition, lane and number of segments, plus the reason if there is one plan."""
         if len(self.plans) == 1:
             return self.plans[0].title
         segments = sum(len(plan.inputs) for plan in self.plans)
@@ -131,15 +131,16 @@ class _Open:
     records: int = 0
 
     def has_room(self, plan: Plan, limits: JobLimits) -> bool:
-        """True when ``plan`` fits beside the plans that are here, and none of them is of its topic partition."""
-        # Lane `convert` reads a few columns, and its deletes leave only when all that they reach is done in one commit.
+        """True when ``plan`` fits into the job, and the job has no other plan of the same topic partition."""
+        # The size limits do not apply to lane `convert`, because it reads few columns, and because an equality delete
+        # file can be removed only by a commit that converts all segments to which the file applies.
         small = plan.lane is Lane.CONVERT or (
             self.bytes + plan.bytes <= limits.bytes and self.records + plan.records <= limits.records
         )
         return small and len(self.plans) < limits.plans and plan.topic_partition not in self.topic_partitions
 
     def add(self, plan: Plan) -> None:
-        """Take ``plan``."""
+        """Add ``plan`` to the job."""
         self.plans.append(plan)
         self.topic_partitions.add(plan.topic_partition)
         self.bytes += plan.bytes
@@ -149,8 +150,8 @@ class _Open:
 class Packing:
     """Packs plans into jobs one by one, in the order of work; a job takes the position of its first plan.
 
-    Plans of a table and lane that may share a job fill one job after the other; plans that may not share stand between
-    them and close none. The same plans in the same order give the same jobs.
+    Plans of the same table and lane fill one job after another. A plan that can't share a job is the only plan of its
+    job, and does not close the job that is being filled. The same plans in the same order give the same jobs.
     """
 
     def __init__(self, limits: JobLimits = LIMITS) -> None:
@@ -167,12 +168,12 @@ class Packing:
         return len(self._jobs)
 
     def has_room(self, plan: Plan) -> bool:
-        """True when ``plan`` would go into an existing job."""
+        """True when ``plan`` would be added to an existing job."""
         job = self._filling.get(_kind(plan))
         return job is not None and not _alone(plan) and job.has_room(plan, self._limits)
 
     def add(self, plan: Plan) -> None:
-        """Add ``plan`` to the open job, or to a new one."""
+        """Add ``plan`` to the job that is being filled, or to a new job."""
         if self.has_room(plan):
             self._filling[_kind(plan)].add(plan)
             return
@@ -196,28 +197,30 @@ def _kind(plan: Plan) -> tuple[str, str, Lane]:
 
 
 def _alone(plan: Plan) -> bool:
-    """True when ``plan`` has nothing to share: lane ``retain`` runs no task and has no stage."""
+    """True for a plan of lane ``retain``, which gains nothing from a shared job, as it has no task and no stage."""
     return plan.lane is Lane.RETAIN
 
 
 @dataclass(frozen=True)
 class OpenJob:
-    """A plan of a job that is open, and the stage of that job."""
+    """A plan of an open job, and the stage of that job."""
 
     stage: str
     plan: Plan
 
     def __str__(self) -> str:
-        """Message: what lane `hide` waits for, and what ends the wait."""
+        """Message that says what lane `hide` waits for, and what ends the wait."""
         return (
-            f"{self.plan.topic_partition}: lane hide waits for lane {self.plan.lane}, whose stage {self.stage} is "
-            "open: until it is published or discarded (firn stages)"
+            f"{self.plan.topic_partition}: lane hide waits for lane {self.plan.lane}, until its open stage "
+            f"{self.stage} is published or discarded (firn stages)"
         )
 
 
 def open_jobs(lake: Lake, identifier: str) -> Mapping[TopicPartition, OpenJob]:
-    """The open jobs of table ``identifier`` that lane `hide` waits for, one per topic partition; takes one listing, and
-    a document per job. Unreadable ones count as none."""
+    """The open jobs of table ``identifier`` that lane `hide` waits for, one per topic partition.
+
+    Reads one listing, and one document per job. Jobs whose document can't be read are left out.
+    """
     with lake.reachable():
         every = JobDocuments.of_all(lake.table(identifier)).values()
         possible = [one for one in every if PLANS in one.kinds and one.kinds.isdisjoint((FAILURE, ABANDONED))]
@@ -239,7 +242,7 @@ def _plans(documents: JobDocuments) -> Iterable[Plan]:
 
 
 def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
-    """Paths of the plan's inputs that stay in place; ``touched`` are those that lose a record to the head."""
+    """Paths of the plan's inputs that stay in place; in those at ``touched`` paths, the head supersedes a record."""
     inputs = sorted(plan.inputs, key=lambda segment: segment.order)
     written = [not segment.may_stay or segment.path in touched for segment in inputs]
     for first, last in list(_series(written)):
@@ -248,14 +251,14 @@ def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
 
 
 def series(plan: Plan, stay: Collection[str]) -> Iterator[tuple[Input, ...]]:
-    """Yield the plan's other inputs in offset order, in series with no staying segment inside."""
+    """Yield each series of neighbouring inputs (in offset order) of ``plan`` whose paths are not in ``stay``."""
     inputs = sorted(plan.inputs, key=lambda segment: segment.order)
     for first, last in _series([segment.path not in stay for segment in inputs]):
         yield tuple(inputs[first:last])
 
 
 def _series(written: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each gapless series of true in ``written``; the end is exclusive."""
+    """Yield the start and the end (exclusive) of each series of consecutive true values in ``written``."""
     first = None
     for place, is_written in enumerate([*written, False]):
         if is_written and first is None:
@@ -266,10 +269,10 @@ def _series(written: Sequence[bool]) -> Iterator[tuple[int, int]]:
 
 
 def _grow(inputs: Sequence[Input], written: list[bool], first: int, last: int, target: int) -> None:
-    """Add neighbours no larger than the series, until the series has a segment's target size.
+    """Add neighbours that are no larger than the series, until it has the ``target`` bytes of a segment.
 
-    Each neighbour thus lands in a segment at least twice its size: for the sake of larger segments a record is
-    rewritten a logarithmic number of times.
+    Each added neighbour thus becomes part of a segment of at least twice its size, so that a record is rewritten only a
+    logarithmic number of times for the sake of larger segments.
     """
     size = sum(segment.bytes for segment in inputs[first:last])
     while size < target:

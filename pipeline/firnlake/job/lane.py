@@ -1,10 +1,10 @@
-"""The lanes: the kinds of work, in the order in which a run does them, and what some of them have in common."""
+"""The lanes, which are the kinds of work, and groups of lanes with something in common."""
 
 from enum import StrEnum
 
 
 class Lane(StrEnum):
-    """One kind of work, in the order in which a run does them."""
+    """The kinds of work, in the order in which a run does them."""
 
     RETAIN = "retain"
     ERASE = "erase"
@@ -17,10 +17,10 @@ class Lane(StrEnum):
 
 
 ANY_POLICY = frozenset({Lane.RETAIN, Lane.ERASE, Lane.CONVERT, Lane.MERGE})
-"""The lanes that lose no record to a newer one: the others are for topics that are compacted (C19)."""
+"""The lanes that never remove a record because of a newer record; all other lanes need a compacted topic (C19)."""
 POSITION_DELETING = frozenset({Lane.HIDE, Lane.CONVERT})
 """The lanes whose result is position delete files: all inputs stay in the table, and no record is written."""
 LEVELING = frozenset({Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL})
-"""The lanes that write what they take as segments of one level."""
+"""The lanes that rewrite their inputs as segments of one level."""
 UNBLOCKED = frozenset({Lane.RETAIN, Lane.CONVERT})
-"""The lanes that work whatever blocks a topic partition (C20): segments are dropped whole, or stay as they are."""
+"""The lanes that also work on a blocked topic partition (C20), because they drop or keep whole segments."""

@@ -1,7 +1,7 @@
 """Leases on tables: one run at a time works on a table, so no two runs plan the same segments.
 
 Airflow's ``max_active_runs`` does not count backfills, and a cleared run may start again. So the first task of a run
-takes the table's lease and the last one gives it back; a run that ended without doing so has lost it.
+takes the table's lease, and the last task gives it back. If a run ends without giving it back, the next run takes it.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 
 def take(folder: Path, table: str, run_id: str, works: Callable[[str], bool]) -> str | None:
-    """Take the lease of ``table`` for ``run_id``, or return the id of its holder while that run still ``works``."""
+    """Take the lease of ``table`` for ``run_id``, or return the id of another run that holds it and still ``works``."""
     with _held(folder, table) as lease:
         holder = lease.read_text(encoding="utf-8", errors="replace")
         if holder and holder != run_id and works(holder):
@@ -31,14 +31,14 @@ def give_back(folder: Path, table: str, run_id: str) -> None:
 
 @dataclass(frozen=True)
 class Holder:
-    """The run that holds a lease, and the time it took it (epoch milliseconds)."""
+    """The run that holds a lease, and the time at which it took the lease (epoch milliseconds)."""
 
     run_id: str
     since_ms: int
 
 
 def holder(folder: Path, table: str) -> Holder | None:
-    """The run that holds the lease of ``table``, ended or not; None when there is none."""
+    """The run that holds the lease of ``table``, even if it has ended; None when no run holds the lease."""
     path = _file(folder, table)
     if not path.exists():
         return None

@@ -23,9 +23,9 @@ LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAI
 STAGED = (Lane.ERASE, Lane.HIDE, Lane.CONVERT, *LEVEL_OUT)
 """The lanes whose results are staged and validated before they are published."""
 _NARROW_BYTES = 32
-"""File bytes of a record's key and offset, where keys are of usual length."""
+"""Bytes that a record's key and offset take in a file, for a key of usual length."""
 FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
-"""Matches the path of every data file written by Firn: the folder of its job below the table's data."""
+"""Matches the path of every data file that Firn has written, because each of these files is in the folder of a job."""
 
 
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -39,7 +39,7 @@ def stage_name(table: str, job_id: str) -> str:
 
 
 def stage_parts(name: str) -> tuple[str, str]:
-    """Split a stage name into table and job id; RefusedError when it is none."""
+    """Split a stage name into table and job id; raises RefusedError when ``name`` is not a stage name."""
     table, _, job_id = name.rpartition("/")
     if not table or not re.fullmatch(JOB_ID, job_id):
         raise RefusedError(
@@ -58,17 +58,17 @@ class Input(FrozenModel):
     records: Count
     bytes: Count
     copies: int = Field(default=1, ge=1, lt=2**63)
-    """Number of times the table lists the file; records and bytes count each of them."""
+    """Number of times that the table lists the file; ``records`` and ``bytes`` count every copy."""
     may_stay: bool = False
-    """True when nothing in it changes unless the head has a newer record of one of its keys."""
+    """True when the segment changes only if the head has a newer record of one of the segment's keys."""
     compared: bool = False
-    """Lane ``hide``: True when it was compared with all others of which this is true."""
+    """Lane ``hide``: True when the segment was compared with all other inputs for which ``compared`` is True."""
     deletes: Count = 0
-    """Digest of the row-level delete files that apply to it (C27); 0 without any."""
+    """Digest of the row-level delete files that apply to the segment (C27); 0 if there are none."""
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Sort key for offset order, as that of a segment."""
+        """Sort key for offset order, as in ``Segment``."""
         return (self.base_offset, self.last_offset, self.path)
 
     @classmethod
@@ -88,29 +88,29 @@ class Input(FrozenModel):
 
 
 class Search(FrozenModel):
-    """What a plan of lane ``erase`` searches its inputs for (C30). The keys are in none of Firn's documents."""
+    """What a plan of lane ``erase`` searches its inputs for (C30). The keys themselves are in no document."""
 
     through: Count
-    """Id of the newest request that it serves."""
+    """Id of the newest request that the plan serves."""
     before: Long | None
-    """Only records below this offset are erased, because something blocks those past it; None: all requested ones."""
+    """Only records below this offset are erased, because something blocks the later records; None if nothing does."""
     sequence_number: Count
-    """That of the snapshot that the plan was made on."""
+    """Sequence number of the snapshot that the plan was made on."""
 
 
 class Comparison(FrozenModel):
-    """How far the inputs of a plan of lane ``hide`` reach (C28)."""
+    """Which segments a plan of lane ``hide`` compares (C28)."""
 
     before: Long | None
-    """Segments of the head that begin at this offset or past it are no inputs; None: all are."""
+    """Segments of the head that begin at or past this offset are not inputs; None if all segments are inputs."""
     beside: tuple[str, ...] = ()
-    """Paths of the topic partition's segments that are no inputs: no delete file that names one of them is merged."""
+    """Paths of the topic partition's segments that are not inputs; delete files that name such paths aren't merged."""
     shown_end: Input | None = None
-    """The one of them that holds the log end, where readers are known to see it."""
+    """The segment that is not an input but holds the log end, if readers are known to see the log end there."""
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
-    """Lowest and highest offset of ``inputs``, both inclusive; None without a record."""
+    """Lowest and highest offset of ``inputs``, both inclusive; None if they hold no record."""
     held = [one for one in inputs if one.records]
     if not held:
         return None
@@ -134,62 +134,66 @@ class Plan(FrozenModel):
     removed_tombstones: tuple[Input, ...] = ()
     """Segments of the branch ``firn_tombstones`` that may hold a newer tombstone for a record of the inputs (C9)."""
     inputs_per_segment: Annotated[int, Field(ge=1, lt=2**63)] | None
-    """`merge`: number of inputs per output segment (C13). None: inputs are packed by bytes."""
+    """Lane `merge`: number of inputs per output segment (C13). None if the outputs are limited by bytes."""
     segment_bytes: int = Field(ge=1, lt=2**63)
     clean_below: Long | None
-    """Lowest offset outside the inputs; a tombstone below it is clean (C7). None: nothing is outside."""
+    """Lowest offset of records outside the inputs, None without such records. Tombstones below it are clean (C7)."""
     log_end_offset: Long
-    """Highest offset of the topic partition: never removed (C4)."""
+    """Highest offset of the topic partition, whose record is never removed (C4)."""
     kept_from: Long | None = None
-    """Where row-level deletes may hide the log end: the first offset that may be the highest that readers see. From it
-    on nothing is removed unless a newer record supersedes it (C4, C27). None: the log end itself."""
+    """If row-level deletes may hide the log end: a lower bound of the highest offset that readers see. A record from
+    this bound on is removed only if a newer record supersedes it (C4, C27). None if the bound is the log end itself."""
     sequence_number: Count | None = None
-    """Data sequence number that the results keep: that of the snapshot planned on, so that equality deletes which land
-    meanwhile apply to them (C27). None: that of their own commit. Of lanes that write position deletes: the same
-    number, up to which the plan knows the equality deletes; later ones apply to what stays in place."""
+    """Data sequence number that the results get: the number of the snapshot on which the plan was made, so that
+    equality deletes that land meanwhile apply to the results (C27). None if results get the number of their own
+    commit. For lanes that write position deletes, the plan takes equality deletes up to this number into account;
+    later equality deletes apply to the segments, which stay in place."""
     delete_retention_ms: Count
-    """Milliseconds past ``now_ms`` for which a tombstone stays that this plan's cleaning stamps (C8): the policy's
-    value plus the lag of the clock behind an earlier commit of Firn's."""
+    """Milliseconds after ``now_ms`` for which a tombstone stays if this plan's cleaning stamps it (C8): the policy's
+    value, plus the time by which the plan's clock is behind the clock of an earlier commit of Firn."""
     cleaner_threads: int = Field(default=1, ge=1, le=1000)
-    """Number of plans that may run at a time and share the table's budget in keys (C17)."""
+    """Number of plans that may run at the same time and share the table's budget of keys (C17)."""
     waiting_segments: Count = 0
-    """`full`: number of cleanable segments that had no room in this plan and wait for the next."""
+    """Lane `full`: number of cleanable segments that had no room in this plan and wait for the next one."""
     transactional: bool = False
-    """True when the inputs may hold records of transactions or control records (C10); not set for a copy."""
+    """True when the inputs may hold transactional or control records that the plan's lane treats specially (C10)."""
     markers: tuple[Marker, ...] = ()
-    """Markers outside the inputs that decide transactions which began inside."""
+    """Markers outside the inputs that decide transactions whose records are in the inputs."""
     search: Search | None = None
     """Lane ``erase`` only."""
     comparison: Comparison | None = None
     """Lane ``hide`` only."""
     position_deletes_max: Count = 0
-    """Lanes `hide` and `convert`: position delete files per Iceberg partition beyond which the plan merges them."""
+    """Lanes `hide` and `convert`: maximum number of position delete files per Iceberg partition before a merge."""
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic partition of its topic and partition."""
+        """The plan's topic partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def level_out(self) -> int:
-        """Level of the segments that this plan makes; RefusedError when its lane makes none."""
+        """Level of the segments that this plan makes; raises RefusedError when its lane makes none."""
         return LEVEL_OUT[self.of_lane(*LEVEL_OUT).lane]
 
     @property
     def changes(self) -> bool:
-        """True when there is anything to do: a tail without a head may stay as it is, even when asked for."""
+        """True when the plan may change a segment. A forced plan for the tail alone may have nothing to change."""
         return not all(segment.may_stay for segment in self.inputs)
 
     @property
     def known_through(self) -> int:
-        """Data sequence number up to which the plan knows equality deletes; RefusedError when it does not say."""
+        """Data sequence number up to which the plan takes equality deletes into account.
+
+        Raises RefusedError if the plan has no such number.
+        """
         if self.sequence_number is None:
-            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say which deletes it knows; plan again")
+            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say which deletes it covers; plan again")
         return self.sequence_number
 
     @property
     def searched(self) -> Search:
-        """What the plan searches for; RefusedError when it is of another lane than ``erase``."""
+        """What the plan searches for; raises RefusedError when the plan is of another lane than ``erase``."""
         if self.search is None:
             self.of_lane(Lane.ERASE)
             raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it searches for; plan again")
@@ -197,7 +201,7 @@ class Plan(FrozenModel):
 
     @property
     def compares(self) -> Comparison:
-        """How far the plan compares; RefusedError when it is of another lane than ``hide``."""
+        """Which segments the plan compares; raises RefusedError when the plan is of another lane than ``hide``."""
         if self.comparison is None:
             self.of_lane(Lane.HIDE)
             raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it compares; plan again")
@@ -205,8 +209,8 @@ class Plan(FrozenModel):
 
     @property
     def watched(self) -> tuple[Input, ...]:
-        """The segments that must be as planned when the results are published: the inputs, and what shows the log end
-        to lane ``hide``."""
+        """The segments that must be as planned when the results are published: the inputs and, for lane ``hide``, the
+        segment that shows the log end."""
         end = self.comparison.shown_end if self.comparison else None
         return self.inputs if end is None else (*self.inputs, end)
 
@@ -214,9 +218,9 @@ class Plan(FrozenModel):
     def tail_is_older(self) -> bool:
         """True when every record of the tail is known to occur once and to be older than all other records of the plan.
 
-        Then records of the tail need no comparison with each other (C16). False when records came late, when the
-        transactions of all of them must be decided first (C10), when a file is listed twice, or when another writer
-        has used the level.
+        Then records of the tail need no comparison with each other (C16). False when records landed late, when the
+        transactions of all records must be decided first (C10), when a file is listed twice, or when another writer
+        has written files of the tail's level.
         """
         held = sorted((one for one in self.inputs if one.records), key=lambda one: one.base_offset)
         tail = [one for one in held if one.level == TAIL]
@@ -227,9 +231,10 @@ class Plan(FrozenModel):
 
     @property
     def older(self) -> frozenset[str]:
-        """Paths of inputs that show one record per key, every one of them older than all records of the other inputs.
+        """Paths of inputs that show one record per key, and whose records are older than all records of other inputs.
 
-        Only keys of the others are looked up there: the tail, or (lane ``hide``) what was compared before.
+        These inputs are the tail, or for lane ``hide`` the segments that were compared before. The plan searches them
+        only for keys of the other inputs.
         """
         tail = [one for one in self.inputs if one.level == TAIL] if self.tail_is_older else []
         known = [] if self.transactional else _beneath(self.inputs)
@@ -252,26 +257,27 @@ class Plan(FrozenModel):
 
     @property
     def read_bytes(self) -> int:
-        """About how many bytes of its files the plan's work reads: position deletes need keys and offsets alone."""
+        """Estimate of the bytes that the plan reads; lanes that write position deletes read only keys and offsets."""
         return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in POSITION_DELETING else self.bytes
 
     @property
     def title(self) -> str:
-        """One line for people: what, where, why."""
+        """A one-line title: topic partition, lane, number of segments and reason."""
         where = printable(str(self.topic_partition))
-        return f"{where} {self.lane}: {len(self.inputs)} segments ({self.reason})"
+        count = "1 segment" if len(self.inputs) == 1 else f"{len(self.inputs)} segments"
+        return f"{where} {self.lane}: {count} ({self.reason})"
 
     def of_lane(self, *allowed: Lane) -> Self:
-        """Return this plan; RefusedError unless its lane is one of ``allowed``."""
+        """Return this plan; raises RefusedError unless its lane is one of ``allowed``."""
         if self.lane not in allowed:
             raise RefusedError(
-                f"plan {self.id} ({self.title}) is of the lane {self.lane}; allowed here: {', '.join(allowed)} "
-                f"(lane {Lane.RETAIN}: firn retain, the others: firn compact)"
+                f"plan {self.id} ({self.title}) is of lane {self.lane}; allowed for this step: {', '.join(allowed)} "
+                f"(firn retain runs lane {Lane.RETAIN}, firn compact runs the other lanes)"
             )
         return self
 
     def sealed(self) -> Self:
-        """Return the same plan under its id, a digest of everything else in it."""
+        """Return the same plan with its id, which is a digest of all other fields."""
         return self.model_copy(update={"id": self.digest()})
 
     def file_in(self, folder: Path) -> Path:
@@ -287,13 +293,13 @@ class Plan(FrozenModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a plan file; RefusedError when it is missing, not a plan, or modified after it was made."""
+        """Read a plan file; raises RefusedError when it is missing, is not a plan, or was modified later."""
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise RefusedError(
-                f"plan {path} can't be read: there is no such file (old plan files are deleted, FIRN_PLANS_AGE_MS); "
-                "plan again, in Airflow by clearing the run from its plan task on"
+                f"plan {path} can't be read: there is no such file (FIRN_PLANS_AGE_MS says when old plan files are "
+                "deleted); plan again (in Airflow, clear the run from its plan task on)"
             ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise RefusedError(f"plan {path} can't be read: {error}") from error
@@ -319,7 +325,7 @@ class Plan(FrozenModel):
 
 
 def _beneath(inputs: Iterable[Input]) -> list[Input]:
-    """Compared ``inputs`` that end below the offsets of all others."""
+    """The compared ``inputs`` that end below the first offset of every other input; as many of them as possible."""
     held = [one for one in inputs if one.records]
     cut = min((one.base_offset for one in held if not one.compared), default=0)
     beneath = []

@@ -26,8 +26,8 @@ MANIFEST_SUFFIX: Final = ".avro"
 
 
 class DestroyedFile(FrozenModel):
-    """A data file that leaves the table because it held ``records`` of requested keys (C30): its length in bytes, and
-    the SHA-256 (hex) of its content."""
+    """A data file that is removed from the table because it held records of requested keys (C30): the number of these
+    ``records``, the file's length in bytes, and the SHA-256 (hex) of its content."""
 
     path: str
     bytes: int
@@ -36,23 +36,23 @@ class DestroyedFile(FrozenModel):
 
 
 class ComparedSegments(FrozenModel):
-    """Findings of lane `hide` about the segments of a plan, as they are once it is published."""
+    """Findings of lane `hide` about the state that the segments of a plan have once the plan is published."""
 
     hidden: Mapping[str, int]
-    """Number of hidden records by path of the segment, where there are any."""
+    """Number of hidden records by path of the segment; segments without hidden records are left out."""
     end: int | None
-    """Highest offset that readers see; None without any."""
+    """Highest offset that readers see; None if they see none."""
     end_path: str
-    """Path of the segment that holds it; empty without one."""
+    """Path of the segment that holds this offset; empty if there is none."""
 
 
 class PlanResult(FrozenModel):
-    """Outcome of the records of one plan (C24).
+    """The result of one plan (C24).
 
-    ``fingerprint`` is the judge's, over the kept records as they were read: a decimal number. Segments ``in_place``
-    (paths) lose no records and stay in the table as they are. Of lane `erase`: the ``destroyed`` files, and whether a
-    requested record stays because it is the log end (C4). Of lanes that write position deletes: position delete files
-    (paths) that are ``merged`` into the plan's own and leave.
+    ``fingerprint`` is a decimal number, the judge's fingerprint of the kept records as they were read. ``in_place`` are
+    the paths of segments that lose no records and stay as they are. Lane `erase` also lists the ``destroyed`` files;
+    ``log_end_kept`` is True if a requested record stays because it is the log end (C4). Lanes that write position
+    deletes merge older delete files into their own; ``merged`` are the paths of these older files, which are removed.
     """
 
     counts: RecordCounts
@@ -80,12 +80,12 @@ class DeletesManifest(Manifest):
 
 
 class StagedResult(FrozenModel):
-    """Result of one try. A plan without one was refused, or must be made again because of ``conflicts``.
+    """The result of one try, by plan id: ``plans``, and ``conflicts`` with the reasons why plans must be made again.
 
-    ``opening`` is the digest of the document of plans that the try worked on. ``conflicts`` are messages by plan id.
-    ``manifest`` is None when no plan wrote data files; ``deletes`` list the position delete files of lanes that write
-    position deletes. ``schema_id``, ``spec_id`` and ``columns`` describe the table as the files were written for it.
-    ``core_ms`` is the core time that the try took, milliseconds.
+    All other plans were refused. ``opening`` is the digest of the document of plans that the try worked on.
+    ``manifest`` is None when no plan wrote data files; ``deletes`` are the manifests of position delete files, which
+    only some lanes write. ``schema_id``, ``spec_id`` and ``columns`` describe the table at the time of writing.
+    ``core_ms`` is the core time that the try took, in milliseconds.
     """
 
     attempt: str
@@ -127,14 +127,14 @@ class StagedResult(FrozenModel):
         )
 
     def shaped(self, table: Table) -> Table:
-        """``table`` with the schema and partition spec that the files were written for; for reading only.
+        """``table`` with the schema and partition spec with which the files were written; for reading only.
 
-        Raises RefusedError when the table no longer has them.
+        Raises RefusedError when the table no longer has this schema or partition spec.
         """
         if self.schema_id not in table.schemas() or self.spec_id not in table.specs():
             raise RefusedError(
-                f"table {'.'.join(table.name())} has no schema {self.schema_id} or partition spec {self.spec_id}, "
-                "which a staged result was written with; plan again"
+                f"table {'.'.join(table.name())} no longer has schema {self.schema_id} or partition spec "
+                f"{self.spec_id}, with which a staged result was written; plan again"
             )
         properties = {name: value for name, value in table.properties.items() if name != COLUMNS}
         metadata = table.metadata.model_copy(
@@ -147,7 +147,7 @@ class StagedResult(FrozenModel):
         return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
     def abandon(self, table: Table) -> None:
-        """Delete the manifests before the result is recorded; on failure they become orphans."""
+        """Delete the manifests of a result without a record of it; manifests that can't be deleted become orphans."""
         for one in (self.manifest, *self.deletes):
             if one:
                 with suppress(OSError):
@@ -156,12 +156,12 @@ class StagedResult(FrozenModel):
     def files(self, table: Table) -> list[DataFile]:
         """The data files, with full metrics, read from the manifest in ``table``'s store.
 
-        Raises FileNotFoundError when the manifest is gone, RefusedError when it is not the one that was written.
+        Raises FileNotFoundError when the manifest is gone, RefusedError when its content has changed.
         """
         return _listed(table, self.manifest, self.spec_id, ManifestContent.DATA) if self.manifest else []
 
     def delete_files(self, table: Table) -> list[DataFile]:
-        """The position delete files; raises as ``files``."""
+        """The position delete files; raises the same errors as ``files``."""
         listed = (_listed(table, one, one.spec_id, ManifestContent.DELETES) for one in self.deletes)
         return [file for own in listed for file in own]
 
@@ -208,7 +208,7 @@ def _sealed(table: Table, location: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """Files that a plan wrote, by target branch: data files for main (``kept``), the quarantine and the removed
+    """Files that a plan wrote: data files for main (``kept``), for the quarantine and for the branch of removed
     tombstones, and position delete files for main (``deletes``)."""
 
     kept: list[DataFile]
@@ -226,8 +226,9 @@ def files_by_plan(
 ) -> Mapping[str, PlanFiles]:
     """Data ``files`` and position ``deletes`` by id of the plan that wrote them.
 
-    Of a data file its topic partition tells, of a delete file the inputs that it names. ``table`` has the schema and
-    partition spec that they were written for. Raises RefusedError for a file of no plan, or a delete file of several.
+    A data file belongs to the plan for its topic partition, and a delete file to the plan with the inputs that the file
+    names. ``table`` has the schema and partition spec with which the files were written. Raises RefusedError for a file
+    that belongs to no plan, and for a delete file that belongs to several plans.
     """
     columns, owners = ColumnRoles.of(table, subject), {plan.topic_partition: plan for plan in plans}
     by_plan = {plan.id: PlanFiles([], [], []) for plan in owners.values()}
@@ -246,8 +247,8 @@ def files_by_plan(
 
 
 def _hiding_plan(subject: str, delete: DataFile, inputs: Mapping[str, str]) -> str:
-    """Id of the plan that wrote ``delete``, which names its inputs alone; ``inputs`` are plan ids by path."""
+    """Id of the plan that wrote ``delete``, by the inputs that ``delete`` names; ``inputs`` has plan ids by path."""
     first, last = (inputs.get(path or "") for path in bounds_of_paths(delete))
     if first is None or first != last:
-        raise RefusedError(f"{subject}: {delete.file_path} hides records of other files; allowed: inputs of one plan")
+        raise RefusedError(f"{subject}: {delete.file_path} names files of several plans or none; allowed: of one plan")
     return first

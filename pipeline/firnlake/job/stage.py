@@ -1,9 +1,9 @@
 """The stage of a job: the contents of its folder, and the state of its plans.
 
-A stage is identified by ``<namespace>.<table>/<job id>``. It is opened once the inputs of its plans are confirmed. Its
-documents give the state: plans → result → verdicts on that result → published, which removes it. A ``failure`` records
-that its only plan was refused and must not be retried on the same segments (C20); ``abandoned`` records that its
-deletion has begun. A publisher checks for both.
+The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened once the inputs of its plans are confirmed.
+Its documents give the state: first plans, then a result, then verdicts on that result; publishing removes the stage. A
+document ``failure`` records that the only plan was refused and must not be retried on the same segments (C20); a
+document ``abandoned`` records that the deletion of the stage has begun. With either document, nothing is published.
 """
 
 import json
@@ -31,10 +31,10 @@ from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_pl
 RESULT: Final = "result"
 VERDICTS: Final = "verdicts"
 SPLIT: Final = "split"
-"""Kind of the document that splits a job into a stage per plan: it failed as a whole, perhaps because of one plan."""
+"""Kind of the document that splits a failed job into one stage per plan, because one plan may be to blame."""
 
 KINDS: Final = (PLANS, RESULT, VERDICTS, SPLIT, FAILURE, ABANDONED)
-"""Kinds of documents in order of deletion: a stage without plans can't be published, and its mark goes last."""
+"""Kinds of documents in the order of deletion: plans first, as no stage is published without plans; the mark last."""
 
 Verdicts = Mapping[str, dict[str, Any]]
 """Verdicts as documents, by plan id."""
@@ -52,44 +52,44 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Stage:
-    """A job's folder as it was listed. Load it again to see changes by other processes."""
+    """A job's folder at the time of listing. Load the stage again to see changes by other processes."""
 
     identifier: str
     target: str
     job_id: str
     plans: tuple[Plan, ...]
     table: Table = field(repr=False)
-    """The target table, in the schema and partition spec that the result was written for."""
+    """The target table, with the schema and partition spec with which the result was written."""
     documents: JobDocuments = field(repr=False)
     opening: str
-    """Digest of the document of plans: a job that was deleted and opened again has another one, and whatever a process
-    found out about the former opening counts no more."""
+    """Digest of the document of plans. A job that was deleted and opened again has another digest, and results of the
+    former opening no longer count."""
     result: StagedResult | None = field(repr=False)
     result_digest: str | None
     """SHA-256 (hex) of the result document, which verdicts name (C23)."""
     verdicts: Verdicts | None = field(repr=False)
-    """The verdicts on the result by plan id; None before it is judged."""
+    """The verdicts on the result, by plan id; None before the result is judged."""
     failure: Failure | None
-    """Failure of the only plan, which is not retried; None when it was not refused."""
+    """Failure of the only plan, which is not retried; None when no plan was refused."""
 
     @classmethod
     def load(cls, lake: Lake, identifier: str) -> "Stage":
         """The stage ``<namespace>.<table>/<job id>``.
 
-        Raises RefusedError for another name or an unreadable document, GoneError when there is no such stage.
+        Raises RefusedError for a wrong name or an unreadable document, GoneError when there is no such stage.
         """
         return cls.on(lake, lake.table(stage_parts(identifier)[0]), identifier)
 
     @classmethod
     def on(cls, lake: Lake, table: Table, identifier: str) -> "Stage":
-        """The stage ``identifier`` of ``table``, which is loaded; raises as ``load``."""
+        """The stage ``identifier`` of ``table``, which is loaded; raises the same errors as ``load``."""
         target, job_id = stage_parts(identifier)
         with lake.reachable():
             return cls.of(target, JobDocuments.of(table, job_id))
 
     @classmethod
     def of(cls, target: str, documents: JobDocuments) -> "Stage":
-        """The stage that ``documents`` describe, on table ``target``."""
+        """The stage that ``documents`` describe, on table ``target``; raises GoneError without a document of plans."""
         identifier, table = stage_name(target, documents.job_id), documents.table
         openings = documents.texts(PLANS)
         plans = plans_in(openings, identifier)
@@ -116,7 +116,7 @@ class Stage:
 
     @property
     def title(self) -> str:
-        """One-line title for people: contents and place."""
+        """One-line title for people: the title of a job of the remaining plans, or the job's id if no plan remains."""
         return Job(self.plans).title if self.plans else f"job {self.job_id}"
 
     @property
@@ -126,7 +126,7 @@ class Stage:
 
     @property
     def is_split(self) -> bool:
-        """True when the plans went on in stages of their own."""
+        """True when each plan continues in its own stage."""
         return SPLIT in self.documents.kinds
 
     @property
@@ -136,7 +136,7 @@ class Stage:
 
     @property
     def state(self) -> str:
-        """The state in a few words for people, with figures when the plans of a job differ."""
+        """The state in a few words, with numbers when the plans of the job differ."""
         if self.failure:
             return "failed"
         if self.is_abandoned:
@@ -161,13 +161,13 @@ class Stage:
         return self.result.plans.get(plan_id) if self.result else None
 
     def check(self) -> None:
-        """Raise RefusedError for a failed stage, with its reason."""
+        """Raise RefusedError with the reason if the stage has failed."""
         if self.failure:
             raise RefusedError(f"stage {self.identifier} {self.failure}")
 
     @cached_property
     def files(self) -> Mapping[str, PlanFiles]:
-        """The files of the result by plan id; raises RefusedError when a manifest of them is gone or was changed."""
+        """The files of the result by plan id; raises RefusedError when their manifests are gone or were changed."""
         try:
             files = self.result.files(self.table) if self.result else []
             deletes = self.result.delete_files(self.table) if self.result else []
@@ -191,7 +191,7 @@ class Stage:
         return [segment.path for segment in plan.removed_tombstones if segment.path not in own.in_place]
 
     def stored(self) -> Mapping[str, Stored]:
-        """Files now in the job's data folder, by name, which is unique: writers put a UUID there."""
+        """Files now in the job's data folder, by name; names are unique because they contain a UUID."""
         files = files_in(*store(self.table, job_folder(self.table, self.job_id)))
         return {file.path.rpartition("/")[2]: file for file in files}
 
@@ -216,7 +216,7 @@ class Stage:
         self.documents.write(VERDICTS, judged.model_dump_json())
 
     def record_split(self) -> None:
-        """Record that the plans go on in stages of their own."""
+        """Record that each plan continues in its own stage."""
         self.documents.write(SPLIT, json.dumps({"plans": [plan.id for plan in self.plans]}))
 
 
@@ -227,9 +227,9 @@ def stages_of(lake: Lake, identifier: str) -> list[str]:
 
 
 def parts_of(lake: Lake, identifier: str) -> list[str]:
-    """The stages that hold the results of stage ``identifier``: itself, or those of its plans when it is split.
+    """The stages that hold the results of stage ``identifier``: this stage, or those of its plans if it is split.
 
-    A stage that can't be loaded is its own only part; its processing will report the error.
+    If the stage can't be loaded, the result is this stage alone; the step that processes it reports the error.
     """
     try:
         stage = Stage.load(lake, identifier)
@@ -239,7 +239,7 @@ def parts_of(lake: Lake, identifier: str) -> list[str]:
 
 
 def missing(files: Iterable[str], lengths: Mapping[str, int], there: Mapping[str, Stored]) -> list[str]:
-    """Paths among ``files`` that are not ``there``, or differ in length from the written ``lengths``."""
+    """Those paths in ``files`` whose file name is not in ``there``, or has another length there than in ``lengths``."""
     return [
         path for path in files if (held := there.get(path.rpartition("/")[2])) is None or held.bytes != lengths[path]
     ]
@@ -248,9 +248,10 @@ def missing(files: Iterable[str], lengths: Mapping[str, int], there: Mapping[str
 def _result(
     documents: JobDocuments, identifier: str, judged: Mapping[str, Verdicts], openings: Collection[str]
 ) -> tuple[str | None, StagedResult | None]:
-    """The result that counts when several processes compacted the same job, of those on one of ``openings``.
+    """The digest of the result that counts, and this result; both None if there is no result on one of ``openings``.
 
-    The first judged one wins, else the first; the order is by digest, so every process makes the same choice.
+    Several processes may have compacted the job. In the order of digests, the first judged result counts, or the first
+    result if none is judged, so that all processes make the same choice.
     """
     subject = f"stage {identifier}: its result"
     parsed = {digest: _parsed(StagedResult, text, subject) for digest, text in documents.texts(RESULT).items()}
@@ -260,7 +261,7 @@ def _result(
 
 
 def _verdicts(documents: JobDocuments, identifier: str) -> Mapping[str, Verdicts]:
-    """The verdicts, by digest of their result."""
+    """The verdicts, by digest of the judged result."""
     by_result: dict[str, Verdicts] = {}
     for text in documents.texts(VERDICTS).values():
         one = _parsed(_Verdicts, text, f"stage {identifier}: its verdicts")
@@ -279,9 +280,9 @@ def _parsed(kind: type[Model], text: str, subject: str) -> Model:
 
 @dataclass(frozen=True)
 class OpenedStage:
-    """A stage to compact: its viable plans, their data files by path, and the conflicts of the other plans.
+    """A stage to compact, the input files of its viable plans by path, and the conflicts of its other plans by id.
 
-    ``deletes`` are the row-level deletes that apply to a data file, by its path.
+    ``deletes`` are the row-level deletes that apply to an input file, by its path.
     """
 
     stage: Stage
@@ -291,11 +292,11 @@ class OpenedStage:
 
 
 def open_stage(lake: Lake, job: Job) -> OpenedStage:
-    """The stage of ``job``; takes over one that an earlier try left behind (C25).
+    """Open the stage of ``job``, or take over the stage that an earlier try left behind (C25).
 
     Plans that must be made again, because an input is no longer live in the target or other row-level deletes apply to
     it, have no files. Raises ConflictError when no plan is left; RefusedError when the plans are for another table, or
-    the lane makes no segments.
+    when the results of their lane are not staged.
     """
     for plan in job:
         plan.of_lane(*STAGED)
@@ -305,7 +306,7 @@ def open_stage(lake: Lake, job: Job) -> OpenedStage:
     if is_open:
         stage = Stage.of(job.table, documents)
         if stage.result or stage.is_split:
-            # Later changes concern single plans; publishing checks each.
+            # A later change of the table may be in conflict with some of the plans; publishing checks each plan.
             return OpenedStage(stage, {}, {})
     checked = planned_inputs(target, job.plans)
     if not checked.files:

@@ -1,4 +1,4 @@
-"""Find the stale jobs of a table and decide what to do with each. This changes nothing; ``sweep`` carries it out."""
+"""Find the stale jobs of a table and decide what to do with each. ``sweep`` carries out the decisions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from firnlake.table.published_plans import published
 from firnlake.table.segments import LiveInputs
 
 _IN_PLACE: Final = (Lane.ERASE, *POSITION_DELETING)
-"""Lanes whose inputs may all be live after the publication."""
+"""Lanes whose inputs may all still be live after their plan was published."""
 
 
 class End(Enum):
@@ -30,10 +30,10 @@ class End(Enum):
 
     DISCARD = auto()
     SHELVE = auto()
-    """Only the failure marker stays (C20)."""
+    """All files of the stage except the failure marker are deleted (C20)."""
     STAY = auto()
     UNKNOWN = auto()
-    """The stage can't be read, so it is left alone."""
+    """The stage can't be read, so none of its files is deleted."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class FoundStage:
 
     @property
     def files(self) -> list[Stored]:
-        """Files now in its data folder, published ones included."""
+        """Files now in the stage's data folder, including published ones."""
         return list(self.stage.stored().values()) if self.stage else []
 
 
 def found_stages(
     lake: Lake, identifier: str, plan_ids: Iterable[str] = (), now_ms: int | None = None
 ) -> list[FoundStage]:
-    """All stages of table ``identifier``; the caller has finished with its own, those of ``plan_ids``.
+    """All stages of table ``identifier``; ``plan_ids`` are plans of the caller, who no longer needs their stages.
 
-    ``now_ms`` defaults to this machine's clock; the store stamps the files, and its clock is close.
+    ``now_ms`` defaults to this machine's clock, which is assumed to be close to that of the store.
     """
     now = clock.now_ms() if now_ms is None else now_ms
     loaded, others = _load(lake, identifier, now)
-    # Load the target after the stages: an input that landed in between would otherwise look gone.
+    # Load the target after the stages, because otherwise an input that landed in between would seem to be gone.
     reasons = _Reasons(lake.table(identifier), identifier, loaded, frozenset(plan_ids), now)
     return [*map(reasons.of, loaded), *others]
 
@@ -86,7 +86,7 @@ def _load(lake: Lake, identifier: str, now_ms: int) -> tuple[list[Stage], list[F
 
 
 class _Reasons:
-    """Decides whether stages go or stay; reads the target's manifests once for all of them."""
+    """Decides which stages to discard, shelve or keep; reads the target's manifests once for all stages."""
 
     def __init__(
         self, target: Table, identifier: str, stages: Sequence[Stage], own: frozenset[str], now_ms: int
@@ -122,7 +122,7 @@ class _Reasons:
             return "its run is over"
         age = self._now_ms - (stage.documents.written_ms or self._now_ms)
         if stage.failure is None and age > self._policy.job_max_age_ms:
-            return f"it is {age} ms old, firn.job.max.age.ms allows {self._policy.job_max_age_ms}"
+            return f"it is {age} ms old; firn.job.max.age.ms allows {self._policy.job_max_age_ms}"
         gone = [next((one.path for one in plan.inputs if one.path in self._gone), None) for plan in stage.plans]
         if all(gone):
             # A stage stays while at least one of its plans can be published.
@@ -135,7 +135,7 @@ class _Reasons:
         return None
 
     def _beyond_limit(self, stages: Sequence[Stage]) -> Mapping[str, str]:
-        """Stages beyond ``firn.maintenance.stages.bytes``, oldest first, but no stage that may be in use."""
+        """Reasons, by stage, to discard the oldest idle stages beyond ``firn.maintenance.stages.bytes``."""
         stored = [(stage, list(stage.stored().values())) for stage in stages]
         total, reasons = sum(file.bytes for _, files in stored for file in files), {}
         for stage, files in sorted(stored, key=lambda one: one[0].documents.written_ms or self._now_ms):
@@ -152,4 +152,4 @@ class _Reasons:
 
 
 SETTLED_MS: Final = 3_600_000
-"""Time since the last write, in milliseconds, within which something may be in use and goes for no size limit."""
+"""Milliseconds since the last write of a file for which no size limit deletes the file, as it may still be in use."""

@@ -1,1 +1,1 @@
-"""The kinds of work: what each lane is due for, finds, publishes and remembers."""
+"""The lanes, Firn's kinds of work: when each lane is due, what it finds and publishes, and what it remembers."""

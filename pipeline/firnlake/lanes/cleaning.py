@@ -1,7 +1,8 @@
-"""What lanes ``tier`` and ``full`` go by: runs of similar size (C15), triggers (C12), tail segments that may stay.
+"""The rules of lanes `tier` and `full`: runs of similar size (C15), triggers (C12), and tail segments that may stay.
 
-A run is what one cleaning left at level 2. It is known by its data sequence number, which Iceberg gives to every file
-of a commit and keeps when manifests are rewritten: no state of Firn's own is needed.
+A run consists of the segments that one cleaning wrote at level 2. Their common data sequence number identifies the run:
+Iceberg gives that number to every file of a commit, and keeps it when manifests are rewritten, so Firn need not store
+which segments form a run.
 """
 
 import sys
@@ -15,9 +16,10 @@ from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.budget import Budget
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import RUN, TAIL, Segment
+from firnlake_expectations.wording import count
 
 FEWEST = 2
-"""Fewer runs can't become one."""
+"""The smallest number of runs that can be combined into one."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,19 @@ class Run:
 
     segments: tuple[Segment, ...]
     places: tuple[int, ...]
-    """Their positions among all segments of the topic partition that hold a record, in offset order."""
+    """The positions of ``segments`` among all segments of the topic partition that hold a record, in offset order."""
 
     @property
     def bytes(self) -> int:
+        """Bytes of all segments of the run."""
         return sum(segment.bytes for segment in self.segments)
 
 
 def runs(state: PartitionState) -> list[Run]:
-    """The runs that can be cleaned whole, by their first segment. One that can't, even in part, is no input at all."""
+    """The runs of which every segment can be cleaned, in the order of their first segments.
+
+    A run with a segment that can't be cleaned is left out as a whole.
+    """
     cleanable = {segment.path for segment in state.cleanable}
     by_run: dict[int, dict[int, Segment]] = defaultdict(dict)
     for place, segment in enumerate(segment for segment in state.segments if segment.records):
@@ -51,9 +57,10 @@ def runs(state: PartitionState) -> list[Run]:
 
 
 def similar_runs(state: PartitionState, fewest: int) -> Iterator[tuple[Run, ...]]:
-    """Stretches of at least ``fewest`` neighbouring runs of similar size, each as long as it gets, the oldest first.
+    """Series of at least ``fewest`` neighbouring runs of similar size, each as long as possible, the oldest first.
 
-    Similar: largest ≤ ``tier.size.ratio`` × smallest. No other segment lies between them in offset order.
+    Runs are similar when the largest has at most ``tier.size.ratio`` times the bytes of the smallest. They are
+    neighbours when no other segment lies between them in offset order.
     """
     every = runs(state)
     for start in range(len(every) - fewest + 1):
@@ -63,7 +70,10 @@ def similar_runs(state: PartitionState, fewest: int) -> Iterator[tuple[Run, ...]
 
 
 def fitting_runs(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
-    """The segments of the oldest of ``similar`` that fit the budget, in offset order; empty when fewer than two do."""
+    """The segments, in offset order, of the oldest runs in ``similar`` that fit the budget together.
+
+    Empty when fewer than two runs fit.
+    """
     fitting = len(budget.fitting([run.segments for run in similar]))
     taken = _neighbours(similar[:fitting])
     if len(taken) < FEWEST:
@@ -72,7 +82,7 @@ def fitting_runs(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
 
 
 def _similar(candidates: Sequence[Run], ratio: float) -> Iterator[Run]:
-    """The first of ``candidates``, for as long as the largest is not too large beside the smallest."""
+    """The first ``candidates``, as long as the largest has at most ``ratio`` times the bytes of the smallest."""
     smallest = largest = candidates[0].bytes
     for run in candidates:
         smallest, largest = min(smallest, run.bytes), max(largest, run.bytes)
@@ -82,7 +92,10 @@ def _similar(candidates: Sequence[Run], ratio: float) -> Iterator[Run]:
 
 
 def _neighbours(series: Iterator[Run] | Sequence[Run]) -> list[Run]:
-    """The longest start of ``series`` without a gap. Runs over late segments may lie across each other."""
+    """The longest beginning of ``series`` whose runs have no other segment between them.
+
+    The offset ranges of runs may overlap, because late segments become runs as well.
+    """
     taken: list[Run] = []
     first, last, held, whole = sys.maxsize, 0, 0, 0
     for run in series:
@@ -94,22 +107,23 @@ def _neighbours(series: Iterator[Run] | Sequence[Run]) -> list[Run]:
 
 
 def dirty_reason(state: PartitionState) -> str | None:
-    """Why the cleanable head should not wait any longer; it must not be empty.
+    """Why lane ``full`` should clean the cleanable head now; None if it can wait. The cleanable head must not be empty.
 
-    Late records below a removed tombstone wait for no threshold: until then readers may see a deleted value (C9).
+    Late records below a removed tombstone make the lane due without any threshold, because readers may see a deleted
+    value again until these records are cleaned (C9).
     """
     policy = state.policy
     if state.late:
-        return f"{len(state.late)} segments reach below a removed tombstone"
+        return f"{count(len(state.late), 'segment')} with offsets below a removed tombstone"
     if state.dirty_ratio > policy.min_cleanable_dirty_ratio:
         return f"dirty ratio {state.dirty_ratio:.3f} > {policy.min_cleanable_dirty_ratio}"
     oldest = min(segment.oldest_ms for segment in state.cleanable)
     waited = state.now_ms - oldest
     if waited > policy.max_compaction_lag_ms:
-        return f"oldest dirty record waited {waited} ms of {policy.max_compaction_lag_ms}"
+        return f"the oldest dirty record has waited {waited} ms, allowed: {policy.max_compaction_lag_ms}"
     if policy.full_interval_ms < 0:
         return None
-    # Before the first full clean the oldest dirty record tells how long none has been.
+    # Before the first full clean, the interval counts from the oldest dirty record.
     since = last_full_ms(state) if state.tail else oldest
     if since is None:
         return f"no complete full clean in the table's history; allowed: one every {policy.full_interval_ms} ms"
@@ -125,11 +139,12 @@ def dirty_reason(state: PartitionState) -> str | None:
 
 
 def left_to_full(series: Iterable[Segment], count: int, whole: int, state: PartitionState) -> bool:
-    """True when lane ``full`` is so near that another lane should not write ``series`` before it (C13 to C15).
+    """True when lane ``full`` is due so soon that another lane should leave ``series`` to it (C13 to C15).
 
-    ``count`` of ``whole`` segments (or runs) wait. What is left is bounded: when more wait than there can be until the
-    head has grown to what ``full`` waits for, it does not come (a budget, a failure, a schedule of its own), and the
-    lane goes on. All of the head counts, cleanable or not, so that time alone never makes less due.
+    ``count`` segments (or runs) are waiting, and the other lane takes ``whole`` of them at once. There is a limit on
+    ``count``: if more segments wait than the head can gain before ``full`` is due, then ``full`` does not run (because
+    of a budget, a failure or a separate schedule), and the other lane takes the segments after all.
+    The whole head counts, cleanable or not, so that a due lane does not stop being due just because time passes.
     """
     size = sum(segment.bytes for segment in series)
     fraction = state.policy.leave_to_full_fraction
@@ -137,13 +152,16 @@ def left_to_full(series: Iterable[Segment], count: int, whole: int, state: Parti
 
 
 def near_full(count: Any, size: Any, whole: Any, fraction: Any, tail_bytes: Any, bytes_until_full: Any) -> Any:
-    """``left_to_full`` in numbers, or in arrays of them. It stays true for fewer segments, and for larger ones."""
+    """``left_to_full`` computed from numbers, or element by element from arrays of numbers.
+
+    If it is true for some ``count`` and ``size``, it is also true for a lower ``count`` and for a higher ``size``.
+    """
     few = count <= whole * (1 + 1 / fraction)
     return (tail_bytes > 0) & (fraction < inf) & few & (size >= fraction * bytes_until_full)
 
 
 def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str | None:
-    """Why the tail should be cleaned although its head does not ask for it, if need be alone.
+    """Why expired tombstones make a full clean due, perhaps of the tail alone; None if they do not.
 
     ``left_out`` are the segments of the head that a full clean would not take.
     """
@@ -152,29 +170,32 @@ def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str 
     if not expired or expired <= state.policy.tombstone_fraction * records:
         return None
     return (
-        f"{expired} of the tail's {records} records are tombstones past their delete horizon, more than "
-        f"{state.policy.tombstone_fraction} of them"
+        f"{count(expired, 'tombstone')} past the delete horizon among {count(records, 'record')} of the tail, more "
+        f"than the allowed fraction of {state.policy.tombstone_fraction}"
     )
 
 
 def hidden_reason(state: PartitionState, taken: Iterable[Segment]) -> str | None:
-    """Why a full clean of ``taken`` and the tail should remove what is hidden in one of its segments (C28).
+    """Why hidden records in a segment of ``taken`` or of the tail make a full clean due; None if they do not (C28).
 
-    Landed and merged segments are not asked: their lanes take them by their number, and sooner.
+    Landed and merged segments don't count, because lanes `merge` and `clean` rewrite them sooner.
     """
     most = state.policy.hide_max_fraction
     for segment in (*(one for one in taken if one.level == RUN), *state.tail_inputs):
         hidden = state.hide_memory.hidden_in(segment)
         if hidden > most * segment.records:
-            return f"{hidden} of {segment.records} records of {segment.path} are hidden, more than {most} of them"
+            return (
+                f"{count(hidden, 'hidden record')} among {count(segment.records, 'record')} of segment {segment.path}, "
+                f"more than the allowed fraction of {most}"
+            )
     return None
 
 
 def last_full_ms(state: PartitionState) -> int | None:
-    """The clock of the last full clean, epoch milliseconds; None when the table has forgotten it.
+    """The time of the last complete full clean, epoch milliseconds; None if the table's history no longer has it.
 
-    Every full clean writes the tail anew, so the commit that added the tail's newest segment was one. One that had no
-    room for everything is not the last: the next takes what it left.
+    Every full clean writes the tail anew, so the commit that added the tail's newest segment was a full clean. A full
+    clean whose budgets had no room for all cleanable segments is not complete; the next full clean takes the rest.
     """
     return _newest(segment for segment in state.tail if segment.whole)
 
@@ -184,10 +205,11 @@ def _newest(segments: Iterable[Segment]) -> int | None:
 
 
 def expired_tombstones(state: PartitionState, left_out: Iterable[Segment]) -> int:
-    """Number of the tail's tombstones that are known to have passed their horizon since the last look.
+    """Number of tombstones in the tail that are known to have passed their delete horizon since the last full clean.
 
-    Those that the last full clean saw past their horizon stayed for a reason (the log end, older data outside), and
-    would stay again. What frees them is cleanable head, which has triggers of its own.
+    A tombstone that the last full clean found past its horizon stayed for a reason (it is the log end, or older records
+    are outside the inputs), and would stay again. Only a new cleanable head lets the next full clean remove the
+    tombstone, and other triggers apply to the cleanable head.
     """
     outside = [segment.base_offset for segment in (*left_out, *state.oversized_tail) if segment.records]
     outside += [stray.base_offset for stray in state.strays]
@@ -202,7 +224,7 @@ def expired_tombstones(state: PartitionState, left_out: Iterable[Segment]) -> in
 
 def _expired(segment: Segment, state: PartitionState, looked_at: int | None) -> int:
     def newly(horizon: int) -> bool:
-        # A clean at the very horizon may have stamped it (delete.retention.ms = 0): then it is for the next clock.
+        # A clean at the horizon may have stamped the tombstone (delete.retention.ms = 0), so a later clean removes it.
         return looked_at is None or horizon > looked_at or horizon == looked_at < state.now_ms
 
     first, last = segment.first_horizon_ms, segment.last_horizon_ms
@@ -214,8 +236,8 @@ def _expired(segment: Segment, state: PartitionState, looked_at: int | None) -> 
 
 
 def _removable(segment: Segment, state: PartitionState) -> int:
-    """Stamped tombstones, without the log end where it must be one of them (C4)."""
-    # Records without a key keep whatever stamp they came with.
+    """Number of stamped tombstones in ``segment``, minus 1 if one of them must be the log end (C4)."""
+    # Records without a key may carry a stamp as well, if they landed with it.
     stamped = segment.stamped if segment.tombstones is None else min(segment.stamped, segment.tombstones)
     holds_log_end = segment.last_offset >= state.kept_from
     return stamped - 1 if holds_log_end and stamped == segment.records else stamped
@@ -224,11 +246,11 @@ def _removable(segment: Segment, state: PartitionState) -> int:
 def may_stay(
     segments: Sequence[Segment], clean_below: int | None, now_ms: int, hide_memory: HideMemory = NOTHING_COMPARED
 ) -> frozenset[str]:
-    """Paths of the ``segments``, inputs of a full clean, that only a newer record of a key could change.
+    """Paths of those inputs of a full clean, ``segments``, that stay unless one of their keys has a newer record.
 
-    Metadata decides: no tombstone to be stamped or removed (C8, C9), no record without a key (C5), none that row-level
-    deletes may hide (C27; ``hide_memory`` knows where those that may apply hide nothing), no file listed twice, no
-    offset that another segment may have as well.
+    Metadata alone decides. Such a segment is in the tail and is listed once. It holds no tombstone that must be stamped
+    or removed (C8, C9), no record without a key (C5), no record that row-level deletes may hide (C27; ``hide_memory``
+    knows for which segments the deletes hide nothing), and no offset that another segment may hold as well.
     """
     held = sorted((segment for segment in segments if segment.records), key=lambda segment: segment.order)
     stay = set()
@@ -250,6 +272,6 @@ def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
     is_clean = clean_below is None or segment.base_offset < clean_below
     if not segment.tombstones or not is_clean:
         return True
-    # Unknown horizons count as none: then all tombstones are still to be stamped.
+    # A segment with unknown horizons counts as a segment whose tombstones have yet to be stamped.
     first = segment.first_horizon_ms
     return segment.stamped >= segment.tombstones and first is not None and first > now_ms

@@ -20,27 +20,31 @@ from firnlake.lanes.retention import retention
 from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import LANDED, MERGED, Segment
+from firnlake_expectations.wording import count
 
 
 @dataclass(frozen=True)
 class Due:
-    """A lane has work: on ``candidates`` of the head (neighbours in offset order, within a plan's budgets; C17)."""
+    """Work that is due for ``lane``, on the segments ``candidates``.
+
+    The candidates of a cleaning are neighbours in offset order, and fit the budgets of a plan together (C17).
+    """
 
     lane: Lane
     candidates: tuple[Segment, ...]
     reason: str
     waiting_segments: int = 0
-    """`full`: how many cleanable segments past the candidates had no room in a plan's budgets."""
+    """For lane `full`: number of cleanable segments past the candidates, which exceed the budgets of a plan."""
     search: DueSearch | None = None
-    """`erase`: the search that the candidates are part of."""
+    """For lane `erase`: the search that the candidates are part of; None for other lanes."""
     comparison: DueComparison | None = None
-    """`hide`: the comparison that the candidates are part of."""
+    """For lane `hide`: the comparison that the candidates are part of; None for other lanes."""
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
-    """The segments that ``lane`` should take in ``state``; None when nothing is due or something blocks (C20).
+    """The work that is due for ``lane`` in ``state``; None when nothing is due or something blocks the lane (C20).
 
-    ``force`` ignores thresholds, never the rules on what may be cleaned; how long records are kept is such a rule.
+    ``force`` ignores thresholds, but never the rules on which records may be removed, such as retention times.
     """
     if not state.policy.compacts and lane not in ANY_POLICY:
         return None
@@ -51,7 +55,10 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
 
 
 def waits_for_erasure(work: Due, state: PartitionState) -> tuple[Segment, ...]:
-    """Segments of ``work`` that lane ``erase`` has to search first, because they landed below what it has searched."""
+    """Segments of ``work`` that lane `erase` has to search first, because they landed below its searched offsets.
+
+    Empty for lanes that do not change the level of segments.
+    """
     if work.lane not in LEVELING:
         return ()
     taken = {one.path for one in work.candidates + (state.tail_inputs if work.lane is Lane.FULL else ())}
@@ -59,7 +66,7 @@ def waits_for_erasure(work: Due, state: PartitionState) -> tuple[Segment, ...]:
 
 
 def _retain(state: PartitionState, _: bool) -> Due | None:
-    """C19: segments are past retention. Those without a record go along: nothing else ever takes them."""
+    """C19: segments are past retention. Segments without a record are dropped too, as no other lane removes them."""
     past = retention(state)
     if not past or not past.dropped:
         return None
@@ -68,19 +75,19 @@ def _retain(state: PartitionState, _: bool) -> Due | None:
 
 
 def _erase(state: PartitionState, force: bool) -> Due | None:
-    """C30: segments that were not searched yet for keys that are to be erased, or that landed since."""
+    """C30: segments have not been searched yet for keys to erase, or have landed since the last search."""
     unsearched, own = search(state, force), state.erasing
     if not unsearched or not own:
         return None
     landed = late(state)
-    reason = f"{own.waiting} requests to erase a key" if own.waiting or not landed else ""
+    reason = f"{count(own.waiting, 'request')} to erase a key" if own.waiting or not landed else ""
     if landed:
-        reason += f"{', ' * bool(reason)}{len(landed)} segments landed below what was searched"
+        reason += f"{', ' * bool(reason)}{count(len(landed), 'segment')} landed below the searched offsets"
     return Due(Lane.ERASE, unsearched.segments, reason, search=unsearched)
 
 
 def _hide(state: PartitionState, force: bool) -> Due | None:
-    """C28: the oldest segment that was not compared with the others landed ``hide.max.lag.ms`` ago."""
+    """C28: the oldest segment that was not compared with the others landed at least ``hide.max.lag.ms`` ago."""
     work = comparison(state)
     if work is None:
         return None
@@ -88,25 +95,28 @@ def _hide(state: PartitionState, force: bool) -> Due | None:
     if not force and from_ms > state.now_ms:
         return None
     reason = (
-        f"{len(work.uncompared)} segments not compared with the others, the oldest landed "
+        f"{count(len(work.uncompared), 'segment')} not compared with the others, the oldest landed "
         f"{state.now_ms - from_ms + lag} ms ago, allowed: {lag}"
     )
     return Due(Lane.HIDE, work.segments, reason, comparison=work)
 
 
 def _convert(state: PartitionState, force: bool) -> Due | None:
-    """C27: the equality delete files that reach a segment are many, or hold up the other lanes."""
+    """C27: many equality delete files apply to a segment, or some such files hold up the other lanes."""
     reached = tuple(one for one in state.segments if one.equality_deletes)
     most = max((one.equality_deletes for one in reached), default=0)
     holds = any(one.holding_deletes for one in reached)
     needed = 1 if force or holds else state.policy.convert_equality_deletes
     if most < needed or any(excess(one, state.policy) for one in reached):
         return None
-    return Due(Lane.CONVERT, reached, f"{most} of {needed} equality delete files")
+    return Due(Lane.CONVERT, reached, f"{most} of {count(needed, 'equality delete file')}")
 
 
 def _merge(state: PartitionState, force: bool) -> Due | None:
-    """C13: landed segments next to each other reach the threshold. The lag does not matter: nothing is lost."""
+    """C13: the number of neighbouring landed segments reaches the threshold.
+
+    Compaction lags don't matter, because a merge keeps every record.
+    """
     whole = state.policy.merge_segments
     threshold = 2 if force else whole
     for series in _neighbours(
@@ -115,18 +125,19 @@ def _merge(state: PartitionState, force: bool) -> Due | None:
         waiting = tuple(segment for segment in series if segment.path not in state.active)
         if not force and left_to_full(series, len(waiting), whole, state):
             continue
-        # Where the oldest together are too large, those past them go on.
+        # If the oldest segments are too large together, the lane takes later ones.
         for start in range(len(waiting) - threshold + 1):
             candidates = _groups(waiting, start, state, force)
             if candidates:
-                return Due(Lane.MERGE, candidates, f"{len(waiting)} of {whole} L0 segments")
+                return Due(Lane.MERGE, candidates, f"{len(waiting)} of {count(whole, 'L0 segment')}")
     return None
 
 
 def _groups(waiting: tuple[Segment, ...], start: int, state: PartitionState, force: bool) -> tuple[Segment, ...]:
-    """The groups from ``start`` on that fit a plan together.
+    """The segments of those groups that fit a plan together; the first group starts at ``start`` in ``waiting``.
 
-    Whole ones only: what is left over waits for its neighbours, so that every L1 segment holds as many (C13).
+    A group has ``merge.segments`` segments. The segments of an incomplete group wait for later neighbours, unless
+    ``force`` is set, so that every L1 segment is merged from the same number of L0 segments (C13).
     """
     whole = state.policy.merge_segments
     groups = (waiting[first : first + whole] for first in range(start, len(waiting), whole))
@@ -138,7 +149,7 @@ def _groups(waiting: tuple[Segment, ...], start: int, state: PartitionState, for
 
 
 def _clean(state: PartitionState, force: bool) -> Due | None:
-    """C14: merged segments next to each other reach the threshold in number, or in bytes beside the tail."""
+    """C14: neighbouring merged segments reach the threshold in number, or in bytes compared with the tail."""
     cleanable = {segment.path for segment in state.cleanable}
     needed = state.policy.clean_tail_fraction * state.tail_bytes
     for series in _neighbours(
@@ -149,19 +160,19 @@ def _clean(state: PartitionState, force: bool) -> Due | None:
         whole = state.policy.clean_segments
         enough = len(waiting) >= whole and not left_to_full(series, len(waiting), whole, state)
         if waiting and (force or enough):
-            reason = f"{len(waiting)} of {whole} L1 segments"
+            reason = f"{len(waiting)} of {count(whole, 'L1 segment')}"
             return Due(Lane.CLEAN, _fitting(waiting, state), reason)
         if waiting and state.tail_bytes and size >= needed:
             return Due(
                 Lane.CLEAN,
                 _fitting(waiting, state),
-                f"{size} L1 bytes of {needed:.0f} ({state.policy.clean_tail_fraction} of the tail)",
+                f"{size} of {needed:.0f} L1 bytes ({state.policy.clean_tail_fraction} of the tail)",
             )
     return None
 
 
 def _tier(state: PartitionState, force: bool) -> Due | None:
-    """C15: runs next to each other are similar in size and many enough."""
+    """C15: neighbouring runs are similar in size, and there are enough of them."""
     wanted = state.policy.tier_runs
     for similar in similar_runs(state, FEWEST if force else wanted):
         series = tuple(segment for run in similar for segment in run.segments)
@@ -174,9 +185,9 @@ def _tier(state: PartitionState, force: bool) -> Due | None:
 
 
 def _full(state: PartitionState, force: bool) -> Due | None:
-    """C12, C16: the cleanable head, and with it the tail, which may be what asks for it and goes even without a head.
+    """C12, C16: cleans the cleanable head together with the tail, or the tail alone if no segment of the head fits.
 
-    What lies past a segment that is too large for any plan waits (C17).
+    If a segment is too large for any plan, the segments past it wait (C17).
     """
     if state.tail_is_held:
         return None
@@ -204,14 +215,14 @@ _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
 
 
 def _possible(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:
-    """The oldest candidates up to the first that is too large for any cleaning."""
+    """The oldest candidates, up to the first that is too large for any cleaning."""
     return tuple(takewhile(lambda segment: not state.too_large(segment), candidates))
 
 
 def _fitting(
     candidates: tuple[Segment, ...], state: PartitionState, tail: tuple[Segment, ...] = ()
 ) -> tuple[Segment, ...]:
-    """The oldest candidates that fit the budgets of one cleaning together, beside the ``tail`` that goes along."""
+    """The oldest candidates that fit the budgets of one cleaning together with the segments of ``tail``."""
     budget = Budget.of(state.policy, tail)
     return tuple(segment for (segment,) in budget.fitting([(segment,) for segment in candidates]))
 
@@ -221,7 +232,7 @@ def _neighbours(
 ) -> Iterator[tuple[Segment, ...]]:
     """Series of ``possible`` segments of ``level`` with no other segment between them in offset order (C17).
 
-    A segment too large for any plan ends a series, so that those past it go on.
+    A segment that is too large for any plan ends a series; the segments past it form the next series.
     """
     held = [segment for segment in state.segments if segment.records]
     for fits, series in groupby(held, key=lambda segment: segment.level == level and possible(segment)):

@@ -1,6 +1,6 @@
-"""Retention of a topic partition: drops whole segments, a prefix in offset order, from metadata alone (C19).
+"""Retention of a topic partition: drops its oldest segments as a whole, and reads no data file (C19).
 
-The commit only removes files from the table. No JVM.
+The dropped segments are a prefix in offset order. The commit only removes files from the table, without a JVM.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,10 +25,11 @@ from firnlake.table.published_plans import RecordCounts, published
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.segments import read
 from firnlake.table.summaries import summary
+from firnlake_expectations.wording import count
 
 
 class Limit(StrEnum):
-    """The config because of which a segment may go."""
+    """The Kafka config that allows Firn to drop a segment."""
 
     AGE = "retention.ms"
     SIZE = "retention.bytes"
@@ -36,9 +37,10 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True)
 class Retention:
-    """``dropped`` may go, oldest first, for ``reason``; ``kept`` says which is the next one and what keeps it.
+    """The segments that may be ``dropped``, oldest first, with the ``reason``; ``kept`` names the next segment and says
+    why that segment stays.
 
-    ``dropped`` and ``reason`` are empty when nothing may go, ``kept`` without a record.
+    ``dropped`` and ``reason`` are empty when no segment may be dropped; all are empty when no segment has a record.
     """
 
     dropped: tuple[Segment, ...]
@@ -49,12 +51,13 @@ class Retention:
 def retention(state: PartitionState) -> Retention | None:
     """The decision of retention on ``state``; None under a policy that does not delete.
 
-    A segment may go when its newest record (``aged_from_ms``) is more than retention.ms old, or when what remains
-    without it is still at least retention.bytes (Kafka's ``deleteRetentionMsBreachedSegments``,
-    ``deleteRetentionSizeBreachedSegments``). The first that may not go ends the prefix and keeps what overlaps it: a
-    segment goes only if every one that stays starts past its last offset, else an older value could come to light.
+    A segment may be dropped when its newest record (``aged_from_ms``) is more than retention.ms old, or when at least
+    retention.bytes remain without the segment (Kafka's ``deleteRetentionMsBreachedSegments``,
+    ``deleteRetentionSizeBreachedSegments``). The first segment that may not be dropped ends the prefix. It also keeps
+    the older segments that it overlaps: every segment that stays must start past the last offset of all dropped
+    segments, because otherwise readers could see an older value again.
 
-    Row-level deletes on what goes are no obstacle, as they are to a cleaning: their rows go as well.
+    Row-level deletes on a dropped segment are no obstacle, because the records that they hide are dropped as well.
     """
     if not state.policy.deletes:
         return None
@@ -81,11 +84,12 @@ def retention(state: PartitionState) -> Retention | None:
 
 
 def aged_from_ms(segment: Segment) -> int | None:
-    """The clock, epoch milliseconds, from which the age of the newest record in ``segment`` counts; None: unknown.
+    """The time, epoch milliseconds, from which the age of the newest record in ``segment`` counts; None if unknown.
 
-    A record without a timestamp (-1; Kafka takes all before the epoch for that) counts from its landing: the later of
-    the commit that added its file and the file's time of writing, as far as they are known. Kafka falls back to the
-    time of its file (LogSegment.largestTimestamp). A rewrite is a later landing: nothing goes too early (C19).
+    The age of a record without a timestamp (-1, or any negative number, as in Kafka) counts from its landing. That is
+    the time of the commit that added its file, or the time when the file was written: the later one if both are known.
+    Kafka uses the modification time of its log file instead (LogSegment.largestTimestamp). A rewrite counts as a later
+    landing, so no segment is dropped too early (C19).
     """
     if segment.oldest_ms >= 0:
         return segment.newest_ms
@@ -94,9 +98,9 @@ def aged_from_ms(segment: Segment) -> int | None:
 
 
 def _obstacle(state: PartitionState, segment: Segment) -> str | None:
-    """Why ``segment`` stays whatever its age and size; None when nothing holds it."""
+    """Why ``segment`` stays regardless of its age and size; None if only age and size decide."""
     if segment.problem:
-        # Without offsets it comes first, so nothing goes: it may hold records older than any other.
+        # A segment without known offsets is the first in order, so nothing is dropped: its records may be the oldest.
         return segment.problem
     for stray in state.strays:
         if segment.last_offset >= stray.base_offset:
@@ -109,7 +113,7 @@ def _obstacle(state: PartitionState, segment: Segment) -> str | None:
 
 
 def _cause(state: PartitionState, segment: Segment, left: int) -> Limit | None:
-    """By which config ``segment`` may go when ``left`` bytes remain without it."""
+    """The config that allows Firn to drop ``segment`` and so leave ``left`` bytes; None if no config does."""
     since = aged_from_ms(segment)
     if since is not None and 0 <= state.policy.retention_ms < state.now_ms - since:
         return Limit.AGE
@@ -117,40 +121,39 @@ def _cause(state: PartitionState, segment: Segment, left: int) -> Limit | None:
 
 
 def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
-    """The limits that were crossed, and by how much."""
+    """The limits that were crossed, and the number of segments beyond each limit."""
     policy = state.policy
     aged, oversize = causes.count(Limit.AGE), causes.count(Limit.SIZE)
-    parts = [f"{aged} segments older than {Limit.AGE} {policy.retention_ms}"] if aged else []
-    parts += [f"{oversize} segments beyond {Limit.SIZE} {policy.retention_bytes}"] if oversize else []
+    parts = [f"{count(aged, 'segment')} older than {Limit.AGE} {policy.retention_ms}"] if aged else []
+    parts += [f"{count(oversize, 'segment')} beyond {Limit.SIZE} {policy.retention_bytes}"] if oversize else []
     return ", ".join(parts)
 
 
 def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
-    """Distance of ``segment`` from its limits. A timestamp in the future keeps it: the text must show that."""
+    """How far ``segment`` is from its limits. Shows a timestamp in the future, because it keeps the segment longer."""
     since = aged_from_ms(segment)
     if since is None:
-        moment = "has no timestamp, and neither a snapshot nor the store tells when it landed"
+        moment = "has no timestamp, and neither a snapshot nor the store says when it landed"
     else:
         age = state.now_ms - since
-        moment = f"is {age} ms old" if age >= 0 else f"lies {-age} ms in the future"
+        moment = f"is {age} ms old" if age >= 0 else f"has a timestamp {-age} ms in the future"
     return (
-        f"its newest record {moment} ({Limit.AGE} {state.policy.retention_ms}), {left} bytes would remain "
-        f"({Limit.SIZE} {state.policy.retention_bytes})"
+        f"its newest record {moment} ({Limit.AGE} {state.policy.retention_ms}), and without this segment, "
+        f"{count(left, 'byte')} would remain ({Limit.SIZE} {state.policy.retention_bytes})"
     )
 
 
 def _kept(first: Segment, ending: Segment, why: str) -> str:
-    """Name the oldest segment that stays, and the one that ends the prefix where that is another."""
-    return f"{ending}: {why}" if first is ending else f"{first}: it reaches into {ending}, which stays: {why}"
+    """Message about ``first``, the oldest segment that stays; ``ending`` is the segment that keeps ``first``."""
+    return f"{ending}: {why}" if first is ending else f"{first}: it overlaps {ending}, which stays: {why}"
 
 
 def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> PublishResult:
-    """Drop the inputs of the plans of ``job`` with one commit; plans that were carried out before are left alone (C25).
-    Commits that belong together share a ``throttle``.
+    """Drop the inputs of the plans of ``job`` with one commit, unless the job was published before (C25).
 
-    Names the plans under which the table moved on, each with a ConflictError: an input is gone, an older record landed,
-    or the policy now keeps an input. Raises RefusedError for a plan of another lane or table; OutcomeUnknownError when
-    the catalog did not report the commit's outcome.
+    Commits that belong together share a ``throttle``. The result has a ConflictError for each plan that no longer fits
+    the table, because an input is gone, an older record landed, or the policy now keeps an input. Raises RefusedError
+    for a plan of another lane or table, and OutcomeUnknownError when the catalog did not report the commit's outcome.
     """
     for plan in job:
         plan.of_lane(Lane.RETAIN)
@@ -164,7 +167,7 @@ def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> Publis
 
 @dataclass(frozen=True)
 class _Dropping:
-    """The plans of a job of lane ``retain``, as work for a commit."""
+    """The plans of a job of lane ``retain``, as the work of a commit."""
 
     job: Job
     counts: Mapping[str, RecordCounts]
@@ -189,7 +192,7 @@ class _Dropping:
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
         chosen = self._chosen(plans)
-        # Records that row-level deletes removed go with their segment.
+        # Row-level deletes are no conflict: the records that they hide are dropped with their segment.
         problems = dict(CheckedInputs.find(current, chosen, manifests, row_deletes=True).conflicts)
         policies, segments = Policies.parse(self.table, current.properties), read(current, self.table, manifests)
         for plan in chosen:
@@ -202,7 +205,7 @@ class _Dropping:
 
 
 def _counts_of(plan: Plan) -> RecordCounts:
-    """Every record of the inputs has expired (C24)."""
+    """The record counts of ``plan``: every record of its inputs has expired (C24)."""
     return RecordCounts(
         records_in=plan.records,
         records_out=0,
@@ -218,9 +221,10 @@ def _counts_of(plan: Plan) -> RecordCounts:
 
 
 def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
-    """Reason why the current policy keeps an input in the current table, or an older segment would stay; else None.
+    """Why ``plan`` must not be published: the current policy keeps an input, or an older segment would stay; else None.
 
-    The clock is the plan's: time alone never makes a segment younger. The check includes that the log end stays (C4).
+    The check uses the plan's clock, because time alone never makes a segment younger. It also makes sure that the log
+    end stays (C4).
     """
     policy = policies.of(plan.topic)
     own = segments.by_partition.get(plan.topic_partition, ())
@@ -235,5 +239,5 @@ def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
     end = max(segment.last_offset for segment in plan.inputs)
     for segment in own:
         if segment.path not in taken and segment.records and segment.base_offset <= end:
-            return f" drops everything up to offset {end}, but segment {segment} with older offsets has landed since"
+            return f" drops all records up to offset {end}, but segment {segment} with older offsets has landed since"
     return None

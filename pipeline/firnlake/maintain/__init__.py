@@ -1,1 +1,1 @@
-"""Maintain: snapshots expire, manifests are rewritten, files that nothing needs go."""
+"""Maintain tables: expire snapshots, rewrite manifests, and delete files that nothing needs."""

@@ -1,12 +1,15 @@
 """Expire snapshots, branches and tags by Iceberg's own rules, and delete the files that only they reached.
 
-One commit removes them. The table is then loaded again, and what no snapshot of that metadata reaches is deleted: an
-interruption leaves orphans at most. Source: Iceberg spec, "Snapshot Retention Policy".
+One commit removes the snapshots and refs from the metadata. Then Firn loads the table again, and deletes the files that
+no snapshot in the new metadata reaches, so an interruption leaves at most orphans. The rules are in the Iceberg spec,
+"Snapshot Retention Policy".
 
-A branch or tag that another process put on a snapshot while that expired is brought back: no requirement of a commit
-says that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``), and catalogs remove the refs
-of a snapshot with it. Metadata files that these commits push out of the table's metadata log go too (Iceberg docs,
-"Configuration", ``write.metadata.previous-versions-max``): otherwise the next round would find them as orphans.
+Another process may create a branch or tag on a snapshot while the snapshot is being removed. A commit can't require
+that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``), and catalogs remove the
+refs of a snapshot together with it. Therefore Firn restores such a branch or tag afterwards.
+
+Firn also deletes the metadata files that these commits push out of the table's metadata log (Iceberg docs,
+"Configuration", ``write.metadata.previous-versions-max``); otherwise the next run would find them as orphans.
 """
 
 from collections import Counter
@@ -41,6 +44,7 @@ from firnlake.lanes.erasure.history import expire_below
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.maintain.unreached import Coming, Unreached
 from firnlake.table.references import metadata_locations, whole_table
+from firnlake_expectations.wording import count
 
 _VERSIONS: Final = "write.metadata.previous-versions-max"
 _DEFAULT: Final = 100
@@ -48,13 +52,13 @@ _DELETED_BY_COMMITS: Final = "write.metadata.delete-after-commit.enabled"
 
 
 def dropped(before: Table, after: Table) -> list[str]:
-    """Locations that ``before`` names as its metadata files and ``after`` no longer does."""
+    """Locations of the metadata files that ``before`` names, but ``after`` does not."""
     named = set(metadata_locations(after))
     return [one for one in metadata_locations(before) if one not in named]
 
 
 def dropped_by(table: Table, commits: int) -> list[str]:
-    """Locations that so many ``commits`` will drop from the log of ``table``, oldest first."""
+    """Locations that the next ``commits`` commits will drop from the metadata log of ``table``, oldest first."""
     text = table.properties.get(_VERSIONS, str(_DEFAULT))
     most = max(1, int(text)) if text.isdecimal() else _DEFAULT
     locations = metadata_locations(table)
@@ -62,9 +66,9 @@ def dropped_by(table: Table, commits: int) -> list[str]:
 
 
 def former(table: Table, locations: list[str], limit_ms: int, now_ms: int, *, remove: bool) -> Iterator[Finding]:
-    """The metadata files at ``locations`` that are older than ``limit_ms`` milliseconds; with ``remove`` they are gone.
+    """Findings about the files at ``locations`` that are older than ``limit_ms`` milliseconds; ``remove`` deletes them.
 
-    Yields nothing where commits delete them themselves.
+    Yields nothing if the table's commits delete such files themselves.
     """
     if table.properties.get(_DELETED_BY_COMMITS, "false").lower() == "true":
         return
@@ -73,14 +77,15 @@ def former(table: Table, locations: list[str], limit_ms: int, now_ms: int, *, re
     stored = [(files, Stored.of(info)) for files, info in located if info.is_file]
     old = [(files, file) for files, file in stored if file.is_older(now_ms - limit_ms)]
     deleted = delete(old, remove=remove, title="deleting former metadata files", total=len(old))
-    reason = f"the metadata log no longer names them; older than firn.maintenance.orphans.age.ms = {limit_ms}"
+    reason = f"no longer named in the metadata log; older than firn.maintenance.orphans.age.ms = {limit_ms}"
     yield from deleted.findings(Kind.METADATA, table.location(), reason, now_ms)
 
 
 def restore_lost_refs(lake: Lake, before: Table, removed: Collection[int]) -> None:
-    """Put back refs that were created on ``removed`` snapshots after ``before`` was loaded, with those snapshots.
+    """Restore the refs that were created on ``removed`` snapshots after ``before`` was loaded, and these snapshots.
 
-    Looks at the metadata files between ``before`` and now; there are none unless others commit at the same time.
+    The refs are found in the metadata files between ``before`` and the current one. Such files exist only if other
+    processes have committed at the same time.
     """
     identifier = ".".join(before.name())
     after = lake.table(identifier)
@@ -91,7 +96,7 @@ def restore_lost_refs(lake: Lake, before: Table, removed: Collection[int]) -> No
     for location in locations[start:-1]:
         metadata = FromInputFile.table_metadata(before.io.new_input(location))
         if not gone.isdisjoint(one.snapshot_id for one in metadata.snapshots):
-            # The last of these is what the commit was made on.
+            # The last of these metadata files is the one on which the commit was made.
             lost = {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id in gone}
     if lost:
         lake.until_committed(lambda: _restore(lake, identifier, before, lost))
@@ -105,7 +110,7 @@ def _restore(lake: Lake, identifier: str, before: Table, lost: Mapping[str, Snap
     for snapshot_id in {ref.snapshot_id for ref in missing.values()}:
         snapshot = before.snapshot_by_id(snapshot_id)
         if snapshot and not table.snapshot_by_id(snapshot_id):
-            # Catalogs take a snapshot of the past only without a parent.
+            # Catalogs accept a past snapshot only without a parent.
             updates.append(AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"parent_snapshot_id": None})))
     for name, ref in missing.items():
         requirements.append(AssertRefSnapshotId.model_validate({"ref": name}))
@@ -115,7 +120,7 @@ def _restore(lake: Lake, identifier: str, before: Table, lost: Mapping[str, Snap
 
 
 _LEAST: Final = 100
-"""Number of snapshots that a commit always removes together."""
+"""Smallest number to which refusals of the catalog reduce the snapshots in a commit."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +140,10 @@ def expire(
     *,
     remove: bool,
 ) -> Expired:
-    """Snapshots, branches and tags of table ``identifier`` past their age, and the files that only they reach.
+    """Expire snapshots, branches and tags of ``identifier`` past their age, and delete the files that only they reach.
 
-    With ``remove`` they are gone; without, they are told as if ``coming`` commits had been made. Raises
-    UnavailableError while other commits get in the way, before anything is changed.
+    Without ``remove``, nothing is changed, and the findings are as if the ``coming`` commits had been made. Raises
+    UnavailableError when other commits come first for too long.
     """
     if not remove:
         table = whole_table(lake, identifier)
@@ -164,7 +169,7 @@ def expire(
 
 
 def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
-    """Sequence number below which snapshots expire for the sake of erased keys; 0 where the requests are lost."""
+    """Sequence number below which snapshots expire because of erased keys; 0 if none do, or the requests are lost."""
     try:
         return expire_below(table, identifier, read_erasures(table), now_ms, rewritten)
     except RefusedError:
@@ -173,7 +178,7 @@ def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collect
 
 @dataclass(frozen=True)
 class _Done:
-    """A commit: the table before, what was to expire, and the snapshots that it removed."""
+    """A commit: the table before it, what should expire (``retention``), and the ids of the removed snapshots."""
 
     table: Table
     retention: SnapshotRetention
@@ -182,9 +187,10 @@ class _Done:
 
 @dataclass
 class _Commit:
-    """Removes what expires from the metadata of table ``identifier``, at most ``most`` snapshots at a time.
+    """Removes expired snapshots and refs from the metadata of table ``identifier``, at most ``most`` snapshots at once.
 
-    Removing 10,000 takes PyIceberg's catalogs seconds, in which a busy writer commits; so what is refused is halved.
+    In PyIceberg's catalogs, the removal of 10,000 snapshots takes seconds. If another writer commits meanwhile, the
+    catalog refuses the removal. Therefore each refusal halves ``most`` for the next commit.
     """
 
     lake: Lake
@@ -193,7 +199,10 @@ class _Commit:
     most: int = 2**31
 
     def once(self) -> _Done:
-        """One try. Raises CommitFailedException when a ref has moved since, or another process expires the same."""
+        """Try the commit once.
+
+        Raises CommitFailedException when a ref has moved meanwhile, or another process expires the same snapshots.
+        """
         table = whole_table(self.lake, self.identifier)
         retention = retained(
             self.identifier,
@@ -212,7 +221,7 @@ class _Commit:
         return _Done(table, retention, ids)
 
     def _send(self, table: Table, ids: Sequence[int], updates: Sequence[TableUpdate]) -> None:
-        # A branch or tag that moves to a snapshot while that is removed would be lost with it.
+        # Without a requirement for each ref, a ref that moves to a snapshot during its removal would be lost.
         requirements: list[TableRequirement] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
         for name, ref in table.metadata.refs.items():
             requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}))
@@ -237,7 +246,7 @@ def _findings(
     *,
     remove: bool,
 ) -> list[Finding]:
-    """Findings about the history that a commit removed, and about files that the metadata ``after`` it lacks."""
+    """Findings about the history that a commit removed, and the files that the metadata ``after`` no longer reaches."""
     gone = set(done.snapshots).difference(one.snapshot_id for one in after.snapshots)
     expired = [one for one in done.table.metadata.snapshots if one.snapshot_id in gone]
     identifier = ".".join(done.table.name())
@@ -248,7 +257,7 @@ def _findings(
 
 
 def _without(metadata: TableMetadata, retention: SnapshotRetention) -> TableMetadata:
-    """``metadata`` as the commit would leave it."""
+    """``metadata`` without the expired snapshots and refs, as the commit would leave it."""
     return metadata.model_copy(
         update={
             "snapshots": [one for one in metadata.snapshots if one.snapshot_id in retention.snapshots],
@@ -274,13 +283,13 @@ def _of_refs(table: Table, retention: SnapshotRetention, now_ms: int) -> Iterato
 def _of_snapshots(
     identifier: str, expired: Sequence[Snapshot], retention: SnapshotRetention, now_ms: int
 ) -> Iterator[Finding]:
-    """One finding per reason; the age is that of the youngest."""
+    """One finding for each reason; its age is that of its youngest snapshot."""
     reasons = retention.expired_snapshots
     newest: dict[str, int] = {}
     for one in expired:
         reason = reasons[one.snapshot_id]
         newest[reason] = max(newest.get(reason, one.timestamp_ms), one.timestamp_ms)
     counts = Counter(reasons[one.snapshot_id] for one in expired)
-    for reason, count in counts.items():
-        name = f"{identifier}: {count} snapshots"
+    for reason, number in counts.items():
+        name = f"{identifier}: {count(number, 'snapshot')}"
         yield Finding(Kind.SNAPSHOTS, name, goes=True, reason=reason, files=0, age_ms=now_ms - newest[reason])

@@ -1,6 +1,7 @@
-"""Everything that a table's metadata refers to, on every snapshot, branch and tag, and what refers to it (C30).
+"""All files that a table's metadata refers to, in every snapshot, branch and tag, and what refers to each file (C30).
 
-Also the files below its location that its metadata does not name, and what keeps an erasure from its certificate.
+This module also finds the files below the table's location that its metadata does not name, and the blockers, which
+prevent the certificate of an erasure.
 """
 
 import json
@@ -27,14 +28,14 @@ from firnlake.table.published_plans import document_of
 
 @dataclass(frozen=True)
 class Blocker:
-    """An obstacle: its kind and name, why it is one, and what lifts it. Times are epoch milliseconds."""
+    """Something that prevents the certificate of an erasure: its kind and name, the reason, and what lifts it."""
 
     kind: str
     name: str
     why: str
     lifted_by: str
     until_ms: int | None = None
-    """When it goes by itself; None where the clock alone does not decide."""
+    """Time, in epoch milliseconds, at which the blocker ends by itself; None if time alone does not end it."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.why}; lifted by: {self.lifted_by}"
@@ -42,22 +43,23 @@ class Blocker:
 
 @dataclass(frozen=True)
 class Keeper:
-    """What keeps a file in the table: ``kind`` is tag, branch, head (of main, or of a branch of Firn's) or snapshot.
+    """The branch, tag or snapshot that keeps a file in the table.
 
-    ``name`` is that of the branch or tag; empty for a snapshot on none.
+    ``kind`` is ``tag``, ``branch``, ``head`` (of main, or of one of Firn's branches) or ``snapshot``. ``name`` is the
+    name of the branch or tag, or empty for a snapshot that is on no branch.
     """
 
     kind: str
     name: str
     snapshot: Snapshot | None
-    """The snapshot that has the file, where it is an older one."""
+    """The older snapshot that has the file; None if the head of the branch, or the tag, has it."""
 
 
 _LIFTED: Final = {
     "tag": "ALTER TABLE … DROP TAG {name}, then firn maintain",
-    "branch": "ALTER TABLE … DROP BRANCH {name}, then firn maintain; or erase the key there as well",
-    "head": "firn run (lane erase); firn erase --status says what is in its way",
-    "snapshot": "firn maintain, once history.expire.* lets it go; at once with firn.erase.history = expire",
+    "branch": "ALTER TABLE … DROP BRANCH {name}, then firn maintain; or erasing the key on the branch as well",
+    "head": "firn run (lane erase); firn erase --status says what prevents it",
+    "snapshot": "firn maintain, once the snapshot expires by history.expire.*; sooner with firn.erase.history = expire",
 }
 
 
@@ -68,9 +70,10 @@ def of_keepers(
     expires_ms: int | None,
     at_head: str = _LIFTED["head"],
 ) -> list[Blocker]:
-    """One blocker per branch or tag; snapshots of one branch are one, until the last of them has expired.
+    """The ``keepers`` of a file as blockers for the reason ``why``: one for each branch, tag and head.
 
-    ``expires_ms`` is when they expire for the requests' sake, if they do; ``at_head`` lifts what is in a head.
+    All older snapshots of a branch are together one blocker, which lasts until the last of them expires. ``expires_ms``
+    is the time from which requests to erase make snapshots expire, if any; ``at_head`` says what lifts a head blocker.
     """
     blockers: dict[tuple[str, str], Blocker] = {}
     for one in keepers:
@@ -80,7 +83,7 @@ def of_keepers(
             until = until if expires_ms is None or not one.name else min(until, expires_ms)
         name = one.name or f"{one.snapshot.snapshot_id if one.snapshot else ''} (on no branch)"
         if one.kind == "snapshot" and one.name:
-            name = f"older ones of branch {one.name}"
+            name = f"older than the head of branch {one.name}"
         before = blockers.get((one.kind, name))
         until = max(until, before.until_ms) if before and before.until_ms and until else until
         lift = at_head if one.kind == "head" else _LIFTED[one.kind].format(name=one.name)
@@ -89,7 +92,7 @@ def of_keepers(
 
 
 def together(blockers: Iterable[Blocker]) -> list[Blocker]:
-    """``blockers`` with those of the same kind and name put together; the reason is the first one's."""
+    """``blockers`` with those of the same kind and name merged into one, which has the reason of the first."""
     merged: dict[tuple[str, str], Blocker] = {}
     counts: dict[tuple[str, str], int] = {}
     for one in blockers:
@@ -105,26 +108,26 @@ def together(blockers: Iterable[Blocker]) -> list[Blocker]:
 
 
 _HARMLESS: Final = (".metadata.json", ".metadata.json.gz", "version-hint.text", ".crc", "_SUCCESS")
-"""Ends of the names of files without records: former metadata files, checksums, marks."""
+"""Ends of the names of files that hold no records: former metadata files, checksums, marker files."""
 _SKETCHES: Final = ("apache-datasketches-theta-v1", "deletion-vector-v1", "firn-")
-"""Types of blobs without a key: sketches keep hashes, vectors positions, Firn's own digests."""
+"""Types of Puffin blobs that hold no key: sketches hold hashes, deletion vectors positions, Firn's blobs digests."""
 
 
 @dataclass(frozen=True)
 class UnreferencedFiles:
-    """The files that nothing refers to, by what they may hold; their paths are locations."""
+    """The files that nothing refers to, by kind; each path is a full location."""
 
     parquet: list[Stored]
     manifests: list[Stored]
     documents: list[Stored]
     unknown: list[Stored]
-    """Files of no known kind."""
+    """Files of an unknown kind."""
     roots: tuple[str, ...]
     """The locations that were listed."""
 
     @classmethod
     def of(cls, table: Table, known: Iterable[str]) -> "UnreferencedFiles":
-        """List the location of ``table``, hidden files included, without the ``known`` locations."""
+        """List the files below the location of ``table``, hidden ones included, except those at ``known`` locations."""
         location = table.location().rstrip("/")
         others = {data_folder(table), documents_folder(table)}
         roots = (location, *sorted(one for one in others if not one.startswith(f"{location}/")))
@@ -165,8 +168,11 @@ def samples_in(table: Table, file: Stored) -> int | None:
 
 
 def _samples(value: Any) -> Iterator[int]:
-    """Yield 1 for each sample of a verdict (`firnlake_expectations.claim.Sample`) that shows a key or a value, and for
-    each failure that describes records."""
+    """Yield a number for each sample and failure in a JSON value: 1 if it shows records, 0 if it shows none.
+
+    A sample of a verdict (`firnlake_expectations.claim.Sample`) shows a record if it has a key or a value. A failure
+    shows records if its reason describes them.
+    """
     if isinstance(value, dict):
         if {"offset", "key", "found", "expected"} <= value.keys():
             yield int(any(value.get(name) is not None for name in ("key", "value")))
@@ -187,21 +193,23 @@ def _samples(value: Any) -> Iterator[int]:
 
 @dataclass
 class Inventory:
-    """Files by path. A file of several manifests is listed once."""
+    """All files that the metadata of a table refers to. A file that several manifests list is included once."""
 
     table: Table
     data: dict[str, DataFile] = field(default_factory=dict)
+    """The live data files, by path."""
     deletes: dict[str, DataFile] = field(default_factory=dict)
+    """The live delete files, by path."""
     removed: dict[str, list[DataFile]] = field(default_factory=dict)
-    """Entries of files that a manifest tells to be removed, by the manifest's path."""
+    """The files that a manifest lists as removed, by the manifest's path."""
     metadata: set[str] = field(default_factory=set)
     """Locations of all other files that the metadata names."""
     unknown: list[Blocker] = field(default_factory=list)
-    """Manifests and lists that can't be read."""
+    """Blockers for the manifests and manifest lists that are gone."""
     _snapshots: dict[str, list[Snapshot]] = field(default_factory=dict)
-    """The snapshots that list a manifest."""
+    """The snapshots that list a manifest, by the manifest's path."""
     _manifests: dict[str, list[str]] = field(default_factory=dict)
-    """The manifests that list a live file."""
+    """The paths of the manifests that list a live file, by the file's path."""
 
     @classmethod
     def of(cls, table: Table) -> "Inventory":
@@ -213,7 +221,7 @@ class Inventory:
             if location := document_of(snapshot):
                 inventory.metadata.add(location)
             if listed is None:
-                inventory.unknown.append(_unreadable(snapshot.manifest_list, f"snapshot {snapshot.snapshot_id} lists"))
+                inventory.unknown.append(_unreadable(snapshot.manifest_list, f"of snapshot {snapshot.snapshot_id}"))
                 continue
             for one in listed:
                 manifests[one.manifest_path] = one
@@ -229,7 +237,7 @@ class Inventory:
             path = manifest.manifest_path
             self.metadata.add(path)
             if entries is None:
-                self.unknown.append(_unreadable(path, "it lists"))
+                self.unknown.append(_unreadable(path, "that it lists"))
             for entry in entries or ():
                 file = entry.data_file
                 if entry.status == ManifestEntryStatus.DELETED:
@@ -252,10 +260,13 @@ class Inventory:
         return list(keepers_of(self.table, holding))
 
     def blockers(self, path: str, why: str, expires_ms: int | None) -> list[Blocker]:
-        """The blockers that these are; ``expires_ms`` is when older snapshots expire for the requests' sake."""
+        """The keepers of the file or manifest at ``path``, as blockers for the reason ``why``.
+
+        ``expires_ms`` is the time (epoch milliseconds) from which requests to erase make snapshots expire, if any.
+        """
         properties, keepers = self.table.properties, self.keepers(path)
         if path in self.removed:
-            return of_keepers(keepers, why, properties, expires_ms, "firn maintain, which writes the manifest anew")
+            return of_keepers(keepers, why, properties, expires_ms, "firn maintain, which rewrites the manifest")
         if path in self.deletes:
             lift = (
                 "a rewrite that applies the deletes (lane convert, rewrite_data_files, rewrite_position_delete_files)"
@@ -265,7 +276,10 @@ class Inventory:
 
 
 def keepers_of(table: Table, holding: Collection[int]) -> Iterator[Keeper]:
-    """Yield what keeps the snapshots ``holding`` of ``table``, each snapshot once, tags and heads of branches first."""
+    """Yield the keepers of those snapshots of ``table`` whose ids are in ``holding``.
+
+    First come all tags and heads of branches on such snapshots, then each other snapshot once.
+    """
     known = {one.snapshot_id: one for one in table.metadata.snapshots}
     told: set[int] = set()
     refs = sorted(table.metadata.refs.items())
@@ -286,7 +300,7 @@ def keepers_of(table: Table, holding: Collection[int]) -> Iterator[Keeper]:
 
 
 def _listed(table: Table, snapshot: Snapshot) -> list[ManifestFile] | None:
-    """The manifests of ``snapshot``; None where its list is gone."""
+    """The manifests of ``snapshot``; None if its manifest list is gone."""
     try:
         return snapshot.manifests(table.io)
     except FileNotFoundError:
@@ -301,6 +315,6 @@ def _unreadable(location: str, what: str) -> Blocker:
     return Blocker(
         "metadata",
         location,
-        f"it is gone, so the files that {what} can't be told",
-        "the snapshots that need it expire",
+        f"it is gone, so the files {what} are unknown",
+        "firn maintain, once all snapshots that need it have expired",
     )

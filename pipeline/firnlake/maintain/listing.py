@@ -1,4 +1,4 @@
-"""List a table's files, folder by folder; refuse to delete by age where another table's files may lie."""
+"""List a table's files, folder by folder, and refuse to delete files by age if some may be another table's."""
 
 import re
 import zlib
@@ -35,23 +35,23 @@ T = TypeVar("T")
 
 METADATA_FILE: Final = re.compile(r".*\.metadata\.json(\.gz)?")
 ORPHANS: Final = "firn.maintenance.orphans"
-"""Property of the operator's word that files may go which the table never named."""
+"""Property by which the operator allows the deletion of files that the table never named."""
 _PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
-"""Iceberg's properties for the folders of a table's files; the last two are older names of the first."""
+"""Iceberg's properties for the folders of a table's files; the last two are older names of the first property."""
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
 _HEAD: Final = 1 << 16
-"""Bytes of a metadata file that are read first: its UUID is near the start."""
+"""Number of bytes of a metadata file that are read at a time; the table's UUID is near the start."""
 
 
 class UnknownTableError(RefusedError):
-    """Another table can't be loaded, so nobody knows where its files lie."""
+    """Another table can't be loaded, so nobody knows where its files are."""
 
 
 def check_alone(lake: Lake, table: Table, metadata_files: Iterable[str]) -> None:
-    """Raise RefusedError when another table's files may lie where maintenance deletes those of ``table``.
+    """Raise RefusedError when another table's files may be where maintenance deletes files of ``table``.
 
-    ``metadata_files`` are paths on the store of all metadata files below the location but those of ``table``. Loads
-    every table of the catalog. Raises UnknownTableError when no location overlaps, and not all are known.
+    ``metadata_files`` are the paths on the store of all metadata files below the location except those of ``table``.
+    Loads every table of the catalog. Raises UnknownTableError when no known location overlaps, but some are unknown.
     """
     identifier = ".".join(table.name())
     unknown = _check_catalog(lake, identifier, table)
@@ -61,13 +61,16 @@ def check_alone(lake: Lake, table: Table, metadata_files: Iterable[str]) -> None
         for path in paths:
             uuid = _uuid_of(files, path)
             if uuid not in (None, own):
-                raise _refused(identifier, table, f"{where} it lies {path} of another table (UUID {uuid})")
+                raise _refused(identifier, table, f"{path}, {where} that location, is of another table (UUID {uuid})")
     if unknown:
         raise unknown
 
 
 def _check_catalog(lake: Lake, identifier: str, table: Table) -> UnknownTableError | None:
-    """Compare ``table`` with the other tables of the catalog; the error of one that can't be loaded, if any."""
+    """Compare the locations of ``table`` with those of the catalog's other tables; raises RefusedError if some overlap.
+
+    Returns the error if another table can't be loaded.
+    """
     mine = {table.location(), table.properties.get(METADATA_PATH, table.location())}
     unknown: UnknownTableError | None = None
     try:
@@ -89,7 +92,7 @@ def _check_catalog(lake: Lake, identifier: str, table: Table) -> UnknownTableErr
 
 
 def _above(files: FileSystem, folder: str) -> Iterator[str]:
-    """Yield the metadata files in ``metadata`` of every folder above ``folder``, where that can be listed."""
+    """Yield the metadata files in the subfolder ``metadata`` of each folder above ``folder``, if it can be listed."""
     for parent in PurePosixPath(folder).parents:
         if str(parent) not in (".", "/"):
             with suppress(OSError):
@@ -99,9 +102,9 @@ def _above(files: FileSystem, folder: str) -> Iterator[str]:
 
 
 def _uuid_of(files: FileSystem, path: str) -> str | None:
-    """The table UUID in the metadata file at ``path``; None when it can't be read: a torn file is nobody's."""
+    """The table UUID in the metadata file at ``path``; None if the file is torn, because then it is of no table."""
     try:
-        # Arrow unpacks by the name's suffix, and Iceberg's `.gz.metadata.json` hides it.
+        # Arrow unpacks a file by the suffix of its name, which Iceberg's `.gz.metadata.json` hides.
         with files.open_input_stream(path, compression=None) as stream:
             head = stream.read(_HEAD)
             unpack = zlib.decompressobj(31) if head.startswith(b"\x1f\x8b") else None
@@ -114,19 +117,19 @@ def _uuid_of(files: FileSystem, path: str) -> str | None:
 
 
 def _answer(identifier: str, problem: str, question: Callable[[], T]) -> T:
-    """The answer to ``question``; UnknownTableError that tells the ``problem`` where there is none."""
+    """The answer to ``question``; raises UnknownTableError with the ``problem`` if there is none."""
     try:
         return question()
-    except Exception as error:  # metadata of others may be damaged in any way
+    except Exception as error:  # the metadata of other tables may be damaged in any way
         reason = " ".join(str(error).split())
         raise UnknownTableError(
-            f"table {identifier}: orphans stay, as another table's files may be among them: {problem}: {reason}; "
-            f"allowed: all tables of the catalog can be loaded; or {ORPHANS} = false"
+            f"table {identifier}: orphans stay, because another table's files may be among them: {problem}: {reason}; "
+            f"allowed: a catalog in which all tables can be loaded, or {ORPHANS} = false"
         ) from error
 
 
 def _locations(table: Table) -> set[str]:
-    """The folders in which files of ``table`` lie."""
+    """The locations of the folders that hold files of ``table``."""
     told = {table.properties[name] for name in _PATHS if name in table.properties}
     return {table.location(), table.metadata_location.rpartition("/")[0], *told}
 
@@ -138,31 +141,31 @@ def _overlap(one: str, other: str) -> bool:
 
 def _refused(identifier: str, table: Table, problem: str) -> RefusedError:
     return RefusedError(
-        f"table {identifier}: orphans stay: its location {table.location()} is not its own: {problem}; allowed: a "
-        "location for each table, without another's files at, below or above it (those of a dropped table can be "
-        f"removed by hand); or {ORPHANS} = false"
+        f"table {identifier}: orphans stay, because other tables may share its location {table.location()}: {problem}; "
+        "allowed: a location with no other table's files at, below or above it (you can remove the files of a dropped "
+        f"table by hand), or {ORPHANS} = false"
     )
 
 
 _VERSION_HINT: Final = "version-hint.text"
-"""File of Hadoop's catalog that names the current version."""
+"""Name of the file by which a Hadoop catalog names the current version."""
 _PART: Final = 10_000
-"""Number of files that are looked at together."""
+"""Largest number of files that are examined together."""
 _MARKS: Final = ("_", ".")
 
 
 @dataclass
 class Listing:
-    """The files found below a table's location, or only in Firn's own folders."""
+    """The files that were found below a table's location, or only in Firn's own folders."""
 
     own_only: bool
-    """True when only Firn's own folders were looked at."""
+    """True when only Firn's own folders were listed."""
     unknown: list[Stored] = field(default_factory=list)
-    """Files that nothing known refers to."""
+    """Files that the table's metadata does not reach."""
     _past: list[tuple[Hashes, Hashes]] = field(default_factory=list)
     _hashes: list[Hashes] = field(default_factory=list)
     metadata_files: list[str] = field(default_factory=list)
-    """Paths of metadata files that are not known: they may be another table's."""
+    """Paths of metadata files that this table does not name, so they may be another table's."""
 
     @property
     def hashes(self) -> Hashes:
@@ -177,7 +180,7 @@ class Listing:
         return np.concatenate(hashes), np.concatenate(sizes)
 
     def add(self, infos: Collection[FileInfo], known: Known) -> None:
-        """Take in what a folder holds."""
+        """Add the files ``infos`` of a folder."""
         stored = [Stored.of(info) for info in infos]
         reach = Reach.of(file.path for file in stored)
         self._hashes.append(reach.paths)
@@ -196,8 +199,8 @@ class Listing:
 def listed(table: Table, known: Known, *, everything: bool) -> Listing:
     """List all files below the location of ``table``, or only those in Firn's folders.
 
-    Hidden names are skipped, as by Iceberg's ``remove_orphan_files``: what begins with an underscore or a dot, except
-    partition folders and the folders of Firn's jobs.
+    As in Iceberg's ``remove_orphan_files``, hidden names are skipped: names that begin with an underscore or a dot,
+    except partition folders and the folders of Firn's jobs.
     """
     listing = Listing(own_only=not everything)
     location = table.location().rstrip("/")
@@ -217,9 +220,10 @@ def listed(table: Table, known: Known, *, everything: bool) -> Listing:
 
 
 def _walk(files: FileSystem, folder: str, levels: int = 2) -> Iterator[list[FileInfo]]:
-    """Yield the files at and below ``folder`` in parts: a listing comes at once, and that of a table is large.
+    """Yield the files in and below ``folder`` in parts, because a single listing of a table would be large.
 
-    On an object store a request for every folder would take long, so they are listed at once below some ``levels``.
+    On an object store, a request for every folder would take long. Therefore each folder that is ``levels`` below
+    ``folder`` is listed in one request, with everything below it.
     """
     is_last = levels <= 0 and not isinstance(files, LocalFileSystem)
     infos = _children(files, folder, recursive=is_last)
@@ -237,14 +241,14 @@ def _children(files: FileSystem, folder: str, *, recursive: bool) -> list[FileIn
 
 
 class _Hidden:
-    """Tells hidden paths of a table."""
+    """Decides which paths of a table are hidden."""
 
     def __init__(self, table: Table) -> None:
         fields = {field.name for spec in table.specs().values() for field in spec.fields}
         self._partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
 
     def shows(self, path: str) -> bool:
-        """True for the ``path`` of a file, relative to the table's location, that is not hidden."""
+        """True when the file at ``path``, relative to the table's location, is not hidden."""
         *folders, name = path.split("/")
         for place, part in enumerate(folders):
             if part == DATA_FOLDER:

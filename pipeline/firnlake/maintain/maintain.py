@@ -1,10 +1,11 @@
 """Maintenance of a table, part by part, and of Firn's home on this machine.
 
-A dry run finds exactly what a run removes. Each part looks again right before it deletes, so several maintenance runs,
-lane runs and other writers may work at the same time; the next run resumes an interrupted one.
+A dry run finds exactly what a run would remove. Each part checks again right before it deletes anything, so that
+several maintenance runs, lane runs and other writers may work at the same time. If a run is interrupted, the next run
+finishes its work.
 
-Parts that commit come before the expiry of snapshots: an empty snapshot on a quiet table makes the one before it old
-enough to go.
+Parts that commit come before the expiry of snapshots, because the new snapshot of a commit may allow the snapshot
+before it to expire.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -40,34 +41,35 @@ class MaintenancePart(StrEnum):
     """A part of a table's maintenance."""
 
     STAGES = "stages"
-    """Results that nobody will publish."""
+    """Deletes staged results that nobody will publish."""
     SIDE_BRANCHES = "side branches"
-    """Quarantined records and removed tombstones past their limit."""
+    """Removes quarantined records and removed tombstones past their age limit."""
     MANIFESTS = "manifests"
-    """Many small manifests become few."""
+    """Rewrites many small manifests as few."""
     ORPHANS = "orphans"
-    """Files that nothing reaches; lists all files of the table."""
+    """Deletes files that nothing refers to; lists all files of the table."""
     SNAPSHOTS = "snapshots"
-    """Snapshots past their age, and the files that only they reach."""
+    """Expires snapshots past their age, and deletes the files that only they reach."""
     CERTIFICATES = "certificates"
-    """Certificates of erasures, once no file holds what was erased."""
+    """Issues certificates of erasures, once no file holds an erased record."""
 
 
 GC_ENABLED: Final = "gc.enabled"
-"""Iceberg's property that allows to delete a table's files."""
+"""Iceberg's property that allows the deletion of a table's files."""
 
 ALL: Final = frozenset(MaintenancePart)
 HOURLY: Final = frozenset({MaintenancePart.STAGES, MaintenancePart.SIDE_BRANCHES})
-"""The parts that cost little."""
+"""The parts that are cheap enough to run every hour."""
 
 
 def maintain_table(
     lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[MaintenancePart] = ALL
 ) -> list[Finding]:
-    """Findings of the ``parts`` about table ``identifier``: already removed with ``remove``, otherwise only listed.
+    """Maintain table ``identifier``, and return the findings of the ``parts``; without ``remove``, only list them.
 
-    Files that a kept snapshot, branch or tag refers to never go (C29). Raises RefusedError for an unknown table or a
-    wrong limit, UnavailableError when catalog or store do not answer; whatever was removed by then was garbage.
+    A file that a kept snapshot, branch or tag refers to is never deleted (C29). Raises RefusedError for an unknown
+    table or a wrong limit, UnavailableError when catalog or store do not answer. All files that were deleted before an
+    error were garbage.
     """
     with lake.answering():
         table = whole_table(lake, identifier)
@@ -75,9 +77,9 @@ def maintain_table(
 
 
 def maintain_home(lake: Lake, now_ms: int, *, remove: bool, works: Works | None = None) -> list[Finding]:
-    """Garbage in the home of ``lake``: plan files and reports, of all tables.
+    """Findings about plan files and reports of all tables in the home of ``lake``; ``remove`` deletes garbage.
 
-    ``works`` says whether the scheduler run that holds a table's lease is still active; without it every such run
+    ``works`` says whether the scheduler run that holds a table's lease is still active; without it, every such run
     counts as active. Raises RefusedError for a wrong limit.
     """
     plans, reports = KeepLimits.of_plans(), KeepLimits.of_reports()
@@ -89,7 +91,7 @@ def maintain_home(lake: Lake, now_ms: int, *, remove: bool, works: Works | None 
 
 @dataclass
 class _Maintenance:
-    """One round of maintenance of a table, which is ``table`` as it was loaded first."""
+    """One maintenance run of a table; ``table`` is the table as it was at the beginning."""
 
     lake: Lake
     identifier: str
@@ -98,11 +100,11 @@ class _Maintenance:
     table: Table
     contents: Contents
     moving: list[str] = field(default_factory=list)
-    """The branch of each snapshot that is added when what was found so far is removed; each commit adds one to main."""
+    """The branch of each snapshot that the run has added so far, or would add; each commit adds a snapshot to main."""
     lost: dict[str, list[str]] = field(default_factory=dict)
-    """Locations of the files that leave side branches then, by branch."""
+    """Locations of the files that the run removes from side branches, by branch."""
     rewritten: Collection[str] = ()
-    """Locations of the manifests that others would have replaced by now."""
+    """In a dry run, the locations of the manifests that a run would replace before snapshots expire."""
 
     def parts(self, parts: Collection[MaintenancePart]) -> list[Finding]:
         """Findings of the ``parts``, in their order."""
@@ -113,7 +115,7 @@ class _Maintenance:
             try:
                 garbage += self._stages()
             except UnknownReferencesError as error:
-                # The snapshot may be about to expire: the next round can tell.
+                # The snapshot whose manifest is gone may expire in this run, so the next run may succeed.
                 garbage.append(Finding.of_error(Kind.STAGE, self.identifier, error))
         if MaintenancePart.SIDE_BRANCHES in parts:
             garbage += self._side_branches()
@@ -135,7 +137,7 @@ class _Maintenance:
         return [*garbage, *self._held(listing, after)]
 
     def _stages(self) -> list[Finding]:
-        """Every stage of the table; with ``remove``, stale ones are deleted."""
+        """Findings about every stage of the table; with ``remove``, stale stages are deleted."""
         stages = found_stages(self.lake, self.identifier, now_ms=self.now_ms)
         files = {one.identifier: one.files for one in stages}
         going = _going(self.lake, self.identifier, stages, files)
@@ -195,7 +197,10 @@ class _Maintenance:
         return former(self.table, locations, limit_ms, self.now_ms, remove=self.remove)
 
     def _held(self, listing: Listing | None, after: TableMetadata | None) -> Iterator[Finding]:
-        """Files that only past snapshots of the metadata ``after`` the expiry hold; None: nothing expired."""
+        """Findings about files that only past snapshots hold.
+
+        ``after`` is the metadata after the expiry of snapshots; None if nothing could expire.
+        """
         if listing is None:
             return
         past, sizes = listing.past
@@ -203,23 +208,23 @@ class _Maintenance:
             kept = self.contents.reach_of(self.contents.manifests_of(after.snapshots))
             sizes = sizes[is_in(past, np.unique(kept.paths))]
         if len(sizes):
-            reason = "only past snapshots refer to them; they go once those are expired (history.expire.*)"
+            reason = "referred to by past snapshots only, until these expire (history.expire.*)"
             name, size = self.table.location(), int(sizes.sum())
             yield Finding(Kind.DATA, name, goes=False, reason=reason, files=len(sizes), bytes=size)
 
     def _disabled(self, kind: Kind) -> Finding | None:
-        """A finding where Iceberg's own property forbids to delete the table's files."""
+        """A finding if Iceberg's own property forbids the deletion of the table's files; otherwise None."""
         text = self.table.properties.get(GC_ENABLED, "true")
         if text.strip().lower() != "false":
             return None
-        reason = f"GC is disabled: property {GC_ENABLED} is {text}, as another table may use the files; allowed: true"
+        reason = f"property {GC_ENABLED} is {text}, so another table may use the files; allowed: true"
         return Finding(kind, self.identifier, goes=False, reason=reason, files=0)
 
 
 def _going(
     lake: Lake, identifier: str, stages: list[FoundStage], files: Mapping[str, list[Stored]]
 ) -> Mapping[str, list[Stored]]:
-    """Files that go with their stages: a stage may have been published without being deleted."""
+    """The files to delete, by stage; files of published stages, to which the table refers, are left out."""
     ending = [one.identifier for one in stages if one.end in (End.DISCARD, End.SHELVE)]
     unreferenced = Unreferenced(file.path for name in ending for file in files[name])
     if unreferenced:
@@ -231,6 +236,6 @@ def _finding(one: FoundStage, files: list[Stored], now_ms: int) -> Finding:
     goes = one.end not in (End.STAY, End.UNKNOWN)
     reason = f"only its marker stays: it {one.reason}" if one.end is End.SHELVE else one.reason
     garbage = Finding.of_files(Kind.STAGE, one.identifier, files, now_ms, goes=goes, reason=reason)
-    # A stage is as old as its first document, whatever the age of its files.
+    # The age of a stage is that of its first document, whatever the age of its files.
     written_ms = one.documents.written_ms
     return replace(garbage, age_ms=None if written_ms is None else now_ms - written_ms)

@@ -1,6 +1,7 @@
-"""Manifests that are many and small are written anew as few, in order, so that readers open few per topic partition.
+"""Rewrites many small manifests as few ordered ones, so that readers open few manifests for each topic partition.
 
-Main lists the same files before and after. Snapshots before it keep their manifests, which go when these expire.
+Main lists the same files before and after. Earlier snapshots keep the old manifests, which are deleted when those
+snapshots expire.
 """
 
 import uuid
@@ -30,16 +31,16 @@ from firnlake.maintain.many_manifests import EntryOrder, ManifestLimits, Many, P
 from firnlake.table.columns import ColumnRoles
 
 TRIES: Final = 3
-"""Times that the work is begun anew when another commit takes files out of a manifest meanwhile."""
+"""Number of tries: Firn starts again when another commit has meanwhile removed files from a manifest."""
 
 
 def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> list[Finding]:
-    """Manifests on main of table ``identifier`` that are worth writing anew; with ``remove``, one commit has done it.
+    """Findings about the manifests on main that are worth rewriting; ``remove`` rewrites them in one commit.
 
-    A manifest is small below half of ``commit.manifest.target-size-bytes``; ``commit.manifest.min-count-to-merge``
-    small ones are many. Appends meanwhile are kept. When other commits keep replacing the manifests, or one is damaged,
-    the finding says so and nothing was changed. Raises RefusedError for an unknown table or a wrong limit,
-    UnavailableError when catalog or store do not answer.
+    A manifest is small if it has less than half of ``commit.manifest.target-size-bytes``. Small manifests are worth
+    rewriting if there are at least ``commit.manifest.min-count-to-merge``. Appends that land meanwhile are kept. When
+    other commits keep replacing the manifests, or a manifest is damaged, the finding says so and nothing is changed.
+    Raises RefusedError for an unknown table or a wrong limit, UnavailableError when catalog or store do not answer.
     """
     with lake.answering():
         garbage: list[Finding] = []
@@ -59,7 +60,8 @@ def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool)
             else:
                 return garbage
         return [
-            replace(one, goes=False, reason=f"another commit was faster {TRIES} times: {conflict}") for one in garbage
+            replace(one, goes=False, reason=f"other commits were faster in all {TRIES} tries: {conflict}")
+            for one in garbage
         ]
 
 
@@ -78,7 +80,7 @@ def _chosen(table: Table, identifier: str) -> list[Many]:
 
 
 def _requests(table: Table) -> Erasures:
-    """The requests to erase keys; none where they are lost, as maintenance of manifests does not depend on them."""
+    """The requests to erase keys; empty if they are lost, because other manifests can be rewritten without them."""
     try:
         return read_erasures(table)
     except RefusedError:
@@ -94,7 +96,7 @@ def _finding(table: Table, identifier: str, chosen: Many, now_ms: int) -> Findin
         Kind.MANIFESTS,
         f"{identifier} ({kind} of partition spec {chosen.spec_id})",
         goes=True,
-        reason=f"written anew, in order: {chosen.reason}",
+        reason=f"rewritten in order: {chosen.reason}",
         files=len(chosen.manifests),
         bytes=sum(one.manifest_length for one in chosen.manifests),
         age_ms=None if newest is None else now_ms - newest,
@@ -102,7 +104,7 @@ def _finding(table: Table, identifier: str, chosen: Many, now_ms: int) -> Findin
 
 
 def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[Many]) -> None:
-    """Write the ``chosen`` manifests anew and commit; ConflictError when main no longer lists them."""
+    """Rewrite the ``chosen`` manifests and commit; raises ConflictError when main no longer lists them."""
     rewriting = _Rewriting(table, identifier, table.metadata.new_snapshot_id())
     for one in chosen:
         rewriting.rewrite(one)
@@ -123,7 +125,7 @@ def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[Many]) 
 
 
 class _Rewriting:
-    """The new manifests of one commit, and those that they replace."""
+    """Writes the new manifests of one commit, and collects the paths of the manifests that they replace."""
 
     def __init__(self, table: Table, identifier: str, snapshot_id: int) -> None:
         self.snapshot_id = snapshot_id
@@ -138,11 +140,11 @@ class _Rewriting:
         self._first = [ids.get(name) for name in (columns.topic, columns.partition, columns.level) if name]
 
     def rewrite(self, chosen: Many) -> None:
-        """Write the manifests ``chosen`` anew; one that can't be read as bytes stays as it is."""
+        """Rewrite the manifests ``chosen``; a manifest whose entries can't be copied as bytes stays as it is."""
         fields = self._fields(self._table.specs()[chosen.spec_id])
         newest_first = sorted(chosen.manifests, key=lambda manifest: -manifest.sequence_number)
         with ExitStack() as opened:
-            # Entries of another layout need manifests of their own, with the metadata of the newest one of theirs.
+            # Each layout of entries needs separate manifests, with the metadata of the newest manifest of that layout.
             orders: dict[str, tuple[EntryOrder, Mapping[str, str]]] = {}
             for manifest, content in ahead(partial(RawManifest.fetch, self._table.io), newest_first):
                 if not content.is_known:
@@ -157,13 +159,13 @@ class _Rewriting:
                 self._write(chosen, entries, metadata)
 
     def _fields(self, spec: PartitionSpec) -> list[int]:
-        """Places in a partition: topic, partition and level first, then the others."""
+        """The positions of the fields of ``spec`` to order by: topic, partition and level first, then the others."""
         sources = [field.source_id for field in spec.fields]
         first = [sources.index(source) for source in self._first if source in sources]
         return [*first, *(number for number in range(len(sources)) if number not in first)]
 
     def _write(self, chosen: Many, entries: EntryOrder, metadata: Mapping[str, str]) -> None:
-        """Write ``entries`` in order, to as many manifests as the limits ask for."""
+        """Write ``entries`` in order, to one manifest or, beyond the limits, to several."""
         order = entries.order()
         start = 0
         while start < len(order):
@@ -181,7 +183,7 @@ class _Rewriting:
         self.entries += len(order)
 
     def _listed(self, chosen: Many, entries: EntryOrder, own: Places, location: str, size: int) -> ManifestFile:
-        """The manifest at ``location``, which holds the entries ``own``, as a manifest list holds it."""
+        """The manifest list's entry for the manifest at ``location``, of ``size`` bytes, with the entries ``own``."""
         spec = self._table.specs()[chosen.spec_id]
         return ManifestFile.from_args(
             manifest_path=location,

@@ -1,6 +1,6 @@
-"""Choice of the manifests that are worth writing anew, from a snapshot's manifest list alone, and the new order.
+"""Chooses the manifests that are worth rewriting, by a snapshot's manifest list alone, and orders their entries.
 
-Entries are put in order by partition, then by the first offset of the file.
+Entries are ordered by partition, then by the first offset in the data file.
 """
 
 from array import array
@@ -26,15 +26,16 @@ from firnlake.iceberg.manifest_writers import schema_of
 from firnlake.lanes.erasure.history import Telling
 
 IN_MEMORY_BYTES: Final = 32 << 20
-"""Entries beyond so many bytes lie on disk."""
+"""Maximum total size, in bytes, of entries that are kept in memory. If there are more, all are kept on disk."""
 
 Places = NDArray[np.intp]
 
 
 class EntryOrder:
-    """The entries of one partition spec; a context manager, because of its temporary file.
+    """The entries of one partition spec; a context manager, because they may be in a temporary file.
 
-    ``fields`` are places in the partition, the first one to order by first; ``offset`` is the field id of the offsets.
+    ``fields`` are the positions of the partition fields to order by, the most significant first; ``offset`` is the
+    field id of the offset column, None if the table has none.
     """
 
     def __init__(self, fields: Sequence[int], offset: int | None) -> None:
@@ -46,7 +47,7 @@ class EntryOrder:
         self._sequence_numbers = array("q")
         self._offsets = array("q")
         self._values: list[dict[Any, int]] = [{} for _ in fields]
-        """The values of each field of the partition, numbered as they came."""
+        """For each partition field, its values numbered in the order in which they were added."""
         self._codes = [array("q") for _ in fields]
 
     def __enter__(self) -> "EntryOrder":
@@ -59,7 +60,7 @@ class EntryOrder:
         return len(self._records)
 
     def add(self, entry: RawEntry) -> None:
-        """Add ``entry``; call it before ``order``."""
+        """Add ``entry``; all entries must be added before the first call of ``order``."""
         self._spool.write(entry.content)
         self._starts.append(self._starts[-1] + len(entry.content))
         self._records.append(entry.records)
@@ -69,13 +70,13 @@ class EntryOrder:
             codes.append(known.setdefault(value, len(known)))
 
     def order(self) -> Places:
-        """The numbers of all entries, in order."""
+        """The numbers of all entries, in the new order. Entries are numbered from 0, in the order of ``add``."""
         keys = [_ranks(self._values[field])[_numbers(self._codes[field])] for field in self._fields]
-        # The last key counts most.
+        # For `lexsort` the last key is the most significant.
         return np.lexsort((_numbers(self._offsets), *reversed(keys)))
 
     def content(self, number: int) -> bytes:
-        """The entry of this number."""
+        """The bytes of the entry with this number."""
         self._spool.seek(self._starts[number])
         return self._spool.read(self._starts[number + 1] - self._starts[number])
 
@@ -88,7 +89,7 @@ class EntryOrder:
         return int(_numbers(self._sequence_numbers)[chosen].min())
 
     def partitions(self, chosen: Places, spec: PartitionSpec, schema: Schema) -> list[PartitionFieldSummary]:
-        """The bounds of the partitions of the ``chosen`` entries, as a manifest list holds them."""
+        """The bounds of the partitions of the ``chosen`` entries, in the form of a manifest list."""
         if not self._codes:
             return []
         values = [list(known) for known in self._values]
@@ -98,12 +99,12 @@ class EntryOrder:
 
     def _first_offset(self, entry: RawEntry) -> int:
         bound = None if self._offset is None else entry.lower.get(self._offset)
-        # An offset of type int has four bytes, of type long eight; both are little endian (Iceberg spec).
+        # An offset of type int has four bytes and one of type long eight; both are little endian (Iceberg spec).
         return int.from_bytes(bound, "little", signed=True) if bound else 0
 
 
 def _ranks(values: dict[Any, int]) -> NDArray[np.int64]:
-    """The rank of each of the numbered ``values``; NULL comes first."""
+    """The rank of each of the numbered ``values``, at the position of its number; NULL has the lowest rank."""
     ranks = np.empty(len(values), dtype=np.int64)
     ordered = sorted(values, key=lambda value: (value is not None, value))
     ranks[[values[value] for value in ordered]] = np.arange(len(values))
@@ -111,24 +112,24 @@ def _ranks(values: dict[Any, int]) -> NDArray[np.int64]:
 
 
 def _numbers(column: "array[int]") -> NDArray[np.int64]:
-    """``column`` as it is, without a copy."""
+    """``column`` as a NumPy array that shares its memory."""
     return np.frombuffer(column, dtype=np.int64)
 
 
 MAX_ENTRIES: Final = 20_000
-"""Largest number of files in a manifest: a commit that removes one of them reads and writes its manifest whole."""
+"""Maximum number of files in a manifest: a commit that removes one of them reads and writes the whole manifest."""
 
 _OVERLAPPING: Final = 10
-"""Commits whose full manifests may hold files of the same partition. After everything was put in order it is one."""
+"""Largest number of commits whose full manifests may list files of one partition. A rewrite lowers the number to 1."""
 _FEWEST: Final = 5
-"""Fewer small manifests are not worth a commit, and may be left over from the last one: one per layout of entries."""
+"""Fewest small manifests that are worth a commit; a rewrite may leave one small manifest per layout of entries."""
 
 _Key = tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True)
 class Many:
-    """Manifests of one partition spec and content, which hold the same files when written as fewer."""
+    """Manifests to rewrite, all of one partition spec and one content (data or deletes), and the reason to do so."""
 
     spec_id: int
     content: ManifestContent
@@ -138,16 +139,16 @@ class Many:
 
 @dataclass(frozen=True)
 class ManifestLimits:
-    """Iceberg's table properties: a manifest's size, and how many small ones are worth a merge."""
+    """Iceberg's table properties for the target size of a manifest, and the number of small manifests worth a merge."""
 
     target_bytes: int
     min_count: int
     appenders_merge: bool
-    """True where PyIceberg's appenders put manifests together up to the same size, at 0.4 ms per file."""
+    """True if PyIceberg's appenders merge manifests up to the target size, which takes 0.4 ms for each listed file."""
 
     @classmethod
     def of(cls, table: Table, identifier: str) -> "ManifestLimits":
-        """The limits of ``table``; RefusedError for one that is no positive number."""
+        """The limits of ``table``; raises RefusedError for a property that is not a positive number."""
         names = TableProperties
         return cls(
             _positive(table, identifier, names.MANIFEST_TARGET_SIZE_BYTES, names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT),
@@ -157,27 +158,31 @@ class ManifestLimits:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of entries that are compressed together.
+        """Number of bytes of entries that are compressed together.
 
-        Where appenders merge, a manifest of some megabytes must not hold so many files that an append takes minutes.
+        If appenders merge manifests, each entry is compressed alone, so that a manifest of the target size has fewer
+        entries. Otherwise an append that merges such manifests would decode so many entries that it takes minutes.
         """
         return ALONE if self.appenders_merge else TOGETHER
 
     def is_reached(self, size: int, entries: int) -> bool:
-        """True when a manifest is full. Where appenders merge, two must not fit into one, so its size decides alone."""
+        """True when a manifest of ``size`` bytes with this number of ``entries`` is full.
+
+        If appenders merge manifests, the size alone decides, because an appender merges any smaller manifest again.
+        """
         return size >= self.target_bytes or (entries >= MAX_ENTRIES and not self.appenders_merge)
 
     def is_small(self, manifest: ManifestFile) -> bool:
-        """True when two of its kind fit into one."""
+        """True when two manifests like ``manifest`` fit into one."""
         files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
         return 2 * manifest.manifest_length < self.target_bytes and 2 * files < MAX_ENTRIES
 
 
 def many(table: Table, listed: Iterable[ManifestFile], limits: ManifestLimits) -> list[Many]:
-    """The manifests among those ``listed`` that are too many: small ones, or all where full ones overlap too much.
+    """The ``listed`` manifests that are worth rewriting: many small ones, or all if the full ones overlap too much.
 
-    Each partition spec and content (data, deletes) is looked at on its own. Encrypted manifests, and those of format
-    version 1, whose entries have no sequence numbers, are left as they are.
+    Each partition spec and content (data or deletes) is decided separately. Encrypted manifests stay as they are, and
+    so do manifests of format version 1, whose entries have no sequence numbers.
     """
     groups: defaultdict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
     for manifest in listed:
@@ -188,15 +193,15 @@ def many(table: Table, listed: Iterable[ManifestFile], limits: ManifestLimits) -
 
 
 def telling(listed: Iterable[ManifestFile], keys: Telling) -> list[Many]:
-    """The manifests among those ``listed`` that may tell keys which are to be erased.
+    """The ``listed`` manifests in which bounds of removed files may reveal keys to erase.
 
-    Written anew, a manifest lists live files only.
+    A rewritten manifest lists live files only.
     """
     groups: defaultdict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
     for manifest in listed:
         if manifest.sequence_number and manifest.key_metadata is None and keys.tells(manifest):
             groups[manifest.partition_spec_id, manifest.content].append(manifest)
-    reason = "they keep bounds of removed files, which may be keys that were erased"
+    reason = "bounds of removed files may be erased keys"
     return [Many(spec_id, content, tuple(own), reason) for (spec_id, content), own in groups.items()]
 
 
@@ -207,17 +212,17 @@ def _many(
     full = [one for one in listed if not limits.is_small(one)]
     overlapping = _overlapping(table, full)
     if overlapping > _OVERLAPPING:
-        reason = f"those of {overlapping} commits hold files of the same partitions; allowed: {_OVERLAPPING}"
+        reason = f"the manifests of {overlapping} commits have files of the same partitions; allowed: {_OVERLAPPING}"
         return Many(spec_id, content, tuple(listed), reason)
     if len(small) >= max(limits.min_count, _FEWEST):
         name = TableProperties.MANIFEST_MIN_MERGE_COUNT
-        reason = f"they are small, and as many as {name} = {limits.min_count} asks for"
+        reason = f"{len(small)} small manifests, worth a merge by {name} = {limits.min_count}"
         return Many(spec_id, content, tuple(small), reason)
     return None
 
 
 def _overlapping(table: Table, full: Sequence[ManifestFile]) -> int:
-    """The largest number of commits whose manifests among ``full`` may hold files of one partition."""
+    """The largest number of commits whose manifests among ``full`` may have files of the same partition."""
     ranges: dict[int | None, tuple[_Key, _Key]] = {}
     for manifest in full:
         if keys := _keys(table, manifest):
@@ -232,9 +237,9 @@ def _overlapping(table: Table, full: Sequence[ManifestFile]) -> int:
 
 
 def _keys(table: Table, manifest: ManifestFile) -> tuple[_Key, _Key] | None:
-    """The first and the last partition that ``manifest`` may hold, for comparison; None where its list has no bounds.
+    """The first and the last partition that ``manifest`` may hold, as keys to compare; None if there are no bounds.
 
-    Bounds are per field, so they tell nothing of the fields after the first one with several values.
+    Each field has separate bounds, so the bounds of the fields after the first field with several values are useless.
     """
     spec = table.specs()[manifest.partition_spec_id]
     fields = spec.partition_type(schema_of(table, spec)).fields
@@ -246,7 +251,7 @@ def _keys(table: Table, manifest: ManifestFile) -> tuple[_Key, _Key] | None:
     for field, own in zip(fields, bounds, strict=True):
         if not isinstance(field.field_type, PrimitiveType):
             return None
-        # NULL comes before every value, and the end of a key before whatever follows it.
+        # NULL is lower than every value, and a key is lower than all longer keys that begin with it.
         low, high = (
             None if bound is None else from_bytes(field.field_type, bound)
             for bound in (own.lower_bound, own.upper_bound)

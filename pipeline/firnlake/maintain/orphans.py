@@ -1,12 +1,14 @@
-"""Orphans: files below a table's location that nothing refers to, and that are old enough to go.
+"""Orphans: files below a table's location that nothing refers to, and that are old enough to be deleted.
 
-Those that the table named before go: another tool expired their snapshots, or maintenance was interrupted. So do those
-in Firn's own folders, by the rule of `job.collect`. A writer in mid-commit has files that nothing refers to yet, so age
-tells; its default is that of Iceberg's ``remove_orphan_files``, three days.
+The age matters because nothing refers yet to the new files of a writer that is about to commit. The default age is
+three days, as in Iceberg's ``remove_orphan_files``.
 
-All others are a dead writer's, or another table's, or of this table's life in another catalog, and nobody can tell. So
-they stay, unless the operator says that they may go, and no other table of the catalog can be meant. Files in Firn's
-own folders stay as well where another table's files lie at, above or below the location.
+Firn deletes old orphans that the table named at some time. Such files remain when another tool expires their snapshots,
+or when maintenance is interrupted. Firn also deletes old orphans in its own folders, by the rule of `job.collect`,
+unless another table's files are at, above or below the table's location.
+
+All other orphans may belong to a writer that died, to another table, or to this table when it was in another catalog.
+Therefore they stay, unless the operator allows their deletion and no other table of the catalog can own them.
 """
 
 import re
@@ -30,12 +32,12 @@ from firnlake.table.published_plans import commits_folder
 from firnlake.table.references import Unreferenced, known_files
 
 _LIST: Final = re.compile(rf"\.?({JOB_ID})-")
-"""Begin of the name of a list of plans, and of its checksum."""
+"""The beginning of the name of a list of plans, and of its checksum file."""
 _JOB: Final = re.compile(rf"/({JOB_ID})/")
 
 
 class Places:
-    """Tells where files of a table lie, by their paths on the store."""
+    """Finds the job and the folder that a file of a table belongs to, by the file's path on the store."""
 
     def __init__(self, target: Table) -> None:
         self._location = target.location().rstrip("/")
@@ -46,7 +48,7 @@ class Places:
         self._paths = {root: store(target, root)[1] for root in roots}
 
     def job_of(self, file: Stored) -> str | None:
-        """The job of Firn's that ``file`` belongs to, by one of the folders that are this table's own."""
+        """The id of the Firn job that ``file`` belongs to, by its place in Firn's folders; None if it has no job."""
         folder, _, name = file.path.rpartition("/")
         if folder == self._paths[self._lists]:
             match = _LIST.match(name)
@@ -56,14 +58,14 @@ class Places:
         return match[1] if match else None
 
     def group(self, files: Iterable[Stored]) -> dict[tuple[Kind, str], list[Stored]]:
-        """``files`` by kind and folder: that of their job, else the part of the table's location that they lie in."""
+        """``files`` by kind and folder: the folder of their job or, without a job, their top-level folder."""
         grouped: dict[tuple[Kind, str], list[Stored]] = {}
         for file in files:
             grouped.setdefault(self._place(file), []).append(file)
         return grouped
 
     def is_metadata(self, folder: str) -> bool:
-        """True for the folder of the table's metadata files."""
+        """True when ``folder`` is that of the table's metadata files."""
         return folder == self._documents.rpartition("/")[0]
 
     def _place(self, file: Stored) -> tuple[Kind, str]:
@@ -87,7 +89,7 @@ def held_back(
     old: Sequence[Stored],
     now_ms: int,
 ) -> tuple[frozenset[str], list[Finding]]:
-    """Paths of the files of ``old``, which nothing refers to, that stay all the same, and findings that say why."""
+    """The paths of the ``old`` files that stay although nothing refers to them, and findings with the reasons."""
     own = [file for file in old if places.job_of(file)]
     others = [file for file in old if not places.job_of(file)]
     named = named_once(target, contents, [file.path for file in others])
@@ -96,7 +98,7 @@ def held_back(
     findings: list[Finding] = []
     if unnamed and not Policies.parse(".".join(target.name()), target.properties).default.maintenance_orphans:
         held, unnamed = unnamed, []
-        reason = f"no metadata file of the table names or named them: another table's? {ORPHANS} = true deletes them"
+        reason = f"the table's metadata never named them, so another table may own them; {ORPHANS} = true deletes them"
         findings.append(_finding(target, held, reason, now_ms))
     try:
         if own or unnamed:
@@ -123,20 +125,20 @@ def orphans(
     everything: bool = True,
     former: Collection[str] = (),
 ) -> tuple[list[Finding], Listing]:
-    """Files of table ``identifier`` that nothing refers to, by folder, and the listing; with ``remove`` they are gone.
+    """Findings about the files of table ``identifier`` that nothing refers to, by folder, and the listing of all files.
 
-    They go when they are older than ``firn.maintenance.orphans.age.ms`` by ``now_ms``, unless they belong to a job that
-    has a stage, or may be another table's. Without ``everything`` only Firn's own folders are searched. ``former`` are
-    locations of metadata files that stay although the table's log may have dropped them. Raises UnknownReferencesError
-    where a manifest is gone.
+    ``remove`` deletes the files that are older than ``firn.maintenance.orphans.age.ms`` at ``now_ms``, unless they
+    belong to a job that has a stage, or may be another table's. Without ``everything``, only Firn's own folders
+    are searched. ``former`` are locations of metadata files that stay, although the table's metadata log may have
+    dropped them. Raises UnknownReferencesError if a manifest is gone.
     """
     target, known = known_files(lake, identifier, contents, former)
     listing = listed(target, known, everything=everything)
-    # Documents after the files, so that a stage is known that was opened before they were written.
+    # The documents are listed after the files, so that a stage is known if it was opened before its files were written.
     staged = JobDocuments.of_all(target)
     places = Places(target)
     candidates = [file for file in listing.unknown if places.job_of(file) not in staged]
-    # The table after the files, so that one is known that is published in between.
+    # The table is loaded after the files are listed, so that a file that is published in between counts as in use.
     unreferenced = Unreferenced((file.path for file in candidates), contents, listing.hashes)
     unreferenced.look(lake, identifier)
     candidates = [file for file in candidates if file.path in unreferenced]
@@ -147,8 +149,8 @@ def orphans(
     old = [file for file in old if file.path not in held]
     if remove and old:
         if any(places.job_of(file) for file in old):
-            # The rule of `job.collect`. A job without a stage can't be published: a publisher that loaded it before
-            # finds its documents gone. A new stage of the same job writes files of its own.
+            # The rule of `job.collect`. A job without a stage can't be published, because a publisher that loaded the
+            # stage earlier finds that its documents are gone. A new stage of the same job writes new files.
             newer_snapshot(lake, identifier)
         unreferenced.look(lake, identifier)
     going = [file for file in old if file.path in unreferenced]
@@ -157,21 +159,24 @@ def orphans(
     return [
         *_not_looked_at(target),
         *reasons,
-        *_deleted(target, places, going, f"nothing refers to them; {limit}", now_ms, remove=remove),
-        *_staying(places, young, f"nothing refers to them; not {limit}", now_ms),
-        *_staying(places, staying, "they were in use again when they were to be deleted", now_ms),
+        *_deleted(target, places, going, f"unreferenced; {limit}", now_ms, remove=remove),
+        *_staying(places, young, f"unreferenced, but not {limit}", now_ms),
+        *_staying(places, staying, "in use again at the time of deletion", now_ms),
     ], listing
 
 
 def _deleted(
     target: Table, places: Places, going: Iterable[Stored], reason: str, now_ms: int, *, remove: bool
 ) -> Iterator[Finding]:
-    """Data files first: as long as one can't be deleted, the metadata stay that tell that the table has named it."""
+    """Delete the files ``going``, data files first, and yield findings.
+
+    As long as a data file can't be deleted, the metadata files stay, because they show that the table has named it.
+    """
     grouped = places.group(going)
     failed = False
     for (kind, folder), own in sorted(grouped.items(), key=lambda one: (places.is_metadata(one[0][1]), one[0])):
         if failed and places.is_metadata(folder):
-            yield Finding.of_files(kind, folder, own, now_ms, goes=False, reason="files that they name are still there")
+            yield Finding.of_files(kind, folder, own, now_ms, goes=False, reason="files that it names still exist")
             continue
         files, _ = store(target, folder)
         deleted = delete(((files, file) for file in own), remove=remove, title=f"deleting {kind}", total=len(own))
@@ -190,5 +195,5 @@ def _not_looked_at(target: Table) -> list[Finding]:
     root = data_folder(target)
     if root.startswith(f"{target.location().rstrip('/')}/"):
         return []
-    reason = f"not looked at: it is outside the table's location {target.location()} and may hold files of other tables"
+    reason = f"not searched: it is outside the table's location {target.location()} and may have files of other tables"
     return [Finding(Kind.DATA, root, goes=False, reason=reason, files=0)]

@@ -1,8 +1,8 @@
-"""Plan files and data-quality reports in Firn's home: what is still in use, and the limits of age and size of the rest.
+"""Plan files and data-quality reports in Firn's home: files in use stay; limits of age and size apply to the others.
 
 Great Expectations keeps a result as ``results/<suite>/<run name>/<time>/<batch>.json`` and its page under the same
-names; Firn's own page is named after the run. Limits for Firn's home are settings of the machine, as the home serves
-many tables; limits for files beside a table are its properties.
+names; Firn's own page is named after the run. The limits for Firn's home are settings of the machine, because the home
+serves many tables; the limits for files at a table's location are properties of the table.
 """
 
 import os
@@ -32,7 +32,8 @@ from firnlake.table.policy import DAY_MS, GIB, UNLIMITED
 
 @dataclass(frozen=True)
 class KeepLimits:
-    """Limits: anything older than ``age_ms`` milliseconds goes, and the oldest while the total exceeds ``bytes``."""
+    """Limits of age and size: a file older than ``age_ms`` milliseconds is deleted, and the oldest files are deleted
+    as long as all files together have more than ``bytes``."""
 
     age_setting: str
     """Name of the setting or property for ``age_ms``."""
@@ -60,14 +61,14 @@ class KeepLimits:
         return cls(age_setting, _setting(age_setting, age_ms), bytes_setting, _setting(bytes_setting, size))
 
     def exceeded(self, age_ms: int, total: int) -> str | None:
-        """The reason why the oldest item goes, at age ``age_ms`` and ``total`` bytes of all items; None when it stays.
+        """Why the oldest item, of age ``age_ms``, is deleted if all items have ``total`` bytes; None if it stays.
 
-        No size limit applies to recently written items.
+        The size limit does not apply to items that were written recently.
         """
         if self.age_ms != UNLIMITED and age_ms > self.age_ms:
             return f"older than {self.age_setting} = {self.age_ms}"
         if self.bytes != UNLIMITED and total > self.bytes and age_ms > SETTLED_MS:
-            return f"the oldest beyond {self.bytes_setting} = {self.bytes}"
+            return f"the oldest, beyond {self.bytes_setting} = {self.bytes}"
         return None
 
 
@@ -79,11 +80,11 @@ def _setting(name: str, default: int) -> int:
 
 
 Works = Callable[[str, str], bool]
-"""Function of a table and the run that holds its lease: true while the run is active."""
+"""A function of a table and the id of the run that holds the table's lease; returns True while the run is active."""
 
 
 class Waiting:
-    """Finds the users of plans; reads a table's stages at the first question about the table."""
+    """Finds the stage or run that needs a plan; reads a table's stages at the first question about the table."""
 
     def __init__(self, lake: Lake, works: Works | None = None) -> None:
         self._lake = lake
@@ -91,11 +92,11 @@ class Waiting:
         self._staged = cache(self._read)
 
     def stage_of(self, table: str, plan_id: str) -> Stage | None:
-        """The stage of table ``table`` that contains the plan, or marks its failure."""
+        """The stage of table ``table`` that contains the plan, or marks its failure; None if there is none."""
         return self._staged(table).get(plan_id)
 
     def run_of(self, table: str, written_ms: int) -> str | None:
-        """The active run that may have made a plan of ``table`` at that time (epoch milliseconds), if any."""
+        """The id of the active run that may have planned for ``table`` at this time (epoch milliseconds), if any."""
         held = lease.holder(self._lake.runs_folder, table)
         if held is None or written_ms < held.since_ms:
             return None
@@ -107,7 +108,7 @@ class Waiting:
             try:
                 stage = Stage.load(self._lake, name)
             except RefusedError:
-                continue  # gone meanwhile, or unreadable
+                continue  # the stage was deleted meanwhile, or is unreadable
             by_id |= dict.fromkeys((plan.id for plan in stage.plans), stage)
         return by_id
 
@@ -118,7 +119,10 @@ PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
 def old_plans(
     lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool, works: Works | None = None
 ) -> list[Finding]:
-    """Plan files of all tables beyond ``limits``, except those that a stage or an active run still needs."""
+    """Findings about plan files of all tables beyond ``limits``; those that a stage or an active run needs stay.
+
+    With ``remove``, the others are deleted.
+    """
     files = sorted(_files(lake.plans_folder), key=lambda file: -file.age_ms(now_ms))
     waiting = Waiting(lake, works)
     total = sum(file.bytes for file in files)
@@ -138,34 +142,37 @@ def old_plans(
 
 
 def _files(folder: Path) -> list[Stored]:
-    """Firn's own files in the folder; other files are ignored."""
+    """The plan files in ``folder``; other files are ignored."""
     paths = (path for path in folder.glob("*.json") if PLAN_FILE.fullmatch(path.name))
-    # None: its run has just ended.
+    # `Stored.at` returns None if the run of the plan has just ended and deleted the file.
     return [file for path in paths if (file := Stored.at(path))]
 
 
 def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:
-    """The stage or run that needs the plan in ``file``; None when there is none, or the file is no plan."""
+    """Which stage or run needs the plan in ``file``; None if none does, or the file is not a plan."""
     try:
         plan = Plan.read(Path(file.path))
     except RefusedError:
         return None
     stage = waiting.stage_of(plan.table, plan.id)
     if stage and not stage.failure:
-        return f"{stage.identifier} holds its result, which may still be published"
+        return f"stage {stage.identifier} has its result, which may still be published"
     run = waiting.run_of(plan.table, now_ms - file.age_ms(now_ms))
-    return f"run {run} works on {plan.table}" if run else None
+    return f"run {run} is working on {plan.table}" if run else None
 
 
 PARTS: Final = 4
-"""Number of path parts that name a result and its page: suite, run name, time and batch."""
+"""Number of path parts that identify a result and its page: suite, run name, time and batch."""
 UNFINISHED: Final = re.compile(r"\.(.+)\.html\.[0-9a-f]{8}")
-"""Name of a page that is being written, or whose writer died."""
+"""Name of a page that is being written, or whose writer has died."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """The files of one run of a suite, results first: a reader that finds a result also finds its page."""
+    """The files of one run of a suite.
+
+    Results are deleted before pages, so that a reader who finds a result also finds its page.
+    """
 
     name: str
     results: tuple[Stored, ...]
@@ -176,7 +183,7 @@ class _Report:
         return self.results + self.pages
 
     def age_ms(self, now_ms: int) -> int:
-        """Age since validation, in milliseconds; without a result, since the newest page was made."""
+        """Milliseconds since the validation or, if there is no result, since the newest page was written."""
         return min(file.age_ms(now_ms) for file in self.results or self.pages)
 
     @property
@@ -184,7 +191,7 @@ class _Report:
         return sum(file.bytes for file in self.files)
 
     def verdict(self) -> LaneVerdict | None:
-        """The verdict in the result; None when there is no result, or it is torn."""
+        """The verdict in the result; None if there is no result, or the result is torn."""
         for file in self.results:
             try:
                 return StoredResult.model_validate_json(Path(file.path).read_bytes()).verdict()
@@ -194,9 +201,10 @@ class _Report:
 
 
 def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) -> list[Finding]:
-    """Reports on all tables beyond ``limits``, except the newest per table and lane, and failures that still wait.
+    """Findings about reports of all tables beyond ``limits``, which ``remove`` deletes.
 
-    The front page lists removed reports until it is rebuilt.
+    The newest report of each table and lane stays, and so does the report of a failed validation whose topic partition
+    still waits. The front page lists deleted reports until it is rebuilt.
     """
     reports = sorted(_reports(lake.reports_folder), key=lambda report: -report.age_ms(now_ms))
     beyond = _beyond(reports, limits, now_ms)
@@ -216,7 +224,7 @@ def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) ->
 
 
 def _reports(folder: Path) -> list[_Report]:
-    """All reports below ``folder``. Other files there, such as the front page, belong to none."""
+    """All reports below ``folder``. Other files there, such as the front page, belong to no report."""
     results: dict[str, list[Stored]] = defaultdict(list)
     pages: dict[str, list[Stored]] = defaultdict(list)
     for files, place, suffix in (
@@ -241,13 +249,13 @@ def _there(path: Path) -> list[Stored]:
 
 
 def _beyond(reports: list[_Report], limits: KeepLimits, now_ms: int) -> dict[str, str]:
-    """Names of ``reports`` (oldest first) beyond ``limits``, with the reasons."""
+    """The reasons why ``reports`` (given oldest first) are beyond ``limits``, by name."""
     reasons = {}
     total = sum(report.bytes for report in reports)
     for report in reports:
         age_ms = report.age_ms(now_ms)
         if not report.results and age_ms > SETTLED_MS:
-            reasons[report.name] = "its validation result is gone"
+            reasons[report.name] = "the validation result of the page is gone"
         elif reason := limits.exceeded(age_ms, total):
             reasons[report.name] = reason
         else:
@@ -257,10 +265,10 @@ def _beyond(reports: list[_Report], limits: KeepLimits, now_ms: int) -> dict[str
 
 
 def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, LaneVerdict | None]) -> dict[str, str]:
-    """Reasons why reports with these ``verdicts`` stay nevertheless, by name."""
+    """The reasons why some of the reports in ``verdicts`` stay although they are beyond the limits, by name."""
     kept = {}
     waiting = Waiting(lake)
-    # Newest first, until every lane has its newest report.
+    # Search from the newest report on, until the newest report of every lane is found.
     missing = {(one.table, one.lane) for one in verdicts.values() if one}
     for report in reversed(reports):
         if not missing:
@@ -269,15 +277,15 @@ def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, LaneVerdict | 
         if verdict and (verdict.table, verdict.lane) in missing:
             missing.remove((verdict.table, verdict.lane))
             if report.name in verdicts:
-                kept[report.name] = f"the newest of {verdict.table}, lane {verdict.lane}"
+                kept[report.name] = f"the newest report of {verdict.table}, lane {verdict.lane}"
     for name, verdict in verdicts.items():
         if verdict and not verdict.passed and waiting.stage_of(verdict.table, verdict.plan):
-            kept[name] = f"it failed, and {verdict.topic_partition} waits (firn retry {verdict.table})"
+            kept[name] = f"the validation failed, and {verdict.topic_partition} waits (firn retry {verdict.table})"
     return kept
 
 
 def _prune(path: Path, name: str) -> None:
-    """Remove the empty folders of the report ``name`` above its file ``path``."""
+    """Delete the empty folders of report ``name`` above its file ``path``."""
     if name in path.parts:
         for folder in path.parents[: path.parts[::-1].index(name)]:
             with suppress(OSError):

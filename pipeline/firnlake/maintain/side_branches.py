@@ -1,8 +1,8 @@
-"""Expire data files on side branches: whole files past their limit leave the branch (C5, C9).
+"""Remove whole data files past their age limit from side branches (C5, C9).
 
-Removed tombstones leave ``firn.late.max.ms`` after their removal: without a limit their keys would stay for ever.
-Quarantined records may be the only copy, so they stay unless ``firn.maintenance.quarantine.age.ms`` sets a limit. A
-plan that reads a removed tombstone which has since gone is planned again.
+Removed tombstones stay on their branch for ``firn.late.max.ms``; without a limit their keys would stay for ever.
+Quarantined records may be the only copy, so they stay unless ``firn.maintenance.quarantine.age.ms`` sets a limit. If a
+plan needs a removed tombstone that is no longer on the branch, Firn makes the plan again.
 """
 
 from dataclasses import dataclass
@@ -37,10 +37,10 @@ class _Limit:
 def old_on_branches(
     lake: Lake, identifier: str, now_ms: int, *, remove: bool
 ) -> tuple[list[Finding], dict[str, list[str]]]:
-    """Files on the side branches of table ``identifier``, and the locations of those past their limit, by branch.
+    """Findings about files on the side branches of ``identifier``, and, by branch, locations of those past their limit.
 
-    With ``remove`` these are gone, each branch's by a commit of its own. A file is as old as the snapshot that added
-    it, or as the file itself when that snapshot has expired.
+    With ``remove``, a commit for each branch removes its files past the limit. The age of a file is the age of the
+    snapshot that added it, or of the file itself if that snapshot has expired.
     """
     garbage: list[Finding] = []
     past: dict[str, list[str]] = {}
@@ -66,7 +66,7 @@ def _limits(lake: Lake, identifier: str) -> tuple[_Limit, ...]:
 
 
 def _parted(lake: Lake, identifier: str, limit: _Limit, now_ms: int) -> tuple[list[Stored], list[Stored]]:
-    """The files of the branch past the limit, and the others."""
+    """The files of the branch that are past the limit, and the other ones."""
     old: list[Stored] = []
     young: list[Stored] = []
     for file in _files(on_branch(lake.table(identifier), limit.branch)):
@@ -76,7 +76,7 @@ def _parted(lake: Lake, identifier: str, limit: _Limit, now_ms: int) -> tuple[li
 
 
 def _files(branch: Table) -> list[Stored]:
-    """The live files of the branch, with the times when they were added."""
+    """The live files of the branch, each with the time when it was added."""
     added = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in branch.metadata.snapshots}
     return [
         Stored(

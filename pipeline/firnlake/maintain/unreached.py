@@ -1,4 +1,4 @@
-"""The files that expired snapshots reach and nothing else does, and those that a table has named before."""
+"""The files that only expired snapshots reach, and the files that earlier metadata of a table has named."""
 
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ from firnlake.table.published_plans import document_of
 from firnlake.table.references import UnknownReferencesError, is_in
 
 _UNREADABLE: Final = (FileNotFoundError, ValidationError, ValueError, EOFError, BadGzipFile, zlib.error)
-"""Errors of a metadata file that is gone or damaged; any other means that the store does not answer."""
+"""Errors of reading a metadata file that is gone or damaged; any other error means that the store does not answer."""
 
 
 def named_once(table: Table, contents: Contents, paths: Collection[str]) -> set[str]:
-    """Those of ``paths`` on the store that an earlier metadata file of ``table`` names, or a snapshot in it reaches.
+    """The ``paths`` on the store that earlier metadata files of ``table`` name, or that snapshots in these files reach.
 
-    Metadata files, lists and manifests that are gone or damaged name nothing.
+    Metadata files, manifest lists and manifests that are gone or damaged name nothing.
     """
     wanted = set(map(path_of, paths))
     hashes = np.unique(Reach.of(paths).paths)
@@ -48,8 +48,11 @@ def _in_metadata(metadata: TableMetadata) -> Iterator[str]:
 
 
 def _in_snapshots(snapshots: Iterable[Snapshot], contents: Contents, hashes: Hashes) -> Iterator[str]:
-    """Locations of everything that ``snapshots`` reach, but for the data files of manifests without any of ``hashes``:
-    those are not read again to tell their locations."""
+    """Locations of the files that ``snapshots`` reach.
+
+    The data files of a manifest are left out if no path in it has one of ``hashes``, so that the manifest need not be
+    read again for their locations.
+    """
     missing: list[str] = []
     for snapshot in snapshots:
         yield snapshot.manifest_list
@@ -64,11 +67,11 @@ def _in_snapshots(snapshots: Iterable[Snapshot], contents: Contents, hashes: Has
 
 
 def _earlier(table: Table) -> Iterator[TableMetadata]:
-    """Yield the metadata files before that of ``table``, newest first: all that its log names, then the oldest that is
-    left of each one's log.
+    """Yield earlier metadata of ``table``, newest first.
 
-    So a snapshot is met that was in the metadata for as many commits as a log names (100 by default); reading every
-    file would take hours on a busy table.
+    First come all files that the table's metadata log names. After these, each file is the oldest existing file that
+    the log of the previous file names. This finds every snapshot that was in the metadata for at least as many commits
+    as a log has entries (100 by default). Reading every metadata file would take hours on a busy table.
     """
     last, read = table.metadata, {table.metadata_location}
     for location in reversed(_log(last)):
@@ -90,7 +93,7 @@ def _log(metadata: TableMetadata) -> list[str]:
 
 
 def _read(table: Table, location: str) -> TableMetadata | None:
-    """The metadata at ``location``; None where it is gone, damaged or another table's."""
+    """The metadata at ``location``; None if the file is gone, damaged or another table's."""
     try:
         metadata = FromInputFile.table_metadata(table.io.new_input(location))
     except _UNREADABLE:
@@ -98,24 +101,24 @@ def _read(table: Table, location: str) -> TableMetadata | None:
     return metadata if metadata.table_uuid == table.metadata.table_uuid else None
 
 
-_REASON: Final = "only expired snapshots reached them"
+_REASON: Final = "only expired snapshots referred to it"
 
 
 @dataclass(frozen=True)
 class Coming:
-    """The commits before an expiry that a dry run does not make."""
+    """The commits that a maintenance run would make before snapshots expire, but a dry run does not."""
 
     moving: Collection[str] = ()
-    """The branch of each snapshot that they add, so a branch may be there more than once."""
+    """The branch of each snapshot that the commits add; a branch may occur several times."""
     lost: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Locations of the files that leave branches, by branch."""
+    """Locations of the files that the commits remove from branches, by branch."""
     rewritten: Collection[str] = ()
-    """Locations of main's manifests that others replace."""
+    """Locations of main's manifests that the commits replace."""
 
 
 @dataclass(frozen=True)
 class Unreached:
-    """The files that ``expired`` snapshots of ``table`` reach and the metadata ``after`` does not."""
+    """The files that ``expired`` snapshots of ``table`` reach, but the metadata ``after`` the expiry does not."""
 
     table: Table
     expired: Sequence[Snapshot]
@@ -124,8 +127,10 @@ class Unreached:
     contents: Contents
 
     def findings(self, now_ms: int, *, remove: bool) -> list[Finding]:
-        """The files by kind, deleted with ``remove``: data files first, as only manifests lead to them. As long as one
-        can't be deleted these stay, so that the next round finds it."""
+        """Findings about the files, which ``remove`` deletes, data files first.
+
+        As long as a data file can't be deleted, the manifests stay, so that the next run finds the file through them.
+        """
         missing: list[str] = []
         try:
             kept, rewritten = self._kept()
@@ -136,8 +141,8 @@ class Unreached:
             reach = self.contents.reach_of(kept) if read else Reach.of(())
         except FileNotFoundError as error:
             unknown = UnknownReferencesError(
-                f"the files of expired snapshots stay, as what kept snapshots refer to can't be told: {error}; "
-                "allowed: all manifests of all snapshots there"
+                f"the files of expired snapshots stay, because kept snapshots may refer to them: {error}; allowed: a "
+                "table in which all manifests of all snapshots exist"
             )
             return [Finding.of_error(Kind.EXPIRED, ".".join(self.table.name()), unknown)]
         known = np.unique(np.concatenate([reach.paths, rewritten]))
@@ -156,7 +161,7 @@ class Unreached:
         return garbage
 
     def _kept(self) -> tuple[Numbers, Hashes]:
-        """The manifests that kept snapshots list, and the paths that only manifests still to be written will name."""
+        """The manifests that kept snapshots list, and hashes of the paths that manifests of coming commits list."""
         kept = self.contents.manifests_of(self.after.snapshots)
         paths = np.empty(0, np.int64)
         for branch in dict.fromkeys(self.coming.moving):
@@ -173,13 +178,13 @@ class Unreached:
 
     def _stays(self, location: str) -> Finding:
         reason = (
-            "it is gone or damaged, so what it names can't be told: that stays, unless firn.maintenance.orphans = true "
-            "deletes it as an orphan (firn.maintenance.orphans.age.ms)"
+            "it is gone or damaged, so nobody can tell which files it names; they stay, unless "
+            "firn.maintenance.orphans = true deletes them as orphans (firn.maintenance.orphans.age.ms)"
         )
         return Finding(Kind.EXPIRED, location, goes=False, reason=reason, files=0)
 
     def _data_files(self, manifests: Sequence[int], known: Hashes) -> tuple[Iterator[tuple[str, int]], int]:
-        """Locations and sizes of the files of ``manifests``, each once, except ``known`` paths; their number."""
+        """Locations and sizes of the distinct files of ``manifests``, and their number, except at ``known`` paths."""
         paths = self.contents.reach_of(manifests).paths
         first = np.zeros(len(paths), np.bool_)
         first[np.unique(paths, return_index=True)[1]] = True
@@ -200,9 +205,9 @@ class Unreached:
     def _metadata_files(
         self, manifests: Sequence[int], kept: Numbers, missing: Collection[str]
     ) -> tuple[Iterator[tuple[str, int]], int]:
-        """Locations and sizes of manifests, lists, statistics and documents that nothing names any more; their number.
+        """Locations and sizes of the metadata files that nothing names any more, and the number of these files.
 
-        ``missing`` ones are left out.
+        They are manifests, manifest lists, statistics and documents; those at ``missing`` locations are left out.
         """
         ids = {one.snapshot_id for one in self.expired}
         lengths = dict(map(self.contents.manifest, manifests))

@@ -1,1 +1,1 @@
-"""Plan: inputs, outputs and reason of each piece of work, deterministic for equal metadata, policy and clock."""
+"""Plan the work: inputs, outputs and reason of each plan. Equal metadata, policies and clocks give equal plans."""

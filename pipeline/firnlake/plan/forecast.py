@@ -1,4 +1,4 @@
-"""When a lane will be due if nothing is written (C11, C12, C19), and since when it has been due."""
+"""Forecast when a lane will be due if nothing is written (C11, C12, C19), and since when a lane has been due."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -18,37 +18,37 @@ from firnlake.table.segment import TAIL, Segment
 
 
 def due_at(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
-    """The earliest clock, epoch milliseconds, from the state's own on at which one of ``lanes`` is due.
+    """The earliest time (epoch milliseconds), not before the state's own clock, at which one of ``lanes`` is due.
 
-    None when only new data can make one due, or something is in the way.
+    None when only new data can make a lane due, or something blocks the topic partition.
 
-    Time only ever adds to what is cleanable and past its limit, so that what is due stays due: among the few clocks at
-    which anything changes a binary search finds the first.
+    As time passes, more segments become cleanable or pass a limit, and never fewer, so a lane that is due stays due.
+    Therefore a binary search finds the first such time among the few times at which anything changes.
     """
     return state.now_ms if _is_due(state, lanes) else due_later(state, lanes)
 
 
 def due_later(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
-    """As ``due_at``, where none of ``lanes`` is due at the state's own clock."""
+    """Like ``due_at``, if none of ``lanes`` is due at the state's own clock."""
     if state.blockers:
         return None
     clocks = sorted({clock for clock in _turning_points(state) if state.now_ms < clock <= LONG_MAX})
-    # False sorts before True: left of 1 lie the clocks at which nothing is due.
+    # False sorts before True, so the search finds the first time at which something is due.
     first = bisect_left(clocks, 1, key=lambda clock: _is_due(replace(state, now_ms=clock), lanes))
     return clocks[first] if first < len(clocks) else None
 
 
 def _is_due(state: PartitionState, lanes: Collection[Lane]) -> bool:
-    # `full` first: it is what mostly becomes due by the clock alone, and the others need not be asked then.
+    # Check `full` first: as time passes, `full` is due more often than the other lanes, which then need no check.
     return any(due(lane, state) for lane in sorted(lanes, key=lambda lane: lane is not Lane.FULL))
 
 
 def _turning_points(state: PartitionState) -> Iterator[int]:
-    """Every clock at which a limit of time is passed."""
+    """Every time at which something in ``state`` passes a time limit."""
     policy = state.policy
     newest = _extremes(max, (segment.newest_ms for segment in state.head))
     oldest = _extremes(min, (segment.oldest_ms for segment in state.head))
-    # A segment holds those past it as well, so only one that is younger than all before it changes anything.
+    # A segment that is too young holds back all segments after it, so only the extremes so far matter, in offset order.
     yield from (clock + policy.min_compaction_lag_ms for clock in newest)
     yield from (clock + policy.max_compaction_lag_ms + 1 for clock in oldest)
     if policy.full_interval_ms >= 0:
@@ -73,23 +73,23 @@ def _extremes(choose: Callable[[int, int], int], clocks: Iterable[int]) -> set[i
 
 
 def due_since(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
-    """Time since which ``lane`` has been due for ``inputs``, epoch milliseconds, by the commits that added them.
+    """The time (epoch milliseconds) since which ``lane`` has been due for ``inputs``, by the times of their commits.
 
-    Inputs that cross no threshold, because a budget left out the rest, count from the arrival of the last one.
+    If ``inputs`` cross no threshold, because a budget left out other segments, the arrival of the last input counts.
     """
     clocks = [clock for clock in _DUE_SINCE[lane](state, inputs) if clock is not None]
     return min(clocks) if clocks else max(map(arrived_ms, inputs))
 
 
 def arrived_ms(segment: Segment) -> int:
-    """Arrival time of ``segment``: its commit's, or its newest timestamp where the snapshot has expired."""
+    """The arrival time of ``segment``: that of its commit, or its newest timestamp if the snapshot has expired."""
     return segment.newest_ms if segment.committed_ms is None else segment.committed_ms
 
 
 def _crossed(
     inputs: Iterable[Segment], enough: Callable[[int], bool], size: Callable[[Segment], int] = lambda _: 1
 ) -> int | None:
-    """Time at which the sizes of ``inputs``, in order of arrival, reached ``enough``; None when they don't."""
+    """The arrival of the first of ``inputs`` with which the total size so far is ``enough``; None if it never is."""
     total = 0
     for segment in sorted(inputs, key=arrived_ms):
         total += size(segment)
@@ -113,7 +113,7 @@ def _hide_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[i
 
 
 def _convert_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
-    # Of a delete file only its snapshot tells when it landed: surely after the segments that it reaches.
+    # A delete file landed after the segments to which it applies; the exact time is in its snapshot only.
     yield max(map(arrived_ms, inputs), default=None)
 
 
@@ -141,7 +141,7 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
     rest = state.tail_bytes + sum(map(_bytes, head)) - sum(map(_bytes, new))
     yield _crossed(new, lambda size: dirty + size > policy.min_cleanable_dirty_ratio * (rest + size), _bytes)
     if head and policy.full_interval_ms >= 0:
-        # Nothing was due before there was anything to clean.
+        # The lane was not due before there was anything to clean.
         since = last_full_ms(state) if state.tail else min(segment.oldest_ms for segment in head)
         clock = max((since or 0) + policy.full_interval_ms, min(map(arrived_ms, head)))
         yield clock if clock <= state.now_ms else None
@@ -150,7 +150,7 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 
 
 _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Iterator[int | None]]]] = {
-    # It counts in no budget, so none of its plans wait.
+    # Lane `retain` has no budget, so none of its plans wait.
     Lane.RETAIN: lambda _state, _inputs: iter(()),
     Lane.ERASE: _erase_since,
     Lane.HIDE: _hide_since,

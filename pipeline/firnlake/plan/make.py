@@ -1,4 +1,4 @@
-"""Makes plans from states: pure functions, except that ``plan_table`` reads the table and its stages."""
+"""Makes plans from states. Functions that take a ``lake`` read the table and its stages; the others are pure."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -28,12 +28,12 @@ from firnlake.table.segment import TAIL, Segment, Segments
 log = logging.getLogger(__name__)
 
 SHOWN = 20
-"""Maximum number of lines per kind of omission: a table may have a million topic partitions."""
+"""Maximum number of lines for each kind of omission, because a table may have a million topic partitions."""
 
 
 @dataclass(frozen=True)
 class LanePlans:
-    """The due work in one lane of a table: the plans that this run takes, in the order of work, and the rest."""
+    """The due work in one lane of a table: the plans that this run takes, in the order of work, and the other plans."""
 
     table: str
     plans: list[Plan]
@@ -43,14 +43,15 @@ class LanePlans:
     failed: list[FailedPlan]
     """Due plans that failed before on the same segments (C20)."""
     states: list[PartitionState]
+    """The states of the topic partitions from which the plans were made."""
     busy: list[OpenJob] = field(default_factory=list)
-    """Lane `hide`: the open jobs that its plans wait for."""
+    """Lane `hide` only: the open jobs that its plans wait for."""
 
     def left(self) -> Iterator[str]:
-        """Yield a line per due plan that is left out: every failed one, and the first of those without room."""
+        """Yield a line for each failed plan, and for the first ``SHOWN`` plans that wait for a job or the next run."""
         yield from map(str, self.failed)
-        yield from _first(map(str, self.busy), len(self.busy), "more wait for open jobs")
-        yield from _first(map(str, self.postponed), len(self.postponed), "more wait for the next run")
+        yield from _first(map(str, self.busy), len(self.busy), "waiting for open jobs")
+        yield from _first(map(str, self.postponed), len(self.postponed), "waiting for the next run")
 
     def warn(self) -> None:
         """Log a warning for each plan that is left out."""
@@ -58,9 +59,12 @@ class LanePlans:
             log.warning("%s: %s", self.table, line)
 
     def oversized(self) -> Iterator[str]:
-        """Yield the first segments too large for any plan, each with what was found and what is allowed (C17, C18)."""
+        """Yield a line for each segment that is too large for any plan (C17, C18), with what was found and is allowed.
+
+        After ``SHOWN`` lines, a last line has only the number of further segments.
+        """
         problems = [problem for state in self.states for problem in state.oversized]
-        yield from _first(problems, len(problems), "more segments are too large for any plan: firn status names them")
+        yield from _first(problems, len(problems), "segments too large for any plan (firn status names all)")
 
 
 def plan_table(
@@ -85,21 +89,21 @@ def plan_work(
     force: bool = False,
     scope: Scope = EVERYTHING,
 ) -> LanePlans:
-    """Plan the due work in ``lane`` of table ``identifier`` as of ``now`` (aware, or epoch milliseconds).
+    """Plan the work that is due in ``lane`` of table ``identifier`` at ``now`` (aware, or epoch milliseconds).
 
-    Plans come in the order of work (see ``firnlake.plan.order``), within the budgets of one run of a lane
-    (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata. Nor does
-    `erase`: what it rewrites is as much as was requested, and all of it must go at once; nor the lanes that write
-    position deletes, which read a few columns: `hide` waits where another lane is at work, and the deletes that
-    `convert` replaces leave only when all that they reach is done together.
+    The plans are in the order of work (see ``firnlake.plan.order``), within the budgets of one run of a lane
+    (``firn.run.max.bytes`` and so on). Four lanes have no budgets: `retain`, because it reads and writes only metadata;
+    `erase`, because it must erase all requested keys at once; `hide` and `convert`, because they read only a few
+    columns. Plans of `hide` wait for open jobs on their topic partitions. A plan of `convert` is left out unless its
+    job makes an equality delete file needless.
 
-    ``scope`` restricts the plans, whose reason names it. A plan that failed on the same segments before is left out
-    unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
-    without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
+    ``scope`` restricts the plans, and the plans' reasons name the scope. A plan that failed on the same segments before
+    is left out unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table,
+    a table without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
     """
     lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
     scope.check(lane)
-    # Retention drops whole segments whatever they hold, and reads no record.
+    # Retention drops segments whatever they hold, so it need not read transactions.
     reads = lane is not Lane.RETAIN
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
@@ -110,7 +114,7 @@ def plan_work(
 
 
 def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans]:
-    """Run ``plan_work`` for every lane on the current table, which is read once for all lanes."""
+    """The plans of ``plan_work`` for every lane, by lane; the table is read once for all lanes."""
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms)
         _warn_of_clock(sensed, now_ms)
@@ -125,9 +129,9 @@ def first_due(
     force: bool = False,
     scope: Scope = EVERYTHING,
 ) -> Lane | None:
-    """The first of ``lanes`` for which ``plan_work`` has plans, or which it refuses; None when there is none.
+    """The first of ``lanes`` for which ``plan_work`` returns plans or raises an error; None if there is no such lane.
 
-    The table is read once for all lanes. Logs a warning for each plan of the lanes before that is left out. Raises
+    The table is read once for all lanes. Logs a warning for each plan of an earlier lane that is left out. Raises
     RefusedError when no lane can be planned.
     """
     now_ms = now if isinstance(now, int) else to_ms(now)
@@ -148,7 +152,7 @@ def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
     behind = behind_ms(sensed.segments, now_ms)
     if behind:
         log.warning(
-            "%s: the clock %s is %s ms behind the newest commit of Firn: new delete horizons count from that",
+            "%s: the clock %s is %s ms behind the newest commit of Firn; new delete horizons count from that commit",
             sensed.segments.identifier,
             show_ms(now_ms),
             behind,
@@ -164,7 +168,7 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
         failed = {plan.id: marker for plan, marker in repeated}
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
     if lane in LEVELING and states:
-        # Budgets of a run are the table's, the same in the policy of every topic.
+        # The budgets of a run are set for the table, so every topic's policy has the same budgets.
         admitted = admit(possible, RunBudget.of(states[0].policy))
         return LanePlans(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states)
     plans = [candidate.plan for candidate in possible]
@@ -181,7 +185,7 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
 def candidates(
     lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False, asked: str = ""
 ) -> list[Candidate]:
-    """The plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope."""
+    """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
     chosen = [
         (plan, state)
         for state in states
@@ -191,9 +195,10 @@ def candidates(
 
 
 def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:
-    """Those of ``plans`` of lane `convert` after which an equality delete file leaves the table with their job.
+    """Those ``plans`` of lane `convert` whose job, as a whole, allows the removal of an equality delete file.
 
-    The others would be due for ever: what a delete file reaches is in another job, has no plan, or is no segment.
+    The other plans would stay due for ever, because each of their delete files also applies to segments of another
+    job, to segments without a plan, or to files that are no segments.
     """
     if equality is None:
         return []
@@ -205,11 +210,12 @@ def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:
 
 
 def behind_ms(segments: Segments, now_ms: int) -> int:
-    """Milliseconds by which the clock ``now_ms`` is behind the newest clock of a published plan; 0 when it is not.
+    """Milliseconds by which the clock ``now_ms`` is behind the newest clock of a published plan; 0 if it is not behind.
 
-    A late run, due before the last one, or a machine with another clock can still work: by an earlier clock a plan
-    removes and drops less and leaves more alone, which is safe. Only delete horizons would be too early, so they count
-    from the later clock: a tombstone stays at least delete.retention.ms past everything published before (C8).
+    The clock is behind in a late run that was due before the last run, or on a machine whose clock is slow. Such a run
+    is safe, because a plan with an earlier clock removes fewer records. Only delete horizons would be too early.
+    Therefore these count from the later clock, so that a tombstone stays for at least delete.retention.ms after all
+    plans that were published before (C8).
     """
     return max(0, (segments.newest_clock_ms or now_ms) - now_ms)
 
@@ -217,7 +223,7 @@ def behind_ms(segments: Segments, now_ms: int) -> int:
 def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
     yield from islice(lines, SHOWN)
     if count > SHOWN:
-        yield f"{count - SHOWN} {rest}"
+        yield f"{rest}: {count - SHOWN} more"
 
 
 def _candidate(plan: Plan, state: PartitionState) -> Candidate:
@@ -228,7 +234,7 @@ def _candidate(plan: Plan, state: PartitionState) -> Candidate:
 def plan_partition(
     lane: Lane, segments: Segments, state: PartitionState, force: bool = False, asked: str = ""
 ) -> Plan | None:
-    """The plan of ``lane`` for one topic partition, or None when nothing is due; its reason includes ``asked``."""
+    """The plan of ``lane`` for one topic partition; None if nothing is due. The plan's reason includes ``asked``."""
     work = due(lane, state, force)
     inputs = _inputs(work, state) if work else ()
     if not work or not inputs or segments.snapshot_id is None:
@@ -269,22 +275,24 @@ def plan_partition(
 
 
 def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
-    """True when the lane must tell records of ``inputs`` apart by transaction (C10). Lane `erase` only leaves control
-    records alone, which have no user key."""
+    """True when ``lane`` must look at the transactions of records in ``inputs`` (C10).
+
+    For lane `erase`, this is true only if there are control records, which the lane keeps: they have no user key.
+    """
     if lane is Lane.ERASE:
         return any(segment.control for segment in inputs)
     return lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs)
 
 
 def _searching(plan: Plan, search: DueSearch, own: ErasureMemory) -> Plan:
-    """``plan`` of lane ``erase`` with what it searches for."""
+    """``plan`` of lane ``erase`` with the requests that it serves, and with the removed tombstones to search."""
     beside = tuple(Input.of(segment) for segment in search.beside)
     wanted = Search(through=own.newest, before=search.before, sequence_number=own.sequence_number)
     return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
 
 
 def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
-    """``plan`` of lane ``hide`` with what it compares."""
+    """``plan`` of lane ``hide`` with the segments to compare."""
     marked = tuple(Input.of(segment, compared=segment.path in work.known) for segment in inputs)
     taken = {segment.path for segment in inputs}
     beside = [segment for segment in state.segments if segment.path not in taken]
@@ -298,7 +306,7 @@ def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], sta
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...], hide_memory: HideMemory) -> Plan:
-    """``plan`` with the inputs marked that may stay in place."""
+    """``plan`` with marks on the inputs that may stay in place."""
     if plan.lane is not Lane.FULL or not plan.tail_is_older:
         return plan
     stay = may_stay(inputs, plan.clean_below, plan.now_ms, hide_memory)
@@ -308,15 +316,16 @@ def _with_staying(plan: Plan, inputs: tuple[Segment, ...], hide_memory: HideMemo
 
 
 def _inputs(work: Due, state: PartitionState) -> tuple[Segment, ...]:
-    """The plan's inputs in offset order: the due segments, and the tail in a full clean (C16)."""
+    """The plan's inputs in offset order: the due segments and, in a full clean, also the tail (C16)."""
     taken = work.candidates + state.tail_inputs if work.lane is Lane.FULL else work.candidates
     return tuple(sorted(taken, key=lambda segment: segment.order))
 
 
 def _removed_tombstones(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> tuple[Input, ...]:
-    """Removed tombstones that may be newer than a record of the head's inputs; the tail holds none older than them.
+    """The removed tombstones that may be newer than a record in the inputs of the head.
 
-    Only `full` restores tombstones, and it is due as soon as a head reaches below one.
+    The tail needs no check, because it holds no record that is older than a removed tombstone of its key. Only lane
+    `full` restores tombstones, and the lane is due as soon as the head has offsets below a removed tombstone.
     """
     head = [segment.base_offset for segment in inputs if segment.level != TAIL]
     if lane is not Lane.FULL or not head:

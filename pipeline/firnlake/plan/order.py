@@ -1,11 +1,12 @@
-"""The order of work: ranks the plans of a run, and admits as many in that order as the table's budgets allow.
+"""The order of work: ranks the plans of a run, and admits as many of them, in that order, as the table's budgets allow.
 
-1. Overdue plans, the longest overdue first: topic partitions past ``max.compaction.lag.ms``, those with records below
-   a removed tombstone (readers may see a deleted value, C9), and those due for longer than ``run.max.wait.ms``. Time
-   before the lane's last work on a topic partition does not count. So nothing starves: an overdue plan waits only for
-   plans that were overdue earlier, and a topic partition that was worked on goes to the back.
-2. The filthiest (C12).
-3. The most bytes reclaimed per byte rewritten.
+1. Overdue plans come first, and among them the plan that has been overdue longest. A plan is overdue if its topic
+   partition is past ``max.compaction.lag.ms``, if it has records below a removed tombstone (readers may see a deleted
+   value, C9), or if it has been due for longer than ``run.max.wait.ms``. Time before the lane's last work on the topic
+   partition does not count. So no plan starves: an overdue plan waits only for plans that were overdue earlier, and
+   once the lane has worked on a topic partition, its next plan moves to the end of the queue.
+2. Among all other plans, the plan whose topic partition has the highest dirty ratio comes first (C12).
+3. Among equal plans, the plan that reclaims the most bytes per byte that it rewrites comes first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,12 +22,15 @@ from firnlake.table.policy import Policy
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 
 WRITES: Final = {Lane.MERGE: (MERGED, RUN), Lane.CLEAN: (RUN,), Lane.FULL: (TAIL,)}
-"""Levels whose segments date a lane's last work on a topic partition. A cleaned run may have absorbed the merged
-segments since. Runs do not date `tier`, because `clean` makes them as well: it always waits for as many new ones."""
+"""The levels whose newest segment shows when a lane last worked on a topic partition.
+
+For `merge`, runs count as well, because merged segments may have been cleaned into a run since. `tier` is left out,
+because the newest run may come from `clean`; besides, `tier` always waits for the same number of new runs.
+"""
 
 
 class Rank(NamedTuple):
-    """Rank of a plan; the smallest goes first."""
+    """Rank of a plan; the plan with the smallest rank comes first."""
 
     in_time: bool
     overdue_since_ms: int
@@ -46,7 +50,7 @@ def rank(plan: Plan, state: PartitionState) -> Rank:
 
 
 def inputs_of(plan: Plan, state: PartitionState) -> list[Segment]:
-    """The segments that ``plan`` takes of ``state``."""
+    """The segments of ``state`` that are inputs of ``plan``."""
     taken = {one.path for one in plan.inputs}
     return [segment for segment in state.segments if segment.path in taken]
 
@@ -54,9 +58,10 @@ def inputs_of(plan: Plan, state: PartitionState) -> list[Segment]:
 def gain(inputs: Sequence[Segment]) -> float:
     """An estimate of the bytes that a cleaning of ``inputs`` reclaims per byte that it writes.
 
-    A group holds one record per key: the tail is one, and each run. A landed or merged segment whose distinct keys are
-    unknown counts as one too. The estimate assumes the best case, that the largest group has all the keys:
-    (all records - those of the largest) / those of the largest, records being of equal size.
+    The tail is a group that holds one record per key, and so is each run. Each landed or merged segment counts as such
+    a group as well, with as many records as it has distinct keys, or with all its records if that number is unknown.
+    The estimate assumes records of equal size and the best case, in which the largest group has all the keys:
+    (all records - records of the largest group) / records of the largest group.
     """
     groups: dict[tuple[int, int | str], int] = {}
     for segment in inputs:
@@ -68,7 +73,7 @@ def gain(inputs: Sequence[Segment]) -> float:
 
 
 def _limit_ms(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
-    """Clock (epoch milliseconds) past which the plan is overdue."""
+    """The time (epoch milliseconds) after which a plan of ``lane`` for ``inputs`` is overdue."""
     policy = state.policy
     worked = [
         segment.committed_ms
@@ -87,7 +92,7 @@ def _limit_ms(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> i
 
 @dataclass(frozen=True)
 class RunBudget:
-    """Budget of all plans of one run of a lane together: file bytes, records, keys of the head, and jobs."""
+    """The budget of one run of a lane, for all its plans together: file bytes, records, keys of the head, and jobs."""
 
     bytes: int
     records: int
@@ -96,13 +101,13 @@ class RunBudget:
 
     @classmethod
     def of(cls, policy: Policy) -> "RunBudget":
-        """The budget of a run under ``policy``; it is the table's, as topics have none of their own."""
+        """The budget of a run under ``policy``; it is set for the table, and is the same for all topics."""
         return cls(policy.run_max_bytes, policy.run_max_records, policy.run_max_keys, policy.run_max_jobs)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A due plan, and the number of keys of the head that it has to compare."""
+    """A due plan, and the number of keys in the head that it has to compare."""
 
     plan: Plan
     keys: int
@@ -110,16 +115,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Postponed:
-    """A due plan without room in this run."""
+    """A due plan for which this run has no room."""
 
     plan: Plan
     reason: str
     too_large: bool
-    """True when it fits into no run at all."""
+    """True when the plan does not fit into any run."""
 
     def __str__(self) -> str:
-        """Message: the plan that waits, the budget it waits for, and what ends the wait."""
-        until = "until it is allowed more" if self.too_large else "for the next run"
+        """A message that says which plan waits, for which budget, and what ends the wait."""
+        until = "for a larger budget" if self.too_large else "for the next run"
         return f"{self.plan.topic_partition} {self.plan.lane} waits {until}: it {self.reason}"
 
 
@@ -133,10 +138,10 @@ class Admission:
 
 
 def admit(candidates: Iterable[Candidate], budget: RunBudget) -> Admission:
-    """Take ``candidates``, which are in the order of work, as long as they fit ``budget``.
+    """Take each of ``candidates``, which are in the order of work, if it fits the rest of ``budget``.
 
-    One that does not fit the rest of the budget waits while smaller ones pass it: the next run has room for it if it
-    comes first there. One larger than the whole budget is never taken (C17).
+    A candidate that does not fit waits for the next run, while smaller candidates after it are taken. If it is first in
+    the next run, that run has room for it. A candidate larger than the whole budget is never taken (C17).
     """
     taken = Admission()
     packing = Packing()
@@ -161,9 +166,10 @@ def admit(candidates: Iterable[Candidate], budget: RunBudget) -> Admission:
 
 
 def _over(needed: RunBudget, left: RunBudget, budget: RunBudget) -> str | None:
-    """The part of the ``budget`` with too little ``left`` for ``needed``; None when there is enough."""
-    for name, unit in (("bytes", "bytes"), ("records", "records"), ("keys", "keys"), ("jobs", "more jobs")):
+    """Message about the first amount in ``needed`` that exceeds what is ``left`` of ``budget``; None if all fit."""
+    for name, unit in (("bytes", "byte"), ("records", "record"), ("keys", "key"), ("jobs", "more job")):
         wanted, available, whole = (getattr(one, name) for one in (needed, left, budget))
         if wanted > available:
-            return f"needs {wanted} {unit}; available: {available} of {whole} (firn.run.max.{name})"
+            needs = f"needs {wanted} {unit}{'s' * (wanted != 1)}"
+            return f"{needs}; available: {available} of {whole} (firn.run.max.{name})"
     return None

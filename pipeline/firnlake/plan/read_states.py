@@ -1,4 +1,4 @@
-"""Read what tells the state of a table's topic partitions, within the scope that a person asks for."""
+"""Read the states of a table's topic partitions, within the scope that a person asks for."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,18 +24,20 @@ from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import transactions_of
 
 SHOWN = 20
-"""So many topics or partitions are named when one that was asked for is not there."""
+"""Maximum number of topics or topic partitions that the message about a missing one names."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Whole ``topics`` and single ``partitions``, or (with neither) all; ``bounds``; and ``properties`` (``firn.…``, of
-    those that are ``OVERRIDABLE``) that hold for this run instead of the table's."""
+    """The part of a table that a run is for, and properties for this run."""
 
     topics: tuple[str, ...] = ()
+    """Whole topics; without ``topics`` and ``partitions``, the run is for all topic partitions."""
     partitions: tuple[TopicPartition, ...] = ()
+    """Single topic partitions, in addition to ``topics``."""
     bounds: ScopeBounds = UNBOUNDED
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Properties (``firn.…``, only ``OVERRIDABLE`` ones) that replace the table's properties in this run."""
 
     def obstacle(self, lane: Lane) -> str | None:
         """Why ``lane`` can't keep to this scope, and what is allowed; None when it can."""
@@ -47,26 +49,28 @@ class Scope:
         if lane is Lane.ERASE and self.bounds != UNBOUNDED:
             return (
                 f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because a key is erased from "
-                "all of a topic partition at once"
+                "a whole topic partition at once"
             )
         if lane in POSITION_DELETING and self.bounds != UNBOUNDED:
             return (
-                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because its delete files are "
-                "about all of a topic partition"
+                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because its delete files "
+                "cover a whole topic partition"
             )
         if lane is Lane.FULL and self.bounds.begins:
-            return f"lane {lane} can't keep to {self}; allowed: upper bounds, because it cleans a log from its start"
+            return (
+                f"lane {lane} can't keep to {self}; allowed: upper bounds, because the lane cleans a log from its start"
+            )
         return None
 
     def check(self, lane: Lane) -> None:
-        """RefusedError when ``lane`` can't keep to this scope."""
+        """Raise RefusedError when ``lane`` can't keep to this scope."""
         if obstacle := self.obstacle(lane):
             raise RefusedError(obstacle)
 
     def topic_partitions(self, identifier: str, arrays: Arrays) -> frozenset[TopicPartition] | None:
-        """Those of table ``identifier`` that are meant; None: all. RefusedError when one that was named is not there.
+        """The topic partitions of table ``identifier`` in this scope; None if the scope names none and so covers all.
 
-        ``arrays`` are the table's segments.
+        ``arrays`` are the table's segments. Raises RefusedError if a named topic or topic partition does not exist.
         """
         if not self.topics and not self.partitions:
             return None
@@ -81,7 +85,7 @@ class Scope:
         return frozenset(one for one in every if one.topic in self.topics) | frozenset(self.partitions)
 
     def __str__(self) -> str:
-        """Such as ``orders-3, offsets ..4711, firn.merge.segments=4``; empty when it is everything."""
+        """A text such as ``orders-3, offsets ..4711, firn.merge.segments=4``; empty if the scope is the whole table."""
         changes = (f"{name}={value}" for name, value in self.properties.items())
         return ", ".join(filter(None, (*self.topics, *map(str, self.partitions), str(self.bounds), *changes)))
 
@@ -100,27 +104,27 @@ def _absent(identifier: str, kind: str, missing: Iterable[object], known: Iterab
 
 @dataclass(frozen=True)
 class Sensed:
-    """A table, read once; the states of its topic partitions at one clock can be asked for lane by lane."""
+    """A table that was read once, to get the states of its topic partitions at one clock for several lanes."""
 
     segments: Segments
     survey: DueSurvey
     only: frozenset[TopicPartition]
-    """Restricts it to these; empty: all."""
+    """The topic partitions to which ``states`` is restricted; empty for all."""
     unknown_erasures: RefusedError | None = None
-    """Why the requests to erase keys can't be read: then lane ``erase`` alone is refused."""
+    """Why the requests to erase keys can't be read, so that lane ``erase`` alone is refused; None if they were read."""
 
     def states(self, lane: Lane | None = None, force: bool = False) -> list[PartitionState]:
-        """The state of the topic partitions, the filthiest first.
+        """The states of the topic partitions, those with the highest dirty ratio first.
 
-        With a ``lane`` those are left out for which nothing is due there (``force`` as in ``due``), unless they have
-        segments that no plan can take, which somebody should be told of.
+        With a ``lane``, topic partitions for which nothing is due in the lane are left out (``force`` as in ``due``),
+        unless they have segments that no plan can take, because people should know of these segments.
         """
         wanted = np.ones(len(self.survey.arrays.topic), dtype=np.bool_)
         if self.only:
             places = [place for where in self.only if (place := self.survey.arrays.place(where)) is not None]
             wanted[:] = False
             wanted[places] = True
-        # What is cut in pieces by bounds may be due though the whole is left to another lane.
+        # Within bounds, a part of a topic partition may be due although the whole of it is left to another lane.
         if lane is not None and self.survey.bounds == UNBOUNDED:
             wanted &= self.survey.may_be_due(lane, force) | self.survey.oversized
         return [self.survey.state(place) for place in self.survey.filthiest_first(np.flatnonzero(wanted))]
@@ -134,11 +138,12 @@ def read_once(
     look_at_transactions: bool = True,
     scope: Scope = EVERYTHING,
 ) -> Sensed:
-    """Read table ``identifier`` as it is seen at ``now_ms``.
+    """Read table ``identifier``, for states at the clock ``now_ms`` (epoch milliseconds).
 
-    ``only`` restricts it to these topic partitions, ``scope`` to those that it means. Without ``look_at_transactions``
-    no record is read. Raises RefusedError for an unknown table, a table without the record columns, a wrong property,
-    or a topic or property of the ``scope`` that is not there or not a run's to say.
+    ``only`` restricts the states to these topic partitions, unless ``scope`` names others. Without
+    ``look_at_transactions`` no record is read. Raises RefusedError for an unknown table, a table without the record
+    columns, a wrong property, a topic or topic partition of ``scope`` that does not exist, or a property of ``scope``
+    that a run may not override.
     """
     table = lake.table(identifier)
     policies = Policies.parse(identifier, table.properties, scope.properties)
@@ -179,8 +184,9 @@ def sense_table(
     look_at_transactions: bool = True,
     lane: Lane | None = None,
 ) -> tuple[Segments, list[PartitionState]]:
-    """The segments of table ``identifier`` and the state of its topic partitions, the filthiest first.
+    """The segments of table ``identifier`` and the states of its topic partitions, the highest dirty ratio first.
 
-    The arguments are those of ``read_once`` and of ``Sensed.states``."""
+    The arguments are those of ``read_once`` and of ``Sensed.states``.
+    """
     sensed = read_once(lake, identifier, now_ms, only, look_at_transactions)
     return sensed.segments, sensed.states(lane)

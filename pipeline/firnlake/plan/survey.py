@@ -1,14 +1,15 @@
-"""Finds topic partitions that may have something due, from arrays: a million of them without a state of each.
+"""Finds the topic partitions that may have due work, from arrays, so that a million of them need no states.
 
-A coarse filter before ``due``, which alone knows the rules. It goes by what each rule asks at the very least: so many
-segments, so many bytes, so long ago. It may ask in vain, never leaves out what ``due`` would find, and does leave out
-where too little has happened. Pure: arrays, policies and a clock in.
+The survey is a coarse filter before ``due``, which alone knows the rules. The survey checks the necessary conditions of
+each rule: a number of segments, a number of bytes, a time that has passed. Therefore it never leaves out a topic
+partition for which ``due`` would find work, but it may keep some for which ``due`` finds none. Its functions are pure:
+they depend on arrays, policies and a clock only.
 
     survey = DueSurvey(arrays_of(segments), policies, now_ms)
-    for place in survey.places(Lane.FULL):           # the filthiest first (C12)
+    for place in survey.places(Lane.FULL):           # the highest dirty ratio first (C12)
         state = survey.state(place)                  # of one topic partition, for ``due`` and ``plan_partition``
 
-P is the number of topic partitions, N that of segments, as in ``firnlake.table.arrays``.
+P is the number of topic partitions and N the number of segments, as in ``firnlake.table.arrays``.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ from firnlake.table.transactions import NO_TRANSACTIONS, Transactions
 class DueSurvey:
     """The topic partitions in ``arrays`` under their policies at ``now_ms`` (epoch milliseconds).
 
-    The others are as in ``sense``: all strays, removed tombstones and transactions by topic partition.
+    ``strays`` are the unassigned files of the whole table; removed tombstones and transactions are by topic partition.
     """
 
     arrays: Arrays
@@ -46,11 +47,11 @@ class DueSurvey:
     removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict)
     transactions: Mapping[TopicPartition, Transactions] = field(default_factory=dict)
     bounds: ScopeBounds = UNBOUNDED
-    """Of the states; ``may_be_due`` does not know them."""
+    """The bounds that the states get; ``may_be_due`` does not take them into account."""
     erasing: Mapping[TopicPartition, ErasureMemory] = field(default_factory=dict)
-    """Requests to erase keys."""
+    """The requests to erase keys, by topic partition."""
     hide_memory: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
-    """The memory of lane `hide`."""
+    """The memory of lane `hide`, by topic partition."""
 
     @cached_property
     def _figures(self) -> Figures:
@@ -59,7 +60,7 @@ class DueSurvey:
         )
 
     def state(self, place: int) -> PartitionState:
-        """The state of the topic partition at ``place`` among the P."""
+        """The state of the topic partition at position ``place`` in the arrays of length P."""
         where = self.arrays.topic_partition(place)
         return PartitionState(
             where,
@@ -75,16 +76,16 @@ class DueSurvey:
         )
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:
-        """Topic partitions where ``lane`` may be due, in the order of ``sense``: the filthiest first, then by name."""
+        """The positions of the topic partitions for which ``lane`` may be due, in the order of ``filthiest_first``."""
         return self.filthiest_first(np.flatnonzero(self.may_be_due(lane, force)))
 
     def filthiest_first(self, places: NDArray[np.intp]) -> list[int]:
-        """``places`` by dirty ratio; those that are equally dirty stay in the order of their topic partitions."""
+        """``places`` with the highest dirty ratio first; places with equal ratios keep their order."""
         ordered: list[int] = places[np.argsort(-self.dirty_ratio[places], kind="stable")].tolist()
         return ordered
 
     def may_be_due(self, lane: Lane, force: bool = False) -> Bools:
-        """[P] Whether ``due`` may find something for ``lane``; where this is False it does not."""
+        """[P] True if ``due`` may find work for ``lane``; False if it certainly finds none."""
         if not len(self.arrays.topic):
             return np.zeros(0, dtype=np.bool_)
         if self._figures.may_overflow:
@@ -95,12 +96,12 @@ class DueSurvey:
 
     @property
     def dirty_ratio(self) -> Floats:
-        """[P] Cleanable head bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
+        """[P] Dirty bytes / (tail bytes + cleanable head bytes); 0 if there are no such bytes (C12)."""
         return self._figures.dirty_ratio
 
     @cached_property
     def oversized(self) -> Bools:
-        """[P] Whether there may be segments that no cleaning takes (C17, C18)."""
+        """[P] True if there may be segments that are too large for any cleaning (C17, C18)."""
         figures, each = self._figures, self._figures.each_segment
         large = self.arrays.bytes > each(lambda policy: small(policy)[0])
         large |= self.arrays.records > each(lambda policy: small(policy)[1])
@@ -109,7 +110,10 @@ class DueSurvey:
 
 
 def _retain(figures: Figures, _: bool) -> Bools:
-    """The first segment with records is past a limit and not the log end: unless it goes, none does."""
+    """[P] True if the first segment with records is past a limit and is not the only one.
+
+    If retention drops any segment with records, it drops this one first.
+    """
     arrays, each = figures.arrays, figures.each
     if not any(policy.deletes for policy in figures.distinct):
         return np.zeros(len(arrays.topic), dtype=np.bool_)
@@ -124,11 +128,11 @@ def _retain(figures: Figures, _: bool) -> Bools:
 
 
 def _hide(figures: Figures, force: bool) -> Bools:
-    """A segment that was not compared yet may have landed ``hide.max.lag.ms`` ago."""
+    """[P] True if a segment that was not compared yet may have landed at least ``hide.max.lag.ms`` ago."""
     arrays = figures.arrays
     if not any(policy.hides for policy in figures.distinct):
         return np.zeros(len(arrays.topic), dtype=np.bool_)
-    # Taken as Firn's, which holds records that landed before it: the earliest clock that any writer allows.
+    # Assume that Firn wrote each segment, after its records landed: this gives the earliest possible clock.
     arrived = np.minimum(
         arrays.oldest_ms, np.where(arrays.committed_ms == UNKNOWN, arrays.newest_ms, arrays.committed_ms)
     )
@@ -139,7 +143,10 @@ def _hide(figures: Figures, force: bool) -> Bools:
 
 
 def _convert(figures: Figures, force: bool) -> Bools:
-    """``convert.equality.deletes`` equality delete files reach a segment, or one where they hold up the other lanes."""
+    """[P] True if at least ``convert.equality.deletes`` equality delete files apply to a segment.
+
+    With ``force``, or if the file holds up other lanes, a single equality delete file is enough.
+    """
     arrays = figures.arrays
     if force:
         return figures.count(arrays.equality_deletes > 0) > 0
@@ -155,7 +162,7 @@ def _merge(figures: Figures, force: bool) -> Bools:
 
 def _clean(figures: Figures, force: bool) -> Bools:
     merged = figures.cleanable & (figures.arrays.level == MERGED)
-    with np.errstate(invalid="ignore"):  # a fraction of inf is never reached, of no tail either
+    with np.errstate(invalid="ignore"):  # without a tail, inf * 0 is NaN, which no size reaches
         share = figures.each(lambda policy: policy.clean_tail_fraction) * figures.tail_bytes
     large = (figures.tail_bytes > 0) & (figures.sum(figures.arrays.bytes, merged) >= share)
     whole = figures.each(lambda policy: policy.clean_segments)
@@ -169,9 +176,9 @@ def _tier(figures: Figures, force: bool) -> Bools:
 
 
 def _so_many(figures: Figures, which: Bools, needed: NDArray[np.int64] | int, left: bool) -> Bools:
-    """[P] Whether there are so many of these segments, without those that are surely ``left`` to `full`.
+    """[P] True if there are at least ``needed`` segments of ``which``, unless they are surely ``left`` to lane `full`.
 
-    However they lie, a series of as many as are needed is at least as large as that many of the smallest.
+    Any ``needed`` segments in a row have together at least ``needed`` times the bytes of the smallest segment.
     """
     count = figures.count(which)
     enough: Bools = count >= needed
@@ -179,17 +186,18 @@ def _so_many(figures: Figures, which: Bools, needed: NDArray[np.int64] | int, le
         return enough
     fraction = figures.each(lambda policy: policy.leave_to_full_fraction)
     least = 1.0 * needed * figures.least(figures.arrays.bytes, which)
-    with np.errstate(invalid="ignore"):  # where the fraction is infinite nothing is left
+    with np.errstate(invalid="ignore"):  # if the fraction is infinite, no segment is left to `full`
         near = near_full(count, least, needed, fraction, figures.tail_bytes, figures.bytes_until_full)
     due: Bools = enough & ~(near & figures.compacts)
     return due
 
 
 def _full(figures: Figures, force: bool) -> Bools:
-    """A cleanable head that is dirty or has waited, or a tail with enough tombstones past their horizon."""
+    """[P] True if a cleanable head is dirty enough or has waited long enough, or the tail has enough tombstones past
+    their horizons, or lane `hide` has hidden enough records of a segment."""
     arrays, each, now_ms = figures.arrays, figures.each, figures.now_ms
     oldest = figures.least(arrays.oldest_ms, figures.cleanable)
-    # UNKNOWN is the smallest integer: a full clean that the table has forgotten is longer ago than any interval.
+    # UNKNOWN is the smallest integer, so a full clean of unknown time is longer ago than any interval.
     last = figures.most(arrays.committed_ms, figures.tail & arrays.whole)
     since = np.where(figures.count(figures.tail) > 0, last, oldest)
     interval = figures.before(lambda policy: policy.full_interval_ms)
@@ -226,4 +234,4 @@ _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {
     Lane.TIER: _tier,
     Lane.FULL: _full,
 }
-"""The necessary condition of each lane's rule."""
+"""The necessary condition of each lane, except `erase`, for which the requests decide."""

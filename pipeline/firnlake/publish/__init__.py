@@ -1,1 +1,1 @@
-"""Publish: the one commit on the real table that carries plans out, by metadata alone. No JVM."""
+"""Publish results: one commit on the real table carries out the plans of a job, by metadata alone, without a JVM."""

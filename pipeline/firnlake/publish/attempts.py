@@ -1,11 +1,11 @@
-"""Commit optimistically beside other writers: check the newest snapshot, commit on top of it, or try again.
+"""Commit optimistically while other writers commit: check the newest snapshot and commit on top of it, or try again.
 
-One commit may carry out several plans. A plan in conflict with the table's current state leaves the commit, and the
-others are committed without it.
+One commit may carry out several plans. A plan in conflict with the table's current state is left out, and the others
+are committed without it.
 
-Every commit costs each append in progress a try, and clients give up after a few: PyIceberg after five. Firn has time:
-a plan stays valid, and the next one carries out more with one commit. So commits to a busy table are throttled; on one
-that is not busy nothing waits.
+Each of Firn's commits makes every append in progress fail one try, and clients give up after a few failed tries, for
+example PyIceberg after five. Firn can wait, because its plans stay valid, and a later commit carries out more plans at
+once. Therefore Firn throttles its commits to a busy table. A commit to a table that is not busy does not wait.
 """
 
 import logging
@@ -35,22 +35,22 @@ from firnlake.table.summaries import others_since, others_since_firn
 log = logging.getLogger(__name__)
 
 COMMITS_BETWEEN: Final = 20
-"""Number of other writers' commits between two of Firn's on a busy table."""
+"""Number of other writers' commits between two of Firn's commits on a busy table."""
 BUSY: Final = 3
-"""Number of other writers' commits since a plan was made that make its table busy, when they follow closely."""
+"""A table is busy if other writers made this number of commits in quick succession since a plan for it was made."""
 BUSY_MS: Final = 15_000
-"""Maximum time, in milliseconds, from the first to the last of these commits, by their writers' clocks."""
+"""Maximum time, in milliseconds, from the first to the last of these BUSY commits, by their writers' clocks."""
 QUIET_SECONDS: Final = 4.0
-"""Time without a commit after which a table is busy no more."""
+"""Time without a commit, in seconds, after which a table is no longer busy."""
 PATIENCE_SECONDS: Final = 60.0
-"""Maximum wait for a table, over all commits that share a throttle and all their tries."""
+"""Maximum total wait, in seconds, of all tries of those commits to one table that share a throttle."""
 LOOK_SECONDS: Final = 0.5
-"""Average pause between two looks at a busy table."""
+"""Average pause, in seconds, between two checks of a busy table."""
 
 
 @dataclass(frozen=True)
 class Time:
-    """The time that a wait passes, in seconds of any origin; a test has one of its own."""
+    """A clock, in seconds from any origin, and a function to wait; tests supply another clock."""
 
     now: Callable[[], float] = time.monotonic
     pass_by: Callable[[float], None] = time.sleep
@@ -59,7 +59,8 @@ class Time:
 class Throttle:
     """Holds back commits that belong together, such as those of a run's jobs.
 
-    Only the first commit to a table waits: another one right after it meets the same appends in progress.
+    Only the first commit to a table waits. The others follow right after it, so they mostly disturb appends that the
+    first one has disturbed already.
     """
 
     def __init__(self, lake: Lake, own_time: Time | None = None) -> None:
@@ -69,11 +70,11 @@ class Throttle:
         self._committed: set[str] = set()
 
     def committed(self, table: str) -> None:
-        """Record a commit to ``table``: the others that share this throttle follow without a wait."""
+        """Record a commit to ``table``, so that later commits with this throttle follow without a wait."""
         self._committed.add(table)
 
     def wait(self, table: str, planned_on: Collection[int]) -> Table:
-        """Wait until plans made on the snapshots ``planned_on`` may be committed; returns the table as loaded then."""
+        """Wait until plans made on the snapshots ``planned_on`` may be committed; return the table as last loaded."""
         until = self._until.setdefault(table, self._time.now() + PATIENCE_SECONDS)
         seen, seen_at, told = None, self._time.now(), False
         while True:
@@ -84,9 +85,9 @@ class Throttle:
             if free or now - seen_at >= QUIET_SECONDS or now >= until:
                 return current
             if not told:
-                log.info("table %s is busy: its writers go first, for %.0f s at most", table, until - now)
+                log.info("table %s is busy: the commit waits for other writers, for at most %.0f s", table, until - now)
                 told = True
-            # Not all at the same moment: several publishers may wait.
+            # Random, so that several waiting publishers do not try at the same moment.
             self._time.pass_by(uniform(0.5, 1.5) * LOOK_SECONDS)  # noqa: S311  # nothing is secret about it
 
 
@@ -97,11 +98,11 @@ def _is_free(current: Table, planned_on: Collection[int]) -> bool:
 
 
 LOSING_SECONDS = 300
-"""Maximum time, in seconds, that a commit keeps retrying after lost races against appenders."""
+"""Maximum time, in seconds, for which a commit is tried again when other writers' commits come first."""
 
 
 class Publishable(Protocol):
-    """Work to commit, for any subset of its plans (by id)."""
+    """Work to commit; a commit may carry out only some of its plans, selected by id."""
 
     @property
     def table(self) -> str:
@@ -123,15 +124,16 @@ class Publishable(Protocol):
         ...
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
-        """The conflicts of ``plans`` with the snapshot ``current``, by plan id."""
+        """The conflicts of ``plans`` with ``current``, the table as it was just loaded, by plan id."""
         ...
 
 
 @dataclass(frozen=True)
 class Publication:
-    """Outcome of one plan. ``repeated`` is true when an earlier commit had published it: nothing changed now.
+    """The outcome of one published plan.
 
-    ``attempts`` are those of the commit, shared by all plans of a job. ``counts`` is None for a repeated plan.
+    ``repeated`` is true when an earlier commit had published the plan, so that nothing has changed now; ``counts`` is
+    None then. ``attempts`` is the number of tries of the commit, which all plans of a job share.
     """
 
     table: str
@@ -144,7 +146,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class PublishResult:
-    """Outcome of the plans of one job, by plan id: published in one commit, or the reason why not."""
+    """The outcome of the plans of a job: published in one commit, or the reason why not, by plan id."""
 
     publications: tuple[Publication, ...] = ()
     failures: Mapping[str, FirnError] = field(default_factory=dict)
@@ -153,12 +155,13 @@ class PublishResult:
 def commit(
     lake: Lake, target: Table, work: Publishable, counts: Mapping[str, RecordCounts], throttle: Throttle
 ) -> PublishResult:
-    """Carry out the plans in ``counts``, by id, with one commit; plans in conflict are left out and named.
+    """Carry out the plans whose ids are in ``counts`` with one commit; plans in conflict are left out and named.
 
-    ``target`` is the table as the caller has loaded it: what does not depend on the snapshot is prepared on it.
+    ``target`` is the table as the caller has loaded it. The parts of the commit that do not depend on the snapshot are
+    prepared from this version.
 
-    Raises UnavailableError when races are lost for LOSING_SECONDS; OutcomeUnknownError when the catalog did not report
-    the commit's outcome; RefusedError when the identifier now names another table.
+    Raises UnavailableError when other commits come first for LOSING_SECONDS; OutcomeUnknownError when the catalog did
+    not report the commit's outcome; RefusedError when the identifier now names another table.
     """
     race = _Race(lake, work, Manifests(target.io), throttle)
     plans = dict(counts)
@@ -168,7 +171,7 @@ def commit(
         try:
             snapshot_id, attempts = race.win(prepared, plans)
         except ConflictError as error:
-            # The history was read and lacks the job. No other error proves that no try was applied.
+            # Only this error proves that no try was applied, because the history was read and lacks the job.
             prepared.abandon(target)
             conflicts = error.by_plan if isinstance(error, _UnfitError) else dict.fromkeys(plans, error)
             failures |= conflicts
@@ -190,7 +193,7 @@ def commit(
 def repeated(
     target: Table, job_id: str, snapshot_id: int, plans: Collection[str] = (), attempts: int = 0
 ) -> PublishResult:
-    """The result of a job that commit ``snapshot_id`` carried out before, with those of ``plans`` that it left out."""
+    """The result of a job that snapshot ``snapshot_id`` carried out before; ``plans`` that it left out are failures."""
     snapshot = target.snapshot_by_id(snapshot_id)
     done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
     table = ".".join(target.name())
@@ -208,7 +211,7 @@ def repeated(
 
 
 class _UnfitError(ConflictError):
-    """Some plans conflict with the snapshot to commit on; the others may be committed without them."""
+    """Some plans are in conflict with the snapshot to commit on; the others may be committed without them."""
 
     def __init__(self, by_plan: Mapping[str, FirnError]) -> None:
         super().__init__("; ".join(map(str, by_plan.values())))
@@ -217,7 +220,10 @@ class _UnfitError(ConflictError):
 
 @dataclass(frozen=True)
 class _Race:
-    """The tries of some work to be committed before others commit; each try checks and commits on one load."""
+    """The tries to commit some work before other writers commit.
+
+    Each try loads the table once, checks the plans on this version, and commits on exactly this version.
+    """
 
     lake: Lake
     work: Publishable
@@ -225,13 +231,13 @@ class _Race:
     throttle: Throttle
 
     def win(self, prepared: SnapshotCommit, plans: Collection[str]) -> tuple[int, int]:
-        """Commit ``prepared`` once nothing conflicts with the very snapshot that it is committed on.
+        """Commit ``prepared`` on a snapshot with which none of ``plans`` is in conflict.
 
-        Returns the snapshot that published the job (another process's when that was faster) and the number of tries.
+        Returns the id of the snapshot that published the job, perhaps from a faster process, and the number of tries.
         """
         tries = Retrying(
             retry=retry_if_exception_type(CommitFailedException),
-            # Short: appenders do not wait, so a longer pause only gives the next try more to check.
+            # The pause is short, because appenders do not wait: the longer the pause, the more the next try must check.
             wait=wait_random(0, 0.1),
             stop=stop_after_delay(LOSING_SECONDS),
             retry_error_callback=_lost,
@@ -240,7 +246,7 @@ class _Race:
         return snapshot_id, int(tries.statistics["attempt_number"])
 
     def _attempt(self, prepared: SnapshotCommit, plans: Collection[str]) -> int:
-        """Check and commit on the snapshot that is current once the throttle lets go; returns the new one's id."""
+        """Wait for the throttle, then check and commit on the current snapshot; returns the id of the new snapshot."""
         target = self.throttle.wait(self.work.table, self.work.planned_on)
         before = published(target, self.work.job_id)
         if before is not None:
@@ -249,24 +255,24 @@ class _Race:
         if conflicts:
             raise _UnfitError(conflicts)
         try:
-            # Retry a busy catalog. If it did apply the commit, the branch has moved and rejects a second one.
+            # A busy catalog is tried again. If it has applied the first try, it rejects the next: main has moved.
             self.lake.when_free(lambda: prepared.commit(self.lake, target, self.manifests))
         except CommitFailedException:
             raise
         except Exception as error:
-            # After any other error the commit may have been applied: look before a retry or a clean-up.
+            # After any other error the commit may have been applied, so check this before a retry or a clean-up.
             landed = self._landed()
             if landed is None:
                 raise OutcomeUnknownError(
-                    f"table {self.work.table}: the commit of {self.work.job_id} has an unknown outcome ({error}); "
-                    "no file was deleted, try again"
+                    f"table {self.work.table}: the commit of job {self.work.job_id} has an unknown outcome ({error}); "
+                    "no file was deleted; try again"
                 ) from error
             return landed
         self.throttle.committed(self.work.table)
         return prepared.snapshot_id
 
     def _landed(self) -> int | None:
-        """The snapshot that published the job; None when there is none, or the catalog does not answer."""
+        """The id of the snapshot that published the job; None if there is none, or the catalog does not answer."""
         try:
             return published(self.lake.table(self.work.table), self.work.job_id)
         except UnavailableError:
@@ -274,7 +280,7 @@ class _Race:
 
 
 def _lost(state: RetryCallState) -> int:
-    # No ConflictError: the plans are still valid, and another process may be publishing them right now.
+    # Not a ConflictError, because the plans are still valid, and another process may be publishing them right now.
     raise UnavailableError(
-        f"lost {state.attempt_number} races against other commits within {LOSING_SECONDS} s; try again later"
+        f"other commits were faster in all {state.attempt_number} tries within {LOSING_SECONDS} s; try again later"
     )

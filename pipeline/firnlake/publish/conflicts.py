@@ -1,4 +1,4 @@
-"""Preconditions of a commit: nothing that landed since planning forbids it (C9, C10)."""
+"""Checks, before a commit, that no record that has landed since planning forbids the commit (C9, C10)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,19 +12,21 @@ from firnlake.table.published_plans import RecordCounts
 from firnlake.table.segment import Segments
 from firnlake.table.segments import read
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
+from firnlake_expectations.wording import count
 
 
 def landed_conflicts(
     target: Table, work: Mapping[str, tuple[Plan, RecordCounts]], manifests: Manifests
 ) -> Mapping[str, ConflictError]:
-    """The conflicts of plans in ``work`` (by plan id, with their counts) that must be made again after records landed.
+    """By plan id, the conflicts of those plans in ``work`` that must be made again because records have landed.
 
-    One scan of the table serves all plans; there is none when no plan removes anything for good.
+    ``work`` has the plans with their counts, by plan id. One scan of the table serves all plans. The table is not
+    scanned if no plan removes tombstones or markers, or depends on transactions.
     """
     concerned = {
         key: (plan, counts)
         for key, (plan, counts) in work.items()
-        # Whatever lands beside a plan of lane `erase` is searched after it.
+        # If records land before a plan of lane `erase` is published, the next plan of the lane searches them.
         if plan.lane is not Lane.ERASE and (_removes(counts) or plan.transactional)
     }
     if not concerned:
@@ -49,7 +51,7 @@ def _problems(target: Table, segments: Segments, plan: Plan, counts: RecordCount
 
 
 def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iterator[str]:
-    """C9, C10: a tombstone or a marker goes only while nothing outside the inputs can hold an older record."""
+    """C9, C10: a tombstone or marker may be removed only if no segment outside the inputs can hold an older record."""
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
     bound = end if plan.clean_below is None else min(end, plan.clean_below)
@@ -58,14 +60,14 @@ def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iter
     older = [str(segment) for segment in landed if segment.base_offset < bound]
     older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
     if older:
-        going = f"{counts.tombstones_removed} tombstones"
+        going = count(counts.tombstones_removed, "tombstone")
         if counts.markers_removed:
-            going += f" and {counts.markers_removed} transaction markers"
+            going += f" and {count(counts.markers_removed, 'transaction marker')}"
         yield f" removes {going} below offset {bound}, but segment {older[0]} with older offsets has landed since"
 
 
 def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[str]:
-    """C10: the markers present now must confirm which records the plan took for aborted or committed."""
+    """C10: by the markers present now, the same records must be aborted or committed as by those in the plan."""
     taken = {segment.path for segment in plan.inputs}
     inputs = [one for one in segments.by_partition.get(plan.topic_partition, ()) if one.path in taken]
     known = transactions_of(target, segments, {plan.topic_partition}).get(plan.topic_partition, NO_TRANSACTIONS)
@@ -81,6 +83,6 @@ def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[st
     ]
     if others:
         yield (
-            f" does not know the marker of producer {others[0].producer_id} at offset {others[0].offset}, which has "
-            "landed since and may decide otherwise"
+            f" does not take into account the marker of producer {others[0].producer_id} at offset {others[0].offset}, "
+            "which has landed since and may decide otherwise"
         )

@@ -1,12 +1,14 @@
 """Publish a stage by compare-and-swap on the target's current snapshots: one commit for all its plans.
 
-This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that load, and
-commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
-unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
-C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so do the
-progress of lane `erase` (C30) and the memory of lane `hide` (C28). Lanes that write position deletes add delete files
-and remove no segment; the equality delete files that lane `convert` makes needless leave with its commit, decided on
-the same load (C27).
+This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that version,
+and commits on top of it. After a lost race, the next try loads and checks again, whereas PyIceberg's own retry would
+commit on an unchecked snapshot. A plan without a passing verdict, or in conflict with later changes, is left out and
+named (C20, C22).
+
+The same commit moves records without a key and removed tombstones to their branches (C5, C9), and updates the progress
+of lane `erase` (C30) and the memory of lane `hide` (C28). Lanes that write position deletes add delete files and remove
+no segment. The commit of lane `convert` also removes the equality delete files that it makes needless; each try looks
+for needless files in the version of the table that it has loaded (C27).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -47,6 +49,7 @@ from firnlake.publish.conflicts import landed_conflicts
 from firnlake.table.published_plans import JOB_ID, RecordCounts, published
 from firnlake.table.records import COLUMNS
 from firnlake.table.summaries import summary
+from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
     from firnlake.iceberg.branch_snapshot import BranchChange
@@ -55,13 +58,13 @@ if TYPE_CHECKING:
 def publish_job(lake: Lake, identifier: str, throttle: Throttle | None = None) -> PublishResult:
     """Publish the stage ``identifier`` and delete it; plans that are already published stay as they are (C25).
 
-    Names the plans that were not published: RefusedError without a passing verdict on exactly this result, or when
-    files of the stage are gone; ConflictError when the target changed under the plan (an input gone, a row-level
-    delete, an older record landed below a tombstone that the plan removes). When nothing was published, the stage
-    stays. Commits that belong together share a ``throttle``.
+    The result names the plans that were not published, with an error: RefusedError if there is no passing verdict on
+    exactly this result, or files of the stage are gone; ConflictError if the target has changed since planning (an
+    input is gone, a row-level delete was added, or an older record landed below a tombstone that the plan removes). If
+    no plan was published, the stage stays. Commits that belong together share a ``throttle``.
 
     Raises RefusedError when there is no such stage, or it belongs to another table or a failed plan; ConflictError when
-    it was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
+    the stage was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
     """
     table, job_id = stage_parts(identifier)
     target = lake.table(table)
@@ -105,17 +108,18 @@ class _NothingPublishedError(FirnError):
 
 @dataclass(frozen=True)
 class _Validated:
-    """The part of a stage that passed: only this is committed, and only ``_validated`` creates it (C23)."""
+    """The part of a stage for a passing plan. Only ``_validated`` makes such parts; nothing else is committed (C23)."""
 
     plan: Plan
     result: PlanResult
     files: PlanFiles
     replaced: Sequence[str]
     replaced_beside: Sequence[str]
-    """Lane `erase`: removed tombstones that are written anew."""
+    """For lane `erase`, the paths of the rewritten files on the branch of removed tombstones."""
 
     @property
     def counts(self) -> RecordCounts:
+        """The record counts of the result."""
         return self.result.counts
 
 
@@ -135,9 +139,9 @@ def _publish(lake: Lake, target: Table, identifier: str, throttle: Throttle) -> 
 
 
 def _delete_tombstones(lake: Lake, stage: Stage, published: Sequence[_Validated]) -> None:
-    """Delete the removed tombstones of a table without side branches: they were written for the judge alone.
+    """For a table without side branches, delete the files of removed tombstones, which were only for the judge.
 
-    The commit has taken the stage's inputs from main, so no other commit can refer to them.
+    The commit has removed the inputs of the stage from main, so no other commit can publish these files.
     """
     names = {name_of(file.file_path) for one in published for file in one.files.removed_tombstones}
     with suppress(FirnError), lake.answering():
@@ -146,14 +150,17 @@ def _delete_tombstones(lake: Lake, stage: Stage, published: Sequence[_Validated]
 
 
 def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
-    """Delete a published stage, whose ``files`` (names) are the table's now; after an error the next sweep does it."""
+    """Delete a published stage, except its ``files`` (names), to which the table now refers.
+
+    After an error, the next sweep deletes the stage.
+    """
     with suppress(FirnError), lake.answering():
         discard(lake, identifier, published=files)
 
 
 @dataclass(frozen=True)
 class _StagedWork:
-    """The passing plans of a stage, as work for a commit."""
+    """The passing plans of a stage, as the work of a commit."""
 
     stage: Stage
     validated: Mapping[str, _Validated]
@@ -193,7 +200,7 @@ class _StagedWork:
                 changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
         searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
         compared = [ComparedPlan(one.plan, one.result.compared) for one in chosen if one.result.compared]
-        # Progress and memory name the commit that they are part of.
+        # The progress of lane `erase` and the memory of `hide` contain the id of the snapshot that commits them.
         if searched:
             changes[ERASURES] = ErasuresChange(
                 lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures
@@ -204,7 +211,7 @@ class _StagedWork:
         return prepared
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
-        # Only after `current` was loaded: a collector first marks the stage, then makes sure that main moves on.
+        # Check the stage only after `current` was loaded, because a collector first marks the stage, then moves main.
         self.stage.check_undisturbed()
         check_names(current)
         chosen = self._chosen(plans)
@@ -224,7 +231,7 @@ class _StagedWork:
         return {**problems, **landed_conflicts(current, work, manifests)}
 
     def _incomplete(self, current: Table, chosen: Sequence[_Validated]) -> Mapping[str, RefusedError]:
-        """The plans whose result is no longer as it was judged (C23), or whose records without a key have no branch."""
+        """By plan id, errors for results that changed after the verdict (C23), or need a branch that does not exist."""
         there, refused = self.stage.stored(), {}
         for one in chosen:
             subject = _subject(self.stage, one.plan)
@@ -232,13 +239,13 @@ class _StagedWork:
             gone = missing(paths, {file.file_path: file.file_size_in_bytes for file in one.files.all}, there)
             if gone:
                 refused[one.plan.id] = RefusedError(
-                    f"{subject}: {len(gone)} of {len(paths)} files are gone or have changed in length, first "
-                    f"{gone[0]}; allowed: all files as written (discard the stage and plan again)"
+                    f"{subject}: {len(gone)} of {count(len(paths), 'file')} gone or changed in length, first "
+                    f"{gone[0]}; allowed: all files as they were written (discard the stage and plan again)"
                 )
             elif one.files.quarantined and not has_side_branches(current.properties):
                 refused[one.plan.id] = RefusedError(
-                    f"{subject}: {_records(one.files.quarantined)} records have no key, and the table has no branch "
-                    f"{QUARANTINE} ({HAS_SIDE_BRANCHES} is false); allowed: firn.null.keys=fail"
+                    f"{subject}: the result has {count(_records(one.files.quarantined), 'record')} without a key, but "
+                    f"the table has no branch {QUARANTINE} ({HAS_SIDE_BRANCHES} is false); allowed: firn.null.keys=fail"
                 )
         return refused
 
@@ -269,12 +276,12 @@ def _subject(stage: Stage, plan: Plan) -> str:
 
 
 def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> PlanResult:
-    """The result of a plan whose part of the stage passed; raises RefusedError when it did not."""
+    """The result of ``plan``, if its part of the stage passed validation; otherwise raises RefusedError."""
     own, verdict = stage.of_plan(plan.id), (stage.verdicts or {}).get(plan.id)
     if own and stage.passed(plan.id):
         return own
     if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
-        # The other plans of its job go on without it; its own stage holds the reason.
+        # The other plans of the job were published without this plan, whose separate stage holds the reason.
         Stage.load(lake, plan.stage).check()
     if own is None or verdict is None:
         raise RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
@@ -288,7 +295,7 @@ def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> PlanResult:
 
 
 def _changed_shape(target: Table, stage: Stage) -> str | None:
-    """Reason why the table would write the stage's files differently now: another mapping or partitioning."""
+    """Why the stage's files no longer fit the table: the mapping or the partitioning has changed; None if they fit."""
     same = stage.table.properties.get(COLUMNS) == target.properties.get(COLUMNS)
     if same and stage.table.spec() == target.spec():
         return None
@@ -296,7 +303,7 @@ def _changed_shape(target: Table, stage: Stage) -> str | None:
 
 
 def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
-    """Data sequence numbers of results that don't take their commit's, by path."""
+    """The data sequence numbers of the files that do not inherit the number of their commit, by path."""
     return {
         file.file_path: one.plan.sequence_number
         for one in chosen
@@ -306,8 +313,7 @@ def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
 
 
 def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
-    """The data sequence number up to which lane `convert` has turned the equality deletes of a data file into position
-    deletes, by path."""
+    """By the path of a data file, the data sequence number up to which lane `convert` converts its equality deletes."""
     return {
         segment.path: one.plan.known_through
         for one in chosen

@@ -18,15 +18,16 @@ from firnlake.publish.publish import publish_job
 from firnlake.table.published_plans import published_plans
 
 RETAINED_PLANS: Final = 1000
-"""Maximum number of plans of lane ``retain`` per commit: each try scans the table once for all of them."""
+"""Maximum number of plans of lane ``retain`` in a commit. Each try of the commit scans the table once for all plans."""
 
 
 def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iterable[Plan] = ()) -> PublishResult:
-    """Publish every stage that is a key of ``plans``; unpublished plans are named, with the reason.
+    """Publish every stage that is a key of ``plans``; the result names unpublished plans with the reason.
 
-    A stage that can't be published as a whole is named by all its ``plans``, or by the names given in their place. The
-    plans of a split stage are published from stages of their own. Of the ``known`` ones among the plans, what another
-    process has done meanwhile is a ConflictError, even if it has deleted the stage.
+    The values of ``plans`` are the ids of each stage's plans, or other names for them. If a stage can't be published at
+    all, all these ids or names fail. Each plan of a split stage is published from a separate stage. If another
+    process has meanwhile overtaken a plan in ``known``, the failure is a ConflictError, even if that process has
+    deleted the stage.
     """
     throttle = Throttle(lake)
     work = ((partial(_publish_parts, lake, identifier, own, throttle), own) for identifier, own in plans.items())
@@ -36,7 +37,7 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iter
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:
-    """Carry out ``plans`` of lane ``retain``, one table's together; plans that failed are named, with the reason."""
+    """Carry out ``plans`` of lane ``retain``, with common commits per table; failed plans are in the result."""
     throttle = Throttle(lake)
     return _together(
         lake, ((partial(retain_job, lake, job, throttle), [plan.id for plan in job]) for job in _jobs(plans))
@@ -49,13 +50,13 @@ def _publish_parts(lake: Lake, identifier: str, plans: Collection[str], throttle
 
 
 def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: PublishResult) -> PublishResult:
-    """``done``, where plans that an earlier try published, from another stage, count as published, not as failures."""
+    """``done``, but plans that an earlier try has published from another stage count as published, not as failed."""
     now = {one.plan_id for one in done.publications}
     left: dict[str, list[str]] = defaultdict(list)
     for identifier, own in plans.items():
         left[stage_parts(identifier)[0]] += [plan_id for plan_id in own if plan_id not in now and plan_id != identifier]
     earlier = []
-    # When the lookup fails, report what this process knows: its own publications are certain.
+    # If the lookup fails, the result still has the publications of this process, which are certain.
     with suppress(FirnError), lake.answering():
         earlier = [
             Publication(table, plan_id, snapshot_id, 0, repeated=True, counts=None)
@@ -84,7 +85,7 @@ def _together(lake: Lake, work: Iterable[tuple[Callable[[], PublishResult], Coll
 
 
 def _jobs(plans: Sequence[Plan]) -> list[Job]:
-    """Jobs of ``plans`` by table, in order; a second plan of a topic partition waits for the next commit."""
+    """The jobs of ``plans``, table by table, in order; a second plan of a topic partition is in a later job."""
     groups: dict[tuple[str, str], list[dict[tuple[str, int], Plan]]] = {}
     for plan in plans:
         jobs = groups.setdefault((plan.table, plan.table_uuid), [{}])

@@ -1,11 +1,11 @@
-"""The segments of a table as arrays, which cover a million topic partitions without an object for each.
+"""The segments of a table as arrays, so that a million topic partitions need no objects.
 
-Each array holds one fact of every segment, grouped by topic partition and in offset order within it; ``starts`` has the
-start of each group. ``Segment`` objects are made on demand, per topic partition. ``UNKNOWN`` stands for facts that are
-not known.
+Each array holds one fact of every segment. The segments are grouped by topic partition and in offset order within each
+group; ``starts`` holds the index at which each group starts. ``Segment`` objects are made on demand, per topic
+partition. ``UNKNOWN`` stands for a fact that is not known.
 
-    arrays = arrays_of(segments)                 # of the result of ``read``, or ``Arrays.of`` objects in any order
-    ByPartition(arrays)[TopicPartition("t", 0)]  # the segments of one, as objects
+    arrays = arrays_of(segments)                 # ``segments`` as ``read`` returns them
+    ByPartition(arrays)[TopicPartition("t", 0)]  # the segments of one topic partition, as objects
 """
 
 from bisect import bisect_left
@@ -66,20 +66,20 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The segments of a table: facts of N segments in P topic partitions, as in ``Segment``."""
+    """The facts of a table's N segments in P topic partitions. Each field means the same as in ``Segment``."""
 
     topics: Sequence[str]
     """Names of the topics, sorted."""
     topic: Ints
-    """[P] Indexes into ``topics``; topic partitions are sorted by topic and partition."""
+    """[P] The index into ``topics`` of each topic partition. Topic partitions are sorted by topic and partition."""
     partition: Ints
     """[P] Partition numbers."""
     starts: Ints
-    """[P + 1] Index of the first segment of each topic partition; the last is N."""
+    """[P + 1] Index of the first segment of each topic partition; the last entry is N."""
     path: pa.Array
-    """[N] Strings."""
+    """[N] Paths, as strings."""
     problem: pa.Array
-    """[N] Strings, null for a segment without a problem."""
+    """[N] Problems, as strings; null for a segment without a problem."""
     level: Ints
     base_offset: Ints
     last_offset: Ints
@@ -115,7 +115,7 @@ class Arrays:
 
     @classmethod
     def of_rows(cls, table: pa.Table) -> "Arrays":
-        """The arrays of a table as ``SCHEMA``, whose rows may come in any order."""
+        """The arrays of the segments in ``table``, which has the schema ``SCHEMA`` and its rows in any order."""
         topics, codes = _ranked(table["topic"])
         keys = {"topic": codes, **{name: table[name] for name in ("partition", "base_offset", "last_offset", "path")}}
         order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]).to_numpy()
@@ -135,7 +135,7 @@ class Arrays:
         )
 
     def topic_partition(self, place: int) -> TopicPartition:
-        """The topic partition at index ``place`` of the P."""
+        """The topic partition at index ``place``, from 0 to P - 1."""
         return TopicPartition(self.topics[self.topic[place]], int(self.partition[place]))
 
     def segments(self, place: int) -> tuple[Segment, ...]:
@@ -151,7 +151,7 @@ class Arrays:
         )
 
     def place(self, topic_partition: TopicPartition) -> int | None:
-        """Index of ``topic_partition`` among the P; None when it has no segment."""
+        """The index of ``topic_partition`` among the P topic partitions; None when it has no segment."""
         code = bisect_left(self.topics, topic_partition.topic)
         if code == len(self.topics) or self.topics[code] != topic_partition.topic:
             return None
@@ -162,7 +162,7 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
-    """The segments in ``arrays`` by topic partition, made on demand."""
+    """The segments in ``arrays`` by topic partition; the ``Segment`` objects are made on demand."""
 
     arrays: Arrays
 
@@ -180,13 +180,13 @@ class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
 
 
 def arrays_of(segments: Segments) -> Arrays:
-    """The arrays of ``segments``; reuses the arrays they were made from."""
+    """The arrays that ``segments`` was made from, if there are any; otherwise new arrays of ``segments``."""
     by_partition = segments.by_partition
     return by_partition.arrays if isinstance(by_partition, ByPartition) else Arrays.of(segments)
 
 
 def rows(segments: Iterable[Segment]) -> pa.Table:
-    """``segments`` as rows of ``SCHEMA``, in their order."""
+    """A table with a row of ``SCHEMA`` for each of ``segments``, in the same order."""
     facts = attrgetter("topic_partition.topic", "topic_partition.partition", *SCHEMA.names[2:])
     columns = list(zip(*map(facts, segments), strict=True)) or [()] * len(SCHEMA.names)
     return pa.table(

@@ -1,8 +1,8 @@
 """The part of the head that one plan may take: whole segments, oldest first, as many as fit together (C17, C18).
 
-Keys are counted in Kafka's terms (LogCleaner, SkimpyOffsetMap): one buffer, shared by the plans that are worked on at a
-time, with room for one entry per distinct key up to its load factor. Firn holds no such map, and its result is exact
-whatever the budget: it decides how much is cleaned at once.
+Keys are counted in Kafka's terms (LogCleaner, SkimpyOffsetMap): the plans that run at the same time share one buffer,
+which holds one entry per distinct key and is filled up to its load factor. Firn itself has no such buffer, and its
+result is exact whatever the budget. The budget only decides how much one plan cleans.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,18 +17,18 @@ Group = TypeVar("Group", bound=Sequence[Segment])
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of one plan on the head: file bytes, records and keys. No plan is larger than a run may be."""
+    """The limits on the head segments of one plan: file bytes, records and keys. No plan exceeds a run's limits."""
 
     bytes: int
     records: int
     keys: int | None
-    """None: no keys are looked at (lane ``merge``)."""
+    """Maximum number of keys; None for lane `merge`, which compares no keys."""
 
     @classmethod
     def of(cls, policy: Policy, tail: Sequence[Segment] = ()) -> "Budget":
-        """The budget of a cleaning under ``policy``, beside the ``tail`` that goes along.
+        """The budget of a cleaning under ``policy`` that also reads the ``tail``.
 
-        The tail is streamed: it does not count for the plan, but it does for the run.
+        The tail is streamed, so it counts towards the limits of the run, but not towards the limits of the plan.
         """
         return cls(
             min(policy.plan_max_bytes, policy.run_max_bytes - sum(segment.bytes for segment in tail)),
@@ -42,7 +42,7 @@ class Budget:
         return replace(cls.of(policy), keys=None)
 
     def fitting(self, groups: Iterable[Group]) -> list[Group]:
-        """The oldest ``groups`` that fit together, each whole; stops at the first that does not, to keep neighbours."""
+        """The oldest ``groups`` that fit together. Stops at the first group that does not fit; no group is skipped."""
         bytes_left, records_left, keys_left = self.bytes, self.records, self.keys
         taken = []
         for group in groups:
@@ -57,12 +57,12 @@ class Budget:
 
 
 def keys_of(segments: Sequence[Segment]) -> int:
-    """Number of keys that ``segments`` may need room for: known ones, else one for every record with a key."""
+    """Maximum number of keys in ``segments``; if metadata does not tell, each record with a key counts as one key."""
     return sum(segment.records - segment.null_keys if segment.keys is None else segment.keys for segment in segments)
 
 
 def small(policy: Policy) -> tuple[int, int]:
-    """Bytes and records up to which any segment fits a cleaning, wherever in the log it is and whatever keys it has."""
+    """Limits on bytes and records; a segment within both fits a cleaning, whatever its offsets, level and keys."""
     records = min(policy.plan_max_records, policy.run_max_records)
     if policy.compacts:
         records = min(records, policy.keys_per_plan, policy.run_max_keys)
@@ -70,7 +70,7 @@ def small(policy: Policy) -> tuple[int, int]:
 
 
 def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
-    """The limits that ``segment`` exceeds on its own, in words: no plan can take it."""
+    """A message for each limit that ``segment`` exceeds on its own, so that no plan can take it."""
     problems = _over("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes")
     if segment.level != TAIL:
         problems += _over("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes")
@@ -81,7 +81,7 @@ def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
 
 
 def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
-    """Why no cleaning can take ``segment`` of the head: its keys, in words. A merge still can."""
+    """A message for each limit on keys that ``segment`` of the head exceeds. A merge can take such a segment."""
     keys, size = keys_of([segment]), policy.bytes_per_key
     if segment.level == TAIL or not policy.compacts:
         return ()
@@ -90,22 +90,22 @@ def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
         return problems
     problem = (
         f"segment {segment} needs {keys * size} bytes for {keys} keys; available: {policy.keys_per_plan * size} bytes "
-        f"for {policy.keys_per_plan} keys (firn.cleaner.dedupe.buffer.size {policy.cleaner_dedupe_buffer_size} over "
-        f"firn.cleaner.threads {policy.cleaner_threads}, load factor {policy.cleaner_io_buffer_load_factor})"
+        f"for {policy.keys_per_plan} keys (firn.cleaner.dedupe.buffer.size {policy.cleaner_dedupe_buffer_size} divided "
+        f"by firn.cleaner.threads {policy.cleaner_threads}, at load factor {policy.cleaner_io_buffer_load_factor})"
     )
     return (*problems, problem)
 
 
 def excess_beside(tail: Sequence[Segment], segment: Segment, policy: Policy) -> tuple[str, ...]:
-    """The limits of a run that ``segment`` of the head exceeds together with the ``tail`` that has to go along."""
+    """One message for each run limit that ``segment`` (of the head) and the ``tail`` exceed together."""
     together = (*tail, segment)
     problems = _over("run.max.bytes", policy.run_max_bytes, sum(one.bytes for one in together), "bytes")
     problems += _over("run.max.records", policy.run_max_records, sum(one.records for one in together), "records")
-    return tuple(f"segment {segment} and the tail of {len(tail)} segments together {problem}" for problem in problems)
+    return tuple(f"segment {segment} together with the tail (segments: {len(tail)}) {problem}" for problem in problems)
 
 
 def can_be_cleaned_as_one(group: Sequence[Segment], policy: Policy) -> bool:
-    """True when one segment made of ``group`` would fit a cleaning: a merge must not make a segment that is stuck."""
+    """True when a segment made of ``group`` would fit a cleaning; otherwise ``group`` must not be merged."""
     if sum(segment.bytes for segment in group) > policy.max_input_bytes:
         return False
     return not policy.compacts or keys_of(group) <= min(policy.keys_per_plan, policy.run_max_keys)

@@ -1,4 +1,4 @@
-"""Classifies one listed data file by what metrics say of its columns: a segment, a stray, or nothing."""
+"""Classifies a listed data file as a segment, a stray, or nothing, by the metrics of its columns."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -20,7 +20,7 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class ColumnMetrics:
-    """One column of a table, by field id, across the table's partition specs."""
+    """One column of a table, identified by its field id, and its positions in the table's partition specs."""
 
     name: str
     id: int
@@ -28,7 +28,7 @@ class ColumnMetrics:
     is_text: bool
     is_long: bool
     places: Mapping[int, tuple[int, ...]]
-    """Positions of the column's identity fields among a file's partition values, by partition spec."""
+    """Positions of the column's identity fields among a file's partition values, by partition spec id."""
 
     @classmethod
     def of(cls, field: NestedField, specs: Mapping[int, PartitionSpec]) -> "ColumnMetrics":
@@ -50,46 +50,46 @@ class ColumnMetrics:
         return bool(self.places.get(file.spec_id))
 
     def fixed(self, file: ListedFile) -> Any:
-        """The value that partitioning gives all records of ``file``, None for NULL; requires ``is_fixed``."""
+        """The value of all records of ``file``, from its partition values; None for NULL. Requires ``is_fixed``."""
         return file.partition[self.places[file.spec_id][0]]
 
     def single(self, file: ListedFile) -> Any:
-        """The value of every record of ``file``; None when that is not certain, or it is NULL."""
+        """The value that all records of ``file`` have; None when they may have several values, or NULL."""
         if self.is_fixed(file):
             return self.fixed(file)
         values = self.range(file)
         return values[0] if values and values[0] == values[1] and self.nulls(file) == 0 else None
 
     def is_mixed(self, file: ListedFile) -> bool:
-        """True unless all records of ``file`` surely have the same value, or NULL."""
+        """True unless it is known that all records of ``file`` have the same value, or that all have NULL."""
         bounds = self.range(file)
         return bounds is not None and (bounds[0] is None or bounds[0] != bounds[1] or bool(self.nulls(file)))
 
     def range(self, file: ListedFile) -> tuple[Any, Any] | None:
-        """Bounds of the column in ``file``; None when it is NULL in every record."""
+        """Bounds of the column in ``file``, each None when unknown; None when the column is NULL in every record."""
         if self.is_fixed(file):
             value = self.fixed(file)
             return None if value is None else (value, value)
         if self.nulls(file) == file.records:
             return None
-        # Truncated bounds of text are bounds all the same.
+        # A truncated bound of a text column is still a bound.
         return self.bound(file.lower), self.bound(file.upper)
 
     def bounds(self, file: ListedFile) -> tuple[int, int] | None:
-        """Lowest and highest value, which Iceberg never truncates; None when unknown, or a record has NULL."""
+        """Lowest and highest integer or time, which Iceberg never truncates; None if unknown or if a value is NULL."""
         lower, upper = self.bound(file.lower), self.bound(file.upper)
         return None if lower is None or upper is None or self.nulls(file) else (int(lower), int(upper))
 
     def is_unbounded(self, file: ListedFile) -> bool:
-        """True when ``file`` lacks a bound of the column for another reason than a NULL."""
+        """True when ``file`` lacks a bound of the column, although no record is known to have NULL in it."""
         return (self.id not in file.lower or self.id not in file.upper) and not self.nulls(file)
 
     def bound(self, bounds: Mapping[int, bytes]) -> Any:
-        """Decode a bound of an integer, time or text (Iceberg spec, "Binary single-value serialization")."""
+        """Decode the column's bound: an integer, time or text (Iceberg spec, "Binary single-value serialization")."""
         value = bounds.get(self.id)
         if value is None:
             return None
-        # After an int column becomes a long, old bounds keep 4 bytes: decode by length, not by type.
+        # When an int column becomes a long, old bounds keep 4 bytes, so decode by length, not by type.
         return value.decode() if self.is_text else int.from_bytes(value, "little", signed=True)
 
     def nulls(self, file: ListedFile) -> int | None:
@@ -99,17 +99,17 @@ class ColumnMetrics:
         try:
             return file.nulls[self.id]
         except KeyError:
-            # Sizes exist in every metrics mode: a column without one was added after the file, and is NULL in it.
+            # Sizes exist in every metrics mode, so a column without a size is newer than the file, and NULL in it.
             return file.records if file.column_sizes and self.id not in file.column_sizes else None
 
 
 VERSION = 4
-"""Version of cached facts (``segments/cache.py``); raise it when the same entry gives other facts."""
+"""Version of cached facts (``segment_cache.py``); raise this number when the code derives other facts."""
 
-REWRITE = "rewrite it under the present partitioning: rewrite_data_files with rewrite-all"
+REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
 
 _FALSE: Final = b"\x00"
-"""Bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
+"""Upper bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
 
 _Range: TypeAlias = tuple[int, int]
 
@@ -117,16 +117,16 @@ _Range: TypeAlias = tuple[int, int]
 class Classifier:
     """Classifies the listed files of one table.
 
-    The result depends on the file's entry, on the columns that Firn reads, and on the entry's partition spec: nothing
-    that a later commit changes. The caller adds the time of the commit and row-level deletes.
+    The result depends on the file's manifest entry, on the columns that Firn reads, and on the entry's partition spec,
+    none of which a later commit changes. The caller adds the time of the commit and row-level deletes.
     """
 
     def __init__(self, table: Table, identifier: str) -> None:
         self._names = names = ColumnRoles.of(table, identifier)
         self._specs = table.specs()
         self._fields = {field.name: field for field in table.schema().fields}
-        # Optional columns (C10). A table without them has no transactions, and neither has an adopted table of typed
-        # columns: the bytes of its key identify a marker.
+        # Optional columns (C10). A table without them has no transactions. An adopted table has none either, because
+        # its columns are typed, and only the bytes of a Kafka key identify a marker.
         transactional = has_transactions(table) and not names.adopted
         self._optional = frozenset(TRANSACTION_COLUMNS if transactional else ())
         self._footers = Footers(table)
@@ -150,7 +150,7 @@ class Classifier:
         self._counted = tuple(filter(None, (*self._key, self._tombstone_null)))
 
     def of(self, file: ListedFile) -> Segment | UnassignedFile | None:
-        """The segment or stray that ``file`` is; None for a file that is neither and holds no record."""
+        """Classify ``file`` as a segment, or as a stray if its topic partition is unknown; None for an empty stray."""
         file = self._complete(file)
         topic = self._topic.single(file) if self._topic else self._names.topic_name
         partition = self._partition.single(file) if self._partition else 0
@@ -158,7 +158,7 @@ class Classifier:
             return self._stray(file, topic, partition) if file.records else None
         offsets, times = self._offset.bounds(file), self._times(file)
         null_keys = [column.nulls(file) for column in self._key]
-        # Without a partition field for the level, a file counts as landed: unless no file has one.
+        # A file without a partition field for the level counts as landed, unless the table has no such field.
         told = self._level.is_fixed(file) or not self._names.levels_apart
         level = (self._level.single(file) if told else None) or LANDED
         return Segment(
@@ -170,7 +170,7 @@ class Classifier:
             records=file.records,
             bytes=file.size,
             tombstones=self._tombstones(file),
-            # A lower bound: in a composite key NULLs of different columns may be in the same records.
+            # A lower bound, because NULLs in different columns of a composite key may be in the same records.
             null_keys=max(number or 0 for number in null_keys),
             oldest_ms=times[0] if times else 0,
             newest_ms=times[1] if times else 0,
@@ -193,16 +193,17 @@ class Classifier:
 
     @property
     def levels_apart(self) -> bool:
-        """True when the table is partitioned by level (``Columns.levels_apart``)."""
+        """True when the table is partitioned by level (``ColumnRoles.levels_apart``)."""
         return self._names.levels_apart
 
     @property
     def unread(self) -> Set[str]:
-        """Paths of files whose footer or time of writing was needed but not to be had; a later read may succeed."""
+        """Paths of files whose footer or time of writing was needed but not readable; a later read may succeed."""
         return self._footers.unread.keys() | self._without_time
 
     def version(self, spec_id: int) -> str:
-        """Cache key of one partition spec's facts; differs under other columns or another mapping."""
+        """Cache key of the facts about files of partition spec ``spec_id``. The key changes with the columns that Firn
+        reads, the column mapping and the spec."""
         columns = self._names
         names = {columns.offset, columns.timestamp, columns.topic, columns.partition, columns.tombstone_null}
         names |= {*columns.key, columns.level, columns.delete_horizon, *self._optional}
@@ -212,7 +213,7 @@ class Classifier:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def _complete(self, file: ListedFile) -> ListedFile:
-        """``file`` with the metrics that decisions need, from its footer where the manifest lacks them."""
+        """``file`` with all metrics that decisions need; if the manifest lacks some, they come from the footer."""
         if not file.records:
             return file
         bounds = [column.id for column in self._ranged if column.is_unbounded(file)]
@@ -220,13 +221,13 @@ class Classifier:
         return self._footers.complete(file, bounds, counts) if bounds or counts else file
 
     def _keys(self, file: ListedFile, level: int, nulls: Sequence[int | None]) -> int | None:
-        """Number of distinct keys, when known: a cleaned segment has one record per key, equal bounds mean one key."""
+        """Number of distinct keys; None if unknown. A cleaned file has one record per key. Equal bounds mean 1 key."""
         if None in nulls:
             return None
         keyed = file.records - max(number or 0 for number in nulls)
         if level >= RUN or not keyed:
             return keyed
-        # A truncated bound never equals the other: the upper bound is rounded up (Iceberg spec).
+        # Truncated bounds are never equal, because the upper bound is rounded up (Iceberg spec).
         bounds = [(file.lower.get(column.id), file.upper.get(column.id)) for column in self._key]
         return 1 if all(lower is not None and lower == upper for lower, upper in bounds) else None
 
@@ -242,34 +243,34 @@ class Classifier:
     def _problems(
         self, file: ListedFile, level: int, partition: int, offsets: _Range | None, times: _Range | None
     ) -> Iterator[str]:
-        """Missing or wrong metadata of a file with records, each with what is allowed (C26)."""
+        """Yield a message for each piece of metadata that is missing or wrong in a file with records (C26)."""
         if level not in LEVELS:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
         if not self._names.levels_apart and self._level.is_mixed(file):
             yield (
                 f"does not have one level by the metrics of column {self._level.name}; allowed: NULL or the same level "
-                f"in every record, and write.metadata.metrics.column.{self._level.name}=full when it is written"
+                f"in every record, written with write.metadata.metrics.column.{self._level.name}=full"
             )
         if self._names.levels_apart and not self._level.is_fixed(file) and self._level.range(file):
             yield (
                 f"was written under partition spec {file.spec_id}, which does not separate levels, but holds levels "
-                f"in column {self._level.name}; allowed: NULL, or a spec that is partitioned by it ({REWRITE})"
+                f"in column {self._level.name}; allowed: NULL, or a file partitioned by this column ({REWRITE})"
             )
         if partition < 0:
             yield f"has partition {partition}; allowed: 0 or more"
         for column, bounds in ((self._offset, offsets), (self._timestamp, times)):
             if column and bounds is None:
                 yield (
-                    f"has no bounds for column {column.name}, or NULLs in it{self._unread(file)}; allowed: "
-                    f"write.metadata.metrics.column.{column.name}=full when it is written, and no NULLs"
+                    f"has no bounds for column {column.name}, or has NULLs in it{self._unread(file)}; allowed: no "
+                    f"NULLs, and a file written with write.metadata.metrics.column.{column.name}=full"
                 )
         if offsets and offsets[0] < 0:
             yield f"has offset {offsets[0]}; allowed: 0 or more"
         for column in self._counted:
             if column.nulls(file) is None:
                 yield (
-                    f"has no null count for column {column.name}{self._unread(file)}; allowed: "
-                    f"write.metadata.metrics.column.{column.name} other than `none` when it is written"
+                    f"has no null count for column {column.name}{self._unread(file)}; allowed: a file written with "
+                    f"write.metadata.metrics.column.{column.name} other than `none`"
                 )
 
     def _unread(self, file: ListedFile) -> str:
@@ -280,8 +281,8 @@ class Classifier:
         split = [column for column in (self._topic, self._partition) if column]
         if not all(column.is_fixed(file) for column in split):
             problem = (
-                f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: "
-                f"partitioned by {', '.join(column.name for column in split)} ({REWRITE})"
+                f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: a "
+                f"file partitioned by {', '.join(column.name for column in split)} ({REWRITE})"
             )
         else:
             problem = f"has topic {topic}, partition {partition}; allowed: both set for every record"
@@ -297,7 +298,7 @@ class Classifier:
         )
 
     def _times(self, file: ListedFile) -> tuple[int, int] | None:
-        """Oldest and newest timestamp, epoch milliseconds; None when unknown, or taken from the commit."""
+        """Oldest and newest timestamp, epoch milliseconds; None when unknown, or if records have no timestamps."""
         column = self._timestamp
         bounds = column.bounds(file) if column else None
         if bounds is None or column is None or column.is_long:
@@ -305,7 +306,7 @@ class Classifier:
         return bounds[0] // 1000, bounds[1] // 1000
 
     def _written_ms(self, file: ListedFile) -> int | None:
-        """The store's time of writing; None where it does not say."""
+        """Time of writing as the store reports it, epoch milliseconds; None when the store reports no time."""
         files, path = self._stores.of(file.path)
         try:
             written_ms = Stored.of(files.get_file_info(path)).written_ms
@@ -316,14 +317,14 @@ class Classifier:
         return written_ms
 
     def _tombstones(self, file: ListedFile) -> int | None:
-        """Number of tombstones; None when only the records themselves tell."""
+        """Number of tombstones; None when only reading the records can tell."""
         if self._names.tombstone is None:
             return 0
         return (self._tombstone_null.nulls(file) or 0) if self._tombstone_null else None
 
 
 def _may_be_true(file: ListedFile, column: ColumnMetrics | None) -> bool:
-    """True when ``column`` may be true in a record of ``file``; only bounds, or NULL in every record, rule it out."""
+    """False when the metrics of ``column`` (an upper bound, or NULL in every record) rule out that it is ever true."""
     if column is None or not file.records:
         return False
     upper = file.upper.get(column.id)

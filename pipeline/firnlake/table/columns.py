@@ -1,4 +1,4 @@
-"""The roles of a table's columns (key, offset and so on): by Kafka's names, or as ``firn adopt`` recorded them."""
+"""The roles of a table's columns (key, offset and so on), by Kafka's names or as ``firn adopt`` recorded them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
     "level": (IntegerType,),
     "delete_horizon": (TimestamptzType,),
 }
-"""Allowed column types by role. A timestamp of type long is epoch milliseconds."""
+"""Allowed column types by role. A timestamp of type long holds epoch milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class ColumnRoles:
     """The current names of a table's columns by their role in Firn.
 
     ``key`` has several names for a composite key; a record with a NULL in any of them has no key (C5).
-    ``is_tombstone`` is the condition that makes a record a tombstone; None where no record is one.
-    Without a ``topic`` column all records are of topic ``topic_name``, without ``partition`` of partition 0.
+    ``is_tombstone`` is the condition that makes a record a tombstone; None when no record is a tombstone.
+    If ``topic`` is None, all records belong to topic ``topic_name``; if ``partition`` is None, all are of partition 0.
     """
 
     key: tuple[str, ...]
@@ -76,15 +76,15 @@ class ColumnRoles:
     delete_horizon: str
     adopted: bool
     levels_apart: bool = True
-    """True when the table is partitioned by level. Not where another writer's equality deletes must reach cleaned
-    records: these apply within one partition (C27). There the exact bounds of the column tell a file's level."""
+    """True when the table is partitioned by level. False when another writer's equality deletes must reach cleaned
+    records, because equality deletes apply within one partition (C27); then the column's bounds tell a file's level."""
 
     @classmethod
     def of(cls, table: Table, identifier: str) -> "ColumnRoles":
         """The columns of ``table``.
 
-        Raises RefusedError for a table that Firn can't maintain (C26): it is neither adopted nor has Kafka's columns, a
-        mapped column was dropped or changed its type, or its partitioning or format version is another.
+        Raises RefusedError for a table that Firn can't maintain (C26): if it is neither adopted nor has Kafka's
+        columns, if a mapped column was dropped or has another type, or if its partitioning or format version is wrong.
         """
         columns = cls.named(table, identifier)
         if not columns.adopted:
@@ -95,25 +95,25 @@ class ColumnRoles:
         if missing:
             raise RefusedError(
                 f"table {identifier} is not partitioned by {', '.join(missing)}; allowed: "
-                f"{', '.join(f'identity({name})' for name in columns.partition_fields)}, others beside them (release "
+                f"{', '.join(f'identity({name})' for name in columns.partition_fields)}, and further fields (release "
                 "the table and adopt it again)"
             )
         return columns
 
     def key_bytes_in(self, file: DataFile, schema: Schema) -> int | None:
-        """Bytes of the key's columns as ``file`` stores them, by its manifest; None where that does not say."""
+        """Bytes that the key's columns take in ``file``; None when the file's manifest entry does not say."""
         sizes = file.column_sizes or {}
         ids = [schema.find_field(name).field_id for name in self.key]
         return sum(sizes[one] for one in ids) if all(one in sizes for one in ids) else None
 
     @classmethod
     def named(cls, table: Table, identifier: str) -> "ColumnRoles":
-        """The columns of ``table``, derived from a table of records, however it is partitioned."""
+        """The columns of ``table``. Unlike ``of``, this does not check the table's partitioning and format version."""
         text = table.properties.get(COLUMNS)
         return resolve(StoredRoles.parse(text, identifier), table.schema(), identifier) if text else KAFKA
 
     def level_of(self, table: Table, file: DataFile) -> int | None:
-        """The level of all records in ``file``; None when it is NULL, or its metadata does not say."""
+        """The level of all records in ``file``; None when the level is NULL, or the file's metadata does not say."""
         place = position(table.schema(), table.specs()[file.spec_id], self.level)
         if place is not None:
             level: int | None = file.partition[place]
@@ -125,7 +125,7 @@ class ColumnRoles:
         return int(from_bytes(IntegerType(), lower))
 
     def owner(self, table: Table, file: DataFile) -> tuple[str, int]:
-        """Topic and partition of the records in ``file``, which is partitioned by those that ``table`` has."""
+        """Topic and partition of the records in ``file``; ``topic_name`` and 0 if the table lacks these columns."""
         spec = table.specs()[file.spec_id]
         topic = file.partition[_place(table, spec, self.topic)] if self.topic else self.topic_name
         partition = file.partition[_place(table, spec, self.partition)] if self.partition else 0
@@ -133,12 +133,12 @@ class ColumnRoles:
 
     @property
     def tombstone(self) -> str | None:
-        """The tombstone condition as SQL; None where no record is a tombstone."""
+        """The tombstone condition as SQL; None when no record is a tombstone."""
         return self.is_tombstone.sql if self.is_tombstone else None
 
     @property
     def tombstone_null(self) -> str | None:
-        """The column whose NULL makes a tombstone; None where the condition is another."""
+        """The column whose NULL makes a record a tombstone; None when there is no condition or a different one."""
         return self.is_tombstone.null_of if self.is_tombstone else None
 
     @property
@@ -160,7 +160,7 @@ KAFKA = ColumnRoles(
     delete_horizon="delete_horizon",
     adopted=False,
 )
-"""The columns of Spark's Kafka source, and Firn's two."""
+"""The columns of Spark's Kafka source, plus the two columns that Firn adds."""
 
 
 def resolve(mapping: StoredRoles, schema: Schema, identifier: str) -> ColumnRoles:
@@ -203,7 +203,7 @@ def check_type(field: NestedField, role: str, identifier: str) -> None:
 
 
 def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
-    """Position in ``spec`` of the identity field of column ``name``; None when there is none."""
+    """Position in ``spec`` of the identity field of column ``name``; None when ``spec`` has no such field."""
     source = schema.find_field(name).field_id
     for place, field in enumerate(spec.fields):
         if field.source_id == source and isinstance(field.transform, IdentityTransform):
@@ -213,15 +213,15 @@ def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
 
 def _place(table: Table, spec: PartitionSpec, name: str) -> int:
     place = position(table.schema(), spec, name)
-    assert place is not None  # the table passed ``of``
+    assert place is not None  # ``of`` has checked the table
     return place
 
 
 def _field(fields: Mapping[int, NestedField], role: str, column: Column, identifier: str) -> NestedField:
     if column.id not in fields:
         raise RefusedError(
-            f"table {identifier}: column {column.name} (field id {column.id}), mapped as {role}, was dropped; allowed: "
-            f"release the table and adopt it with another column; found: "
-            f"{', '.join(field.name for field in fields.values())}"
+            f"table {identifier}: column {column.name} (field id {column.id}), mapped as {role}, was dropped; found: "
+            f"{', '.join(field.name for field in fields.values())}; allowed: all mapped columns (release the table and "
+            "adopt it with another column)"
         )
     return fields[column.id]

@@ -1,8 +1,8 @@
-"""A condition on a record's columns, such as ``op = 'd'``: parsed once, then evaluated by two independent sides.
+"""A condition on a record's columns, such as ``op = 'd'``: parsed once, then evaluated by cleaner and judge separately.
 
-PyIceberg's row filter syntax parses it (PyIceberg docs, "Row filter syntax"). The cleaner evaluates the parsed
-expression on Arrow arrays (``mask``), the judge runs it as SQL (``Condition.sql``). Both follow
-SQL: a comparison with NULL is neither true nor false.
+PyIceberg's parser of row filters parses the condition (PyIceberg docs, "Row filter syntax"). The cleaner evaluates the
+parsed expression on Arrow arrays (``mask``), and the judge runs the condition as SQL (``Condition.sql``). Both follow
+the rules of SQL, by which a comparison with NULL is neither true nor false.
 """
 
 from collections.abc import Mapping
@@ -68,9 +68,9 @@ _COMPARED = {
 class Condition:
     """A checked condition.
 
-    ``sql`` is standard SQL as DuckDB runs it, ``expression`` the parsed form, both with the columns' current names;
-    ``columns`` are the names in the original text, ``reads`` their current names. ``null_of`` is the current name of
-    the column when the condition is just that this column is NULL.
+    ``sql`` is the condition in standard SQL as DuckDB runs it, and ``expression`` is its parsed form; both use the
+    columns' current names. ``columns`` are the columns' names in the original text, and ``reads`` are their current
+    names. If the condition is only that one column is NULL, ``null_of`` is this column's current name; otherwise None.
     """
 
     sql: str
@@ -83,8 +83,8 @@ class Condition:
     def read(cls, text: str, fields: Mapping[str, NestedField], subject: str) -> "Condition":
         """Parse ``text``, whose column names are the keys of ``fields``.
 
-        Raises RefusedError, beginning with ``subject``, for a text that does not parse, an unknown column, or a
-        comparison that the two sides might evaluate differently.
+        Raises RefusedError, whose message begins with ``subject``, for a text that does not parse, an unknown column,
+        or a comparison that cleaner and judge might evaluate differently.
         """
         try:
             expression = parse(text)
@@ -114,13 +114,16 @@ def _null_of(expression: BooleanExpression, fields: Mapping[str, NestedField]) -
 
 
 def mask(condition: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
-    """Mask of the records of ``batch`` for which ``condition`` is true; NULL counts as false. Names are the batch's."""
+    """A mask of the records of ``batch`` for which ``condition`` is true; NULL counts as false.
+
+    The condition uses the column names of ``batch``.
+    """
     meant = pc.fill_null(_evaluated(condition, batch), fill_value=False)
     return meant.combine_chunks() if isinstance(meant, pa.ChunkedArray) else meant
 
 
 def _renamed(expression: BooleanExpression, names: Mapping[str, str]) -> BooleanExpression:
-    """``expression`` with the current ``names`` of its columns."""
+    """``expression`` with its columns renamed; ``names`` are the current names by former name."""
     match expression:
         case Not():
             return Not(_renamed(expression.child, names))
@@ -150,7 +153,7 @@ def _evaluated(expression: BooleanExpression, batch: pa.RecordBatch | pa.Table) 
         case UnboundPredicate():
             return _compared(expression, batch[_name(expression)])
         case _:
-            raise TypeError(f"{expression} is not what the parser makes")
+            raise TypeError(f"{expression} is not an expression that the parser makes")
 
 
 def _compared(predicate: UnboundPredicate, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
@@ -168,14 +171,14 @@ def _compared(predicate: UnboundPredicate, values: pa.Array | pa.ChunkedArray) -
         case LiteralPredicate():
             return _COMPARED[type(predicate)](values, pa.scalar(predicate.literal.value))
         case _:
-            raise TypeError(f"{predicate} is not among what a condition may say")
+            raise TypeError(f"{predicate} is not a predicate that a condition may use")
 
 
 def _among(values: pa.Array, predicate: SetPredicate) -> pa.BooleanArray:
     wanted = pa.array([literal.value for literal in predicate.literals])
     kind = pa.string() if pa.types.is_string(wanted.type) else wanted.type
     member = pc.is_in(values.cast(kind), value_set=wanted)
-    # In Arrow NULL is in no set; in SQL `NULL IN (…)` is NULL.
+    # In Arrow, NULL is in no set; in SQL, `NULL IN (…)` is NULL.
     member = pc.if_else(pc.is_valid(values), member, pa.scalar(None, pa.bool_()))
     return pc.invert(member) if isinstance(predicate, NotIn) else member
 
@@ -186,7 +189,7 @@ def _name(predicate: UnboundPredicate) -> str:
 
 @dataclass
 class _Sql:
-    """Writes a parsed condition as standard SQL and refuses whatever the two sides might evaluate differently."""
+    """Writes a parsed condition as standard SQL; refuses parts that cleaner and judge might evaluate differently."""
 
     text: str
     fields: Mapping[str, NestedField]
@@ -209,7 +212,7 @@ class _Sql:
             case UnboundPredicate():
                 return self._predicate(expression)
             case _:
-                raise self._refused(f"{expression} is not what the parser makes")
+                raise self._refused(f"{expression} is not an expression that the parser makes")
 
     def _predicate(self, predicate: UnboundPredicate) -> str:
         column = self._column(predicate)
@@ -223,18 +226,18 @@ class _Sql:
                 starts = f"starts_with({name}, {self._constant(column, predicate.literal)})"
                 return starts if isinstance(predicate, StartsWith) else f"(NOT {starts})"
             case In() | NotIn():
-                # A set of literals has no order; the text must be the same in every process.
+                # A set of literals has no order, but the text must be the same in every process.
                 constants = ", ".join(sorted(self._constant(column, value) for value in predicate.literals))
                 return f"({name} {'IN' if isinstance(predicate, In) else 'NOT IN'} ({constants}))"
             case LiteralPredicate() if type(predicate) in _OPERATORS:
                 return f"({name} {_OPERATORS[type(predicate)]} {self._constant(column, predicate.literal)})"
             case _:
-                raise self._refused(f"{type(predicate).__name__} is not among them")
+                raise self._refused(f"{type(predicate).__name__} is not allowed")
 
     def _column(self, predicate: UnboundPredicate) -> NestedField:
         name = _name(predicate)
         if name not in self.fields:
-            raise self._refused(f"it names column {name}, found: {', '.join(self.fields)}")
+            raise self._refused(f"there is no column {name}; found: {', '.join(self.fields)}")
         self.seen.add(name)
         return self.fields[name]
 
@@ -251,7 +254,7 @@ class _Sql:
             case str():
                 if isinstance(kind, StringType):
                     return "'" + value.replace("'", "''") + "'"
-        raise self._refused(f"column {column.name} is {kind}, compared with {value!r}")
+        raise self._refused(f"column {column.name} is {kind}, but is compared with {value!r}")
 
     def _refused(self, problem: str) -> RefusedError:
         return RefusedError(f"{self.subject} {self.text!r}: {problem}; allowed: {ALLOWED}")

@@ -1,4 +1,4 @@
-"""Facts from manifests as rows: one per live entry, valid for as long as the manifest is listed.
+"""Facts from manifests as rows: one row per live entry, valid for as long as a snapshot lists the manifest.
 
 A row holds only facts that do not depend on the table's other manifests and snapshots. Commit time, row-level deletes
 and repeated listings are added when the rows of a snapshot are combined.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes", "newest_delete")
 _HOLDING: Final = "holding_deletes"
 _OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "copies", _HOLDING, *_OF_DELETES)
-"""Facts of a segment that its entry alone does not hold."""
+"""Facts of a segment that its manifest entry alone does not hold."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -39,20 +39,20 @@ SCHEMA: Final = pa.schema(
         pa.field("data_sequence_number", pa.int64()),
     ]
 )
-"""A segment's own facts, the snapshot that added it, and its place and number for row-level deletes
-(``firnlake.iceberg.row_deletes``)."""
+"""A segment's own facts, the snapshot that added the segment, and the place and data sequence number that decide which
+row-level deletes apply to it (``firnlake.iceberg.row_deletes``)."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Contents of one or more manifests: ``rows`` as ``SCHEMA``, and strays."""
+    """Contents of one or more manifests: segments as ``rows`` of ``SCHEMA``, and strays."""
 
     rows: pa.Table
     strays: tuple[UnassignedFile, ...] = ()
 
     @classmethod
     def of(cls, facts: Classifier, files: Iterable[ListedFile]) -> "Found":
-        """Classify ``files``."""
+        """Classify ``files`` with the classifier ``facts``."""
         snapshots: list[int | None] = []
         places: list[str] = []
         numbers: list[int] = []
@@ -83,13 +83,13 @@ class Found:
         return cls(rows, tuple(stray for part in parts for stray in part.strays))
 
     def is_incomplete(self, facts: Classifier) -> bool:
-        """True when a footer that was needed could not be read; a later read may succeed."""
+        """True when a footer or time of writing that was needed could not be read; a later read may succeed."""
         if not facts.unread:
             return False
         return not facts.unread.isdisjoint((*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
 
     def reached_by_equality(self, deletes: RowDeletes) -> EqualityReach | None:
-        """The equality delete files among ``deletes`` and the data files that they reach; None without any."""
+        """The equality delete files of ``deletes`` and the data files of this object; None without equality deletes."""
         if not deletes.any_equality:
             return None
         rows = (self.rows[name].to_pylist() for name in ("path", "place", "data_sequence_number"))
@@ -101,8 +101,9 @@ class Found:
     ) -> Arrays:
         """The segments of the snapshot that lists these files.
 
-        ``commits`` are those not yet expired, ``levels_apart`` as in ``Columns``. With ``times_of_commits`` records are
-        as old as their commit, as under Kafka's LogAppendTime, or as the oldest known commit where theirs has expired.
+        ``commits`` holds the clock of each unexpired snapshot by id; ``levels_apart`` means the same as in
+        ``ColumnRoles``. With ``times_of_commits``, a record has the time of its commit, as under Kafka's LogAppendTime;
+        if that commit's snapshot has expired, the record has the time of the oldest known commit.
         """
         count = self.rows.num_rows
         dated = _dated(self.rows, commits)
@@ -116,7 +117,7 @@ class Found:
 
 
 def _dated(rows: pa.Table, commits: Mapping[int, CommitClock]) -> dict[str, pa.Array]:
-    """The commit of each of ``rows``, as columns; no clock where its snapshot has expired."""
+    """Facts of the commit that added each of ``rows``, as columns; the time is null if the snapshot has expired."""
     known = list(commits.values())
     snapshots = rows["snapshot_id"]
     places = pc.index_in(snapshots.combine_chunks(), pa.array(list(commits), pa.int64()))
@@ -132,7 +133,7 @@ def _dated(rows: pa.Table, commits: Mapping[int, CommitClock]) -> dict[str, pa.A
 
 
 def _whole(rows: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) -> pa.Array:
-    """``whole``, except that a commit of several plans has its own answer per topic partition."""
+    """``whole``, but False for topic partitions that have waiting segments after a commit of several plans."""
     for snapshot_id, commit in commits.items():
         if commit.waiting_topic_partitions:
             own = pc.equal(rows["snapshot_id"], snapshot_id)
@@ -143,7 +144,7 @@ def _whole(rows: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) 
 
 
 def _reached(rows: pa.Table, deletes: RowDeletes, levels_apart: bool) -> dict[str, pa.Array]:
-    """The row-level deletes that may apply to each of ``rows``, as columns; no file hides more records than it has."""
+    """Facts, as columns, of the row-level deletes that may apply to each of ``rows``; ``hidden`` <= ``records``."""
     numbers: Ints = np.zeros((rows.num_rows, len(_OF_DELETES)), dtype=np.int64)
     if deletes.any and rows.num_rows:
         files = (rows[name].to_pylist() for name in ("place", "path", "data_sequence_number"))
@@ -169,7 +170,7 @@ def _once(rows: pa.Table) -> pa.Table:
 
 
 def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
-    """Merge all listings of a file in the same place into one segment, the oldest first."""
+    """Merge all listings of a file under the same topic partition and level into one segment, oldest listing first."""
     merged: dict[tuple[str, TopicPartition, int], Segment] = {}
     for segment in sorted(segments, key=lambda segment: segment.sequence_number):
         key = (segment.path, segment.topic_partition, segment.level)
@@ -178,9 +179,9 @@ def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
 
 
 def _copied(first: Segment, again: Segment) -> Segment:
-    """One segment for a file that the table lists more than once, as some sinks do after a lost response.
+    """One segment for a file that the table lists more than once, for example after a sink has repeated a commit.
 
-    The copies always go together: one alone would not be the records that readers see.
+    Plans always take all copies together, because readers see the records of every copy.
     """
     return replace(
         first,
@@ -207,4 +208,4 @@ def _unambiguous(segments: Collection[Segment]) -> Iterator[Segment]:
         if times[segment.path] == 1:
             yield segment
         else:
-            yield replace(segment, problem="is listed under other partition values as well; allowed: one")
+            yield replace(segment, problem="is also listed under other partition values; allowed: one set of values")

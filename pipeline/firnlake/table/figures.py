@@ -1,7 +1,7 @@
-"""Figures of the survey, for all topic partitions of a table at once: arrays from arrays.
+"""The figures that the survey needs, computed as arrays for all topic partitions of a table at once.
 
-The same figures as in ``PartitionState``, under the same names: head and tail, what is active, what is cleanable, how
-dirty that is. P is the number of topic partitions, N that of segments, as in ``firnlake.table.arrays``.
+``PartitionState`` has the same figures under the same names: head, tail, active and cleanable segments, and the dirty
+ratio. P is the number of topic partitions and N the number of segments, as in ``firnlake.table.arrays``.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class Figures:
-    """The topic partitions in ``arrays`` under their policies at ``now_ms`` (epoch milliseconds)."""
+    """Figures about the topic partitions in ``arrays`` under their policies, at the time ``now_ms`` (epoch ms)."""
 
     arrays: Arrays
     policies: Policies
@@ -38,99 +38,99 @@ class Figures:
 
     @cached_property
     def dirty_ratio(self) -> Floats:
-        """[P] Dirty bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
+        """[P] Dirty bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
         ratio: Floats = np.divide(self.dirty_bytes, total, out=np.zeros(len(total)), where=total > 0)
         return ratio
 
     @cached_property
     def may_overflow(self) -> bool:
-        """True when sums could leave 64 bits: then the survey makes no statement."""
+        """True when sums could exceed 64 bits, so that the survey can't rule out any topic partition."""
         largest = max(float(np.abs(column).max()) for column in (self.arrays.bytes, self.arrays.records))
         return largest * len(self.arrays.records) >= 2**62
 
     @cached_property
     def owner(self) -> NDArray[np.intp]:
-        """[N] The topic partition of each segment."""
+        """[N] The index of each segment's topic partition."""
         return np.repeat(np.arange(len(self.arrays.topic)), np.diff(self.arrays.starts))
 
     @cached_property
     def distinct(self) -> tuple[Policy, ...]:
-        """The default policy, then those of single topics."""
+        """The default policy, then the policies of single topics."""
         return (self.policies.default, *self.policies.topics.values())
 
     @cached_property
     def policy(self) -> NDArray[np.intp]:
-        """[P] Which of the distinct policies."""
+        """[P] The index of each topic partition's policy in ``distinct``."""
         by_topic = {topic: number for number, topic in enumerate(self.policies.topics, start=1)}
         return np.array([by_topic.get(topic, 0) for topic in self.arrays.topics], dtype=np.intp)[self.arrays.topic]
 
     def each(self, value: Callable[[Policy], float]) -> NDArray[Any]:
-        """[P] What policies say; without a dimension where there is one policy. Integers are cut to 64 bits."""
+        """[P] ``value`` of each topic partition's policy, capped at 64 bits; a scalar if all share one policy."""
         values: list[Any] = [value(policy) for policy in self.distinct]
         array = np.array([min(one, _HIGHEST) if isinstance(one, int) else one for one in values])
         return array[0, ...] if len(array) == 1 else array[self.policy]
 
     def each_segment(self, value: Callable[[Policy], float]) -> NDArray[Any]:
-        """[N] Likewise for every segment."""
+        """[N] ``value`` of the policy of each segment's topic partition; a scalar if all share one policy."""
         array = self.each(value)
         return array if array.ndim == 0 else array[self.owner]
 
     def before(self, duration: Callable[[Policy], int]) -> Callable[[Policy], int]:
-        """The clock so long ago. Whatever the durations, nothing is computed in 64 bits."""
+        """A function from a policy to the time ``duration`` before ``now_ms``, computed without overflow."""
         return lambda policy: min(max(self.now_ms - duration(policy), _LOWEST), _HIGHEST)
 
     @cached_property
     def compacts(self) -> Bools:
-        """[P] Where cleaning removes older records of a key (C19)."""
+        """[P] True for topic partitions in which cleaning removes the older records of a key (C19)."""
         return np.broadcast_to(self.each(lambda policy: policy.compacts), len(self.arrays.topic))
 
     def sum(self, values: Ints | Bools, which: Bools) -> Ints:
-        """[P] The sum of ``values`` over the segments that are so."""
+        """[P] The sum of ``values`` over the segments for which ``which`` is true."""
         return np.add.reduceat(np.where(which, values, 0), self.arrays.starts[:-1], dtype=np.int64)
 
     def count(self, which: Bools) -> Ints:
-        """[P] The number of segments that are so."""
+        """[P] The number of segments for which ``which`` is true."""
         return np.add.reduceat(which, self.arrays.starts[:-1], dtype=np.int64)
 
     def least(self, values: Ints, which: Bools) -> Ints:
-        """[P] The smallest of ``values`` over the segments that are so; the largest integer where none is."""
+        """[P] The smallest of ``values`` where ``which`` is true; the largest integer if no segment is in ``which``."""
         return np.minimum.reduceat(np.where(which, values, _HIGHEST), self.arrays.starts[:-1])
 
     def most(self, values: Ints, which: Bools) -> Ints:
-        """[P] The largest of ``values`` over the segments that are so; the smallest integer where none is."""
+        """[P] The largest of ``values`` where ``which`` is true; the smallest integer if no segment is in ``which``."""
         return np.maximum.reduceat(np.where(which, values, _LOWEST), self.arrays.starts[:-1])
 
     def first(self, which: Bools) -> Ints:
-        """[P] The first segment that is so; N where none is."""
+        """[P] The index of the first segment for which ``which`` is true; N if there is none."""
         return np.minimum(self.least(np.arange(len(which)), which), len(which))
 
     @cached_property
     def filled(self) -> Bools:
-        """[N] Segments with a record."""
+        """[N] True for segments that hold a record."""
         flags: Bools = self.arrays.records > 0
         return flags
 
     @cached_property
     def head(self) -> Bools:
-        """[N] Segments of levels 0, 1 and 2 that hold a record."""
+        """[N] True for segments of levels 0, 1 and 2 that hold a record."""
         return self.filled & ~self.tail
 
     @cached_property
     def tail(self) -> Bools:
-        """[N] Segments of level 3."""
+        """[N] True for segments of level 3."""
         flags: Bools = self.arrays.level == TAIL
         return flags
 
     @cached_property
     def landed(self) -> Bools:
-        """[N] Segments of level 0 that hold a record."""
+        """[N] True for segments of level 0 that hold a record."""
         flags: Bools = self.head & (self.arrays.level == LANDED)
         return flags
 
     @cached_property
     def active(self) -> Bools:
-        """[N] The newest landed segments, which count as Kafka's active segment (``firn.active.segments``)."""
+        """[N] True for the newest landed segments, which count as Kafka's active segment (``firn.active.segments``)."""
         if not any(policy.active_segments for policy in self.distinct):
             return np.zeros(len(self.landed), dtype=np.bool_)
         through = np.cumsum(self.landed)
@@ -139,12 +139,15 @@ class Figures:
 
     @cached_property
     def undecided(self) -> Ints | None:
-        """[P] The offset of the first undecided record, the largest integer where there is none; None: nowhere."""
+        """[P] The offset of the first undecided record, or the largest integer if all records are decided.
+
+        None if no topic partition has an undecided record.
+        """
         known = {where: own.undecided for where, own in self.transactions.items() if own.undecided}
         return self.at({where: undecided.offset for where, undecided in known.items()}, _HIGHEST) if known else None
 
     def at(self, known: Mapping[TopicPartition, int], otherwise: int) -> Ints:
-        """[P] The ``known`` value of each topic partition, else ``otherwise``."""
+        """[P] The value that ``known`` has for each topic partition; ``otherwise`` if it has none."""
         values = np.full(len(self.arrays.topic), otherwise, dtype=np.int64)
         for where, value in known.items():
             place = self.arrays.place(where)
@@ -154,7 +157,7 @@ class Figures:
 
     @cached_property
     def cleanable(self) -> Bools:
-        """[N] The head up to the first segment that must be left alone (C10, C11); none where nothing is compacted."""
+        """[N] True for head segments before the first that must be left alone (C10, C11), if the policy compacts."""
         held = self.active
         if any(policy.min_compaction_lag_ms for policy in self.distinct):
             lag = self.each_segment(lambda policy: policy.min_compaction_lag_ms)
@@ -191,7 +194,7 @@ class Figures:
 
     @cached_property
     def compared(self) -> Bools:
-        """[N] Segments that lane `hide` has compared with each other, as in ``HideMemory.knows``."""
+        """[N] True for segments that lane `hide` has compared with each other, as in ``HideMemory.knows``."""
         arrays, known = self.arrays, {where: own.compared for where, own in self.hide_memory.items() if own.compared}
         through = self.at({where: own.sequence_number for where, own in known.items()}, -1)[self.owner]
         ends = {where: _HIGHEST if own.before is None else own.before for where, own in known.items()}
@@ -203,17 +206,17 @@ class Figures:
 
     @cached_property
     def dirty_bytes(self) -> Ints:
-        """[P] As in ``PartitionState``."""
+        """[P] Dirty bytes, as in ``PartitionState``."""
         if not self.hide_memory:
             return self.cleanable_bytes
-        # Exact in integers of any size, as there.
+        # Python's integers keep the product exact, as in ``PartitionState``.
         hidden = self.arrays.bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)
         each = np.where(self.tail | self.compared, hidden.astype(np.int64), self.arrays.bytes)
         return self.sum(each, self.tail | self.cleanable)
 
     @cached_property
     def bytes_until_full(self) -> Floats:
-        """[P] As in ``PartitionState``."""
+        """[P] Bytes until lane `full` is due, as in ``PartitionState``."""
         ratio = self.each(lambda policy: policy.min_cleanable_dirty_ratio)
         with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
             clean = self.cleanable_bytes - self.dirty_bytes

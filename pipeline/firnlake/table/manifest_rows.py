@@ -1,10 +1,10 @@
-"""A live data file as a manifest lists it: the fields that Firn uses, and metrics of its footer where they lack.
+"""A live data file as a manifest lists it: the fields that Firn uses, with metrics from the file's footer if needed.
 
-Manifests lack bounds or counts where a table says so (``write.metadata.metrics.column.offset=none``), where only the
-first columns of a wide table have metrics (``write.metadata.metrics.max-inferred-column-defaults``), or where files
-were added unread. Then the footer of the Parquet file is read, which has them per row group, unless the writer left
-them out there as well. Data files are immutable: footer metrics are as good as the manifest's, and are cached with
-them.
+A manifest lacks bounds or counts if the table's properties say so (``write.metadata.metrics.column.offset=none``), if
+only the first columns of a wide table have metrics (``write.metadata.metrics.max-inferred-column-defaults``), or if
+files were added without being read. Then Firn reads the footer of the Parquet file, which has these metrics per row
+group, unless the writer also left them out of the footer. Data files are immutable, so metrics from the footer are as
+good as metrics from the manifest, and are cached together with them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,12 +60,12 @@ _NOTHING: Final[Mapping[int, Any]] = {}
 class ListedFile:
     """One data file. Metrics are by field id; bounds are serialized as in the manifest (Iceberg spec).
 
-    Not frozen: that would triple the cost of construction.
+    The class is not frozen, because that would triple the cost of construction.
     """
 
     path: str
     format: str
-    """File format in the writer's spelling: ``PARQUET``."""
+    """File format in the writer's spelling, such as ``PARQUET``."""
     spec_id: int
     partition: tuple[Any, ...]
     """Partition values in the order of the spec's fields."""
@@ -77,11 +77,11 @@ class ListedFile:
     lower: Mapping[int, bytes]
     upper: Mapping[int, bytes]
     snapshot_id: int | None
-    """Id of the snapshot that added the file, also after manifests were rewritten."""
+    """Id of the snapshot that added the file, even after manifests were rewritten."""
     sequence_number: int
-    """Data sequence number, by which row-level deletes apply."""
+    """Data sequence number, which decides which row-level deletes apply."""
     added_by: int
-    """File sequence number: that of the commit that added the file."""
+    """File sequence number: the sequence number of the commit that added the file."""
 
     @classmethod
     def of(cls, entry: ManifestEntry) -> "ListedFile":
@@ -105,18 +105,18 @@ class ListedFile:
 
     @property
     def place(self) -> str:
-        """Place of the file, equal for a delete file and the data files it reaches; see ``place``."""
+        """The file's place; unless a delete file is global, it reaches only files of its own place (see ``place``)."""
         return place(self.spec_id, self.partition)
 
     def told(self, nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> "ListedFile":
-        """A copy of this file with metrics added that its manifest lacks."""
+        """A copy of this file with added metrics, which its manifest lacks."""
         return replace(
             self, nulls={**self.nulls, **nulls}, lower={**self.lower, **lower}, upper={**self.upper, **upper}
         )
 
 
 def fetch(io: FileIO, manifest: ManifestFile) -> AvroFile[StructProtocol]:
-    """Read ``manifest`` whole into memory, not decoded yet."""
+    """Read the whole ``manifest`` into memory; ``decode`` decodes it later."""
     plain = {_ENTRY_ID: _row, _FILE_ID: _row, _PARTITION_ID: _row}
     with AvroFile[StructProtocol](io.new_input(manifest.manifest_path), _SCHEMA, read_types=plain) as content:
         return content
@@ -131,7 +131,7 @@ def decode(content: AvroFile[StructProtocol], manifest: ManifestFile) -> Iterato
         if status == _DELETED:
             continue
         if sequence_number is None and (status == _ADDED or not number):
-            # Entries inherit what was unknown before the commit (Iceberg spec, "Sequence Number Inheritance").
+            # Entries inherit the number of their manifest's commit (Iceberg spec, "Sequence Number Inheritance").
             sequence_number = number
         if added is None:
             added = number if status == _ADDED or not number else sequence_number
@@ -154,7 +154,7 @@ def decode(content: AvroFile[StructProtocol], manifest: ManifestFile) -> Iterato
 
 
 def _known(metrics: Mapping[int, Any] | None) -> Mapping[int, Any]:
-    # Not by truth value: PyIceberg builds a dictionary of a map on first access, and truth asks for its length.
+    # Don't test the truth value: that would ask for the length, for which PyIceberg builds the map's dictionary.
     return _NOTHING if metrics is None else metrics
 
 
@@ -172,7 +172,7 @@ _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 class ColumnFacts:
     """A column of one data file: its number of NULLs, and the integer bounds of the other values.
 
-    None where the footer does not have them. Timestamps are microseconds.
+    Each is None when the footer lacks it. Timestamps are epoch microseconds.
     """
 
     nulls: int | None
@@ -182,8 +182,8 @@ class ColumnFacts:
 class Footers:
     """Reads footers of the Parquet data files of one table.
 
-    ``unread`` has the paths of footers that could not be read, with the reason; a later read may succeed. ``names`` is
-    the table's name mapping, which resolves columns in files without field ids.
+    ``unread`` holds, by path, the reason why a footer could not be read; a later read may succeed. ``names`` is the
+    table's name mapping, which resolves columns in files without field ids.
     """
 
     def __init__(self, table: Table) -> None:
@@ -192,9 +192,9 @@ class Footers:
         self.unread: dict[str, str] = {}
 
     def complete(self, file: ListedFile, bounds: Iterable[int], counts: Iterable[int]) -> ListedFile:
-        """``file`` with footer bounds of fields ``bounds`` and footer null counts of fields ``counts`` (field ids).
+        """``file`` with bounds of the fields ``bounds`` and null counts of the fields ``counts`` (ids) from its footer.
 
-        Returns ``file`` itself when it has no footer, or the footer can't be read.
+        Returns ``file`` unchanged if it is not a Parquet file, or if its footer can't be read or is another file's.
         """
         if FileFormat(file.format) != FileFormat.PARQUET:
             return file
@@ -219,9 +219,10 @@ class Footers:
         return file.told(nulls, lower, upper)
 
     def _places(self, metadata: pq.FileMetaData) -> Mapping[int, int | None]:
-        """Column index in the file by field id: from the file's ids, else the table's name mapping (Iceberg spec).
+        """Column index by field id, from the ids in the file, or else from the table's name mapping (Iceberg spec).
 
-        None for a nested field, whose several columns have no metrics of the field. Empty when neither source exists.
+        The index of a nested field is None, because the field consists of several columns and has no metrics itself.
+        The result is empty if the file has no ids and the table has no name mapping.
         """
         columns = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
         fields = list(metadata.schema.to_arrow_schema())
@@ -232,7 +233,7 @@ class Footers:
 
 
 def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: int) -> ColumnFacts:
-    """Metrics of ``field`` over all row groups. A field that the file lacks was added later and is NULL throughout."""
+    """Metrics of ``field`` over all row groups. A field that the file lacks was added later and is NULL everywhere."""
     place = places.get(field)
     if place is None:
         return ColumnFacts(metadata.num_rows if places and field not in places else None, None)
@@ -240,7 +241,7 @@ def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: i
     if not all(group.is_stats_set and group.statistics.has_null_count for group in groups):
         return ColumnFacts(None, None)
     nulls = sum(group.statistics.null_count for group in groups)
-    # Only a row group of NULLs alone may lack bounds.
+    # Only a row group in which every value is NULL may lack bounds.
     held = [group.statistics for group in groups if group.statistics.null_count != group.num_values]
     unit = _unit(metadata, place)
     if unit is None or not held or not all(one.has_min_max for one in held):
@@ -251,7 +252,7 @@ def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: i
 
 
 def _unit(metadata: pq.FileMetaData, place: int) -> tuple[int, int] | None:
-    """Factor and divisor from a column's raw integers to Iceberg's; None unless it holds integers or times."""
+    """Factor and divisor that turn a column's raw integers into Iceberg's; None if it holds no integers or times."""
     kind = metadata.schema.to_arrow_schema().field(metadata.schema.column(place).name).type
     if metadata.schema.column(place).physical_type not in ("INT32", "INT64"):
         return None
@@ -261,5 +262,5 @@ def _unit(metadata: pq.FileMetaData, place: int) -> tuple[int, int] | None:
 
 
 def _serialized(bound: int) -> bytes:
-    """A bound as in a manifest (Iceberg spec, "Binary single-value serialization"); readers go by its own length."""
+    """``bound`` as in a manifest (Iceberg spec, "Binary single-value serialization"); readers decode any length."""
     return bound.to_bytes(_LONG_BYTES, "little", signed=True)

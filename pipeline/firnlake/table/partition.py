@@ -1,4 +1,4 @@
-"""The state of a topic partition: head and tail, what of the head is cleanable, how dirty it is (C11, C12, C16)."""
+"""The state of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +19,10 @@ from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 @dataclass(frozen=True)
 class ScopeBounds:
-    """Segments whose records all lie in here, ends included; None: no bound. Times are epoch milliseconds.
+    """Inclusive bounds on the segments that a run may take; None means no bound. Times are epoch milliseconds.
 
-    A segment that reaches past an upper bound is left alone and so is all past it, as what is too young is (C11).
+    A segment that exceeds an upper bound is left alone, and so is every segment after it. The same rule applies to a
+    segment that is too young (C11).
     """
 
     from_offset: int | None = None
@@ -35,7 +36,7 @@ class ScopeBounds:
         return self.from_offset is not None or self.from_ms is not None
 
     def passed_by(self, segment: Segment) -> str | None:
-        """Why ``segment`` reaches past the upper bounds; None when it does not."""
+        """A message about the upper bound that ``segment`` exceeds; None when it exceeds no upper bound."""
         if self.until_offset is not None and segment.last_offset > self.until_offset:
             return f"past offset {self.until_offset}, the upper bound of this run"
         if self.until_ms is not None and segment.newest_ms > self.until_ms:
@@ -43,13 +44,13 @@ class ScopeBounds:
         return None
 
     def hold(self, segment: Segment) -> bool:
-        """True when all of ``segment`` lies within."""
+        """True when all of ``segment`` is within the bounds."""
         early = self.from_offset is not None and segment.base_offset < self.from_offset
         old = self.from_ms is not None and segment.oldest_ms < self.from_ms
         return not early and not old and self.passed_by(segment) is None
 
     def __str__(self) -> str:
-        """Such as ``offsets 100..``; empty without a bound."""
+        """The bounds in words, such as ``offsets 100..``; empty if there are none."""
         offsets = _between(self.from_offset, self.until_offset)
         times = _between(
             None if self.from_ms is None else show_ms(self.from_ms),
@@ -69,8 +70,11 @@ def _between(first: object, last: object) -> str:
 
 @dataclass(frozen=True)
 class HeldBack:
-    """The first segment of the head that must be left alone, and all past it with it: by which rule (C10, C11) or wish,
-    why, and until when (epoch milliseconds) where only the clock decides."""
+    """The first segment of the head that must be left alone, together with every segment after it.
+
+    ``rule`` names the rule (C10, C11) or the user's wish, and ``why`` gives the reason. ``until_ms`` is the time (epoch
+    milliseconds) at which the reason ends; None if more than the passing of time is needed.
+    """
 
     segment: Segment
     rule: str
@@ -80,47 +84,47 @@ class HeldBack:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """The segments of one topic partition in offset order, seen under its policy at ``now_ms`` (epoch milliseconds)."""
+    """The state of a topic partition with ``segments`` (in offset order) under ``policy`` at ``now_ms`` (epoch ms)."""
 
     topic_partition: TopicPartition
     segments: tuple[Segment, ...]
     policy: Policy
     now_ms: int
     strays: tuple[UnassignedFile, ...] = ()
-    """Files that may hold records of this topic partition as well, though nobody can tell: never inputs."""
+    """Files of unknown topic partition that may hold records of this topic partition; they are never inputs."""
     removed_tombstones: tuple[Segment, ...] = ()
-    """Tombstones that were removed from this topic partition (branch ``firn_tombstones``)."""
+    """Segments of tombstones that were removed from this topic partition (branch ``firn_tombstones``)."""
     transactions: Transactions = NO_TRANSACTIONS
     bounds: ScopeBounds = UNBOUNDED
-    """The bounds that a person asked for."""
+    """The bounds that the user set for this run."""
     erasing: ErasureMemory | None = None
-    """Its requests to erase keys; None without one."""
+    """The requests to erase keys of this topic partition; None if there are none."""
     hide_memory: HideMemory = NOTHING_COMPARED
-    """The memory of lane `hide`."""
+    """The memory of lane `hide` about this topic partition."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
-        """Level 3: one record per key up to ``cleaned_through``."""
+        """The segments of level 3, which hold one record per key up to ``cleaned_through``."""
         return tuple(segment for segment in self.segments if segment.level == TAIL)
 
     @cached_property
     def tail_inputs(self) -> tuple[Segment, ...]:
-        """The tail but for what is too large to be an input (C18)."""
+        """The segments of the tail that are not too large to be inputs (C18)."""
         return tuple(segment for segment in self.tail if not self.too_large(segment))
 
     @cached_property
     def oversized_tail(self) -> tuple[Segment, ...]:
-        """Segments of the tail that stay where they are: nothing in them is superseded, tombstones past them stay."""
+        """Segments of the tail that are too large to be inputs; their records and all later tombstones stay."""
         return tuple(segment for segment in self.tail if self.too_large(segment))
 
     @cached_property
     def head(self) -> tuple[Segment, ...]:
-        """Levels 0, 1 and 2, cleanable or not; segments without a record hold nothing to clean."""
+        """The segments of levels 0, 1 and 2 that hold a record, cleanable or not."""
         return tuple(segment for segment in self.segments if segment.level != TAIL and segment.records)
 
     @cached_property
     def cleanable(self) -> tuple[Segment, ...]:
-        """The head up to the first segment that must be left alone (C10, C11); none where nothing is compacted."""
+        """The head up to the first segment that must be left alone (C10, C11); empty if the policy does not compact."""
         if not self.policy.compacts:
             return ()
         if self.held is None:
@@ -137,7 +141,7 @@ class PartitionState:
 
     @cached_property
     def held(self) -> HeldBack | None:
-        """The end of the cleanable part of the head and its reason; None when all of it is cleanable."""
+        """The first segment of the head that must be left alone, and why; None when the whole head is cleanable."""
         lag = self.policy.min_compaction_lag_ms
         for segment in self.head:
             if segment.path in self.active:
@@ -152,9 +156,9 @@ class PartitionState:
 
     @property
     def first_dirty_offset(self) -> int | None:
-        """First offset to clean, as Kafka counts: past the tail, else at the log's start; None if empty.
+        """First offset to clean, as Kafka counts it: the offset after the tail, or the log's start without a tail.
 
-        It is an offset, so past the last one that there is it stays there.
+        None if the log is empty. If the tail ends at the highest possible offset, the result is this offset.
         """
         if self.cleaned_through is not None:
             return min(self.cleaned_through + 1, LONG_MAX)
@@ -162,18 +166,18 @@ class PartitionState:
 
     @cached_property
     def late(self) -> tuple[Segment, ...]:
-        """Cleanable segments that reach below a removed tombstone: they may show a deleted value again (C9)."""
+        """Cleanable segments that begin before a removed tombstone, so they may bring back a deleted value (C9)."""
         newest = max((segment.last_offset for segment in self.removed_tombstones), default=-1)
         return tuple(segment for segment in self.cleanable if segment.base_offset < newest)
 
     @property
     def undecided(self) -> Undecided | None:
-        """The first record of a transaction without an end: nothing at or past it is cleaned (C10)."""
+        """The first record of an open transaction; cleaning stops before it (C10). None if all records are decided."""
         return self.transactions.undecided
 
     @property
     def tail_is_held(self) -> bool:
-        """True when the tail reaches past the first undecided record, which came late: then it is no input either."""
+        """True when the tail reaches past the first undecided record, which landed late; then the tail is no input."""
         undecided = self.undecided
         return undecided is not None and any(segment.last_offset >= undecided.offset for segment in self.tail)
 
@@ -189,29 +193,29 @@ class PartitionState:
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of tail and cleanable head that may be garbage: the cleanable head, but of what lane `hide` has
-        compared only what is hidden, until a rewrite removes it (C12, C28)."""
+        """Bytes of tail and cleanable head that may be garbage (C12, C28): all bytes of the cleanable head, but only
+        the hidden records of the tail and of segments that lane `hide` has compared."""
         if self.hide_memory is NOTHING_COMPARED:
             return self.cleanable_bytes
         return sum(dirty_bytes(self.hide_memory, segment) for segment in self.cleanable + self.tail)
 
     @property
     def uncleanable_bytes(self) -> int:
-        """Head bytes that C10, C11 or the policy hold back; they count on neither side of the dirty ratio."""
+        """Head bytes that C10, C11 or the policy hold back; the dirty ratio does not count them."""
         return sum(segment.bytes for segment in self.head) - self.cleanable_bytes
 
     @property
     def dirty_ratio(self) -> float:
-        """Dirty bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12)."""
+        """Dirty bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
         return self.dirty_bytes / total if total else 0.0
 
     @property
     def bytes_until_full(self) -> float:
-        """Bytes of head that are missing until the dirty ratio makes lane ``full`` due, were all of the head cleanable
-        and all that comes dirty.
+        """Bytes that must still land before the dirty ratio makes lane `full` due, if the whole head were cleanable
+        and all new bytes were dirty.
 
-        Negative when there are more; infinite where no ratio is enough.
+        Negative when the head has more bytes than needed; infinite when the dirty ratio never makes the lane due.
         """
         ratio = self.policy.min_cleanable_dirty_ratio
         clean = self.cleanable_bytes - self.dirty_bytes
@@ -220,7 +224,7 @@ class PartitionState:
 
     @property
     def cleaned_through(self) -> int | None:
-        """Highest offset of the tail, inclusive; None without one (C16)."""
+        """Highest offset of the tail, inclusive; None when the tail holds no record (C16)."""
         return max((segment.last_offset for segment in self.tail if segment.records), default=None)
 
     @property
@@ -230,16 +234,16 @@ class PartitionState:
 
     @property
     def kept_from(self) -> int:
-        """The first offset that may be the highest that readers see (``HideMemory.kept_from``)."""
+        """A lower bound of the highest offset that readers see (``HideMemory.kept_from``)."""
         return self.hide_memory.kept_from(self.segments, self.log_end_offset)
 
     def shows_end(self, segment: Segment) -> bool:
-        """True when ``segment`` holds the log end, and readers are known to see it there."""
+        """True when ``segment`` holds the record at the log end, and readers are known to see that record."""
         return segment.last_offset == self.log_end_offset == self.hide_memory.kept_from([segment], self.log_end_offset)
 
     @cached_property
     def blockers(self) -> tuple[str, ...]:
-        """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""
+        """A message for each reason why this topic partition can't be cleaned now (C20); empty if there is none."""
         reasons = []
         if self.transactions.problem:
             reasons.append(f"{self.topic_partition}: {self.transactions.problem}")
@@ -248,26 +252,27 @@ class PartitionState:
                 reasons.append(f"segment {segment} {segment.problem}")
             if segment.holding_deletes:
                 reasons.append(
-                    f"segment {segment} has {segment.holding_deletes} equality delete files, and the table is "
-                    "partitioned by level: a cleaning would take records out of the reach of later ones; allowed: "
-                    "none (lane convert turns them into position deletes), or a table that was adopted with equality "
-                    "deletes in it"
+                    f"segment {segment} has equality delete files ({segment.holding_deletes}), and the table is "
+                    "partitioned by level, so later equality deletes would not reach the records after a cleaning; "
+                    "allowed: no equality delete files (lane convert turns them into position deletes), or a table "
+                    "that was adopted while it had equality deletes"
                 )
             elif segment.row_deletes and segment.copies > 1:
                 reasons.append(
-                    f"segment {segment} is listed {segment.copies} times and has {segment.row_deletes} row-level "
-                    "delete files; allowed: one of both (apply them with rewrite_data_files first)"
+                    f"segment {segment} is listed {segment.copies} times and has row-level delete files "
+                    f"({segment.row_deletes}); allowed: one of the two (apply the deletes with "
+                    "rewrite_data_files first)"
                 )
             if segment.null_keys and self.policy.compacts and self.policy.null_keys == "fail":
                 reasons.append(
-                    f"segment {segment} has {segment.null_keys} records without a key; allowed with "
+                    f"segment {segment} has records without a key (at least {segment.null_keys}); allowed with "
                     "firn.null.keys=fail: none"
                 )
         return tuple(reasons)
 
     @cached_property
     def oversized(self) -> tuple[str, ...]:
-        """Segments too large for any cleaning (C17, C18), each with what was found and what is allowed."""
+        """A message for each limit by which a segment is too large for any cleaning (C17, C18)."""
         problems = tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
         if not self.cleanable or not self.tail_inputs or self.too_large(self.cleanable[0]):
             return problems
@@ -278,10 +283,10 @@ class PartitionState:
         return small(self.policy)
 
     def too_large(self, segment: Segment) -> tuple[str, ...]:
-        """The limits of a cleaning that ``segment`` exceeds on its own, in words."""
+        """A message for each limit of a cleaning that ``segment`` exceeds on its own."""
         size, records = self._small
         if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
-            return ()  # as nearly all are: this is asked some fifty times of a topic partition
+            return ()  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
         return excess(segment, self.policy) + excess_keys(segment, self.policy)
 
 
@@ -292,10 +297,10 @@ def sense(
     removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]] = MappingProxyType({}),
     transactions: Mapping[TopicPartition, Transactions] = MappingProxyType({}),
 ) -> list[PartitionState]:
-    """The state of every topic partition, the filthiest first (C12).
+    """The state of every topic partition, the one with the highest dirty ratio first (C12).
 
-    ``removed_tombstones`` are those of these topic partitions, ``transactions`` those of the same segments
-    (``transactions_of``).
+    ``removed_tombstones`` holds the segments of removed tombstones by topic partition; ``transactions`` is the result
+    of ``transactions_of`` for the same ``segments``.
     """
     states = [
         PartitionState(

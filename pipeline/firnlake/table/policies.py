@@ -1,4 +1,4 @@
-"""The policies of a table, parsed from its properties (C21), and whether they can hold ``max.compaction.lag.ms``."""
+"""The policies of a table, parsed from its properties (C21), and whether they can meet ``max.compaction.lag.ms``."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -45,13 +45,13 @@ OVERRIDABLE = frozenset(
         "tombstone.fraction",
     }
 )
-"""Configs that one run may set instead of its table: when a lane works (thresholds), and on how much (budgets).
+"""Configs that one run may override: thresholds decide when a lane works, and budgets limit how much it does.
 
-What may go is the table's to say, so a config that is not listed here is not overridable.
+Only the table decides which records may be removed, so a run can't override a config that is not in this set.
 """
 _TOPIC_WITHOUT_PREFIX = re.compile(rf"topic\..+\.({'|'.join(map(re.escape, NAMES))})")
 _SHOWN = 200
-"""Maximum number of characters shown of a wrong value."""
+"""Maximum number of characters of a wrong value that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Policies:
     def parse(
         cls, identifier: str, properties: Mapping[str, str], overrides: Mapping[str, str] = MappingProxyType({})
     ) -> "Policies":
-        """Read the ``firn.`` properties of table ``identifier``, and those that one run sets instead of them.
+        """Read the ``firn.`` properties of table ``identifier``, and the ``overrides`` of one run.
 
-        Raises RefusedError naming the property, the value and what is allowed, also for unknown names, known names
-        without their prefix, contradictions (a silently ignored threshold is worse than none), and overrides that are
-        not ``OVERRIDABLE``.
+        Raises RefusedError, which names the property, the value and what is allowed. Unknown names, known names without
+        their prefix, contradictions, and overrides that are not ``OVERRIDABLE`` are refused too, because a silently
+        ignored threshold is worse than none.
         """
         common: dict[str, str] = {}
         topics: dict[str, dict[str, str]] = {}
@@ -100,10 +100,10 @@ class Policies:
             if key in overrides and name not in OVERRIDABLE:
                 raise RefusedError(
                     f"table {identifier}: property {key} can't be overridden; allowed: set it on the table; a run "
-                    f"overrides {', '.join(sorted(OVERRIDABLE))}"
+                    f"may override {', '.join(sorted(OVERRIDABLE))}"
                 )
         if COLUMNS in properties:
-            # Others look after an adopted table until its owner says otherwise.
+            # Other tools maintain an adopted table until its owner says otherwise.
             common.setdefault("maintenance.enabled", "false")
         return cls(
             default=_policy(identifier, PREFIX, common, common),
@@ -115,9 +115,9 @@ class Policies:
 
 
 def samples_of(properties: Mapping[str, str]) -> Samples:
-    """The ``Samples`` setting in a table's ``properties``; shows nothing when the setting is invalid.
+    """The ``Samples`` setting in a table's ``properties``; ``none`` when the setting is invalid.
 
-    Planning refuses invalid policies. Reports on failed work must still be written, so this does not raise.
+    Planning refuses invalid policies. Reports on failed work must still be written, so this function does not raise.
     """
     match properties.get(f"{PREFIX}report.samples", DEFAULT.report_samples):
         case "keys" | "full" as said:
@@ -138,7 +138,7 @@ def validation_of(properties: Mapping[str, str]) -> Validation:
 def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
     """Split a topic property into topic and config name. Topics may contain dots, so the longest known name wins.
 
-    To override that, put the topic in double quotes, which no Kafka topic contains.
+    If the topic is in double quotes, the quotes mark its end; no topic name in Kafka contains double quotes.
     """
     rest = key.removeprefix(TOPIC_PREFIX)
     topic, _, name = rest[1:].rpartition('".')
@@ -168,31 +168,31 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
 
 
 def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
-    """Yield contradictory settings: the property, the value found, and what is allowed beside the other setting."""
+    """Yield contradictory settings: the property, the value found, and what the other setting allows."""
     lag = policy.min_compaction_lag_ms
-    if lag > policy.max_compaction_lag_ms:  # as Kafka's LogConfig.validate
+    if lag > policy.max_compaction_lag_ms:  # like Kafka's LogConfig.validate
         yield (
             "min.compaction.lag.ms",
             lag,
             f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
         )
     if NEVER < policy.hide_max_lag_ms < lag:
-        # What is too young to be cleaned supersedes nothing (C11).
+        # A record that is too young to be cleaned supersedes no other record (C11).
         yield "hide.max.lag.ms", policy.hide_max_lag_ms, f"at least min.compaction.lag.ms, which is {lag}, or {NEVER}"
     if policy.hide_max_lag_ms != NEVER and not policy.side_branches:
-        reason = f"{NEVER}, as what was compared is told on a side branch, and side.branches is false"
+        reason = f"{NEVER}, because lane hide keeps its memory on a side branch, and side.branches is false"
         yield "hide.max.lag.ms", policy.hide_max_lag_ms, reason
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
         # Retention would drop records within the time in which cleaning must leave them alone.
         yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
     for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
         limit = getattr(policy, NAMES[name])
-        # Firn must be able to read its own segments again. A default adapts to that, an explicit value is refused.
+        # Firn must be able to read its own segments again. The default adapts to the limit; a set value is checked.
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
             yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
     if policy.keys_per_plan < 1:
         room = (
-            f"room for a key of {policy.bytes_per_key} bytes in each of {policy.cleaner_threads} cleaner.threads at "
+            f"room for a key of {policy.bytes_per_key} bytes per thread (cleaner.threads {policy.cleaner_threads}) at "
             f"cleaner.io.buffer.load.factor {policy.cleaner_io_buffer_load_factor}"
         )
         yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
@@ -215,10 +215,10 @@ def _allowed(message: str) -> str:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A reason why a lag can't be held, and the remedy."""
+    """A reason why Firn can't keep to ``max.compaction.lag.ms``, and the remedy."""
 
     about: str
-    """The property to look at first."""
+    """The property that causes the doubt."""
     problem: str
     remedy: str
 
@@ -227,7 +227,7 @@ class Doubt:
 
 
 def doubts(policies: Policies) -> Iterator[str]:
-    """The doubts about a table's policies: for its topics together, and for each with properties of its own."""
+    """Yield the doubts about a table's default policy, then further doubts about topics with their own properties."""
     common = set()
     for doubt in by_itself(policies.default):
         common.add(doubt)
@@ -237,26 +237,26 @@ def doubts(policies: Policies) -> Iterator[str]:
 
 
 def by_itself(policy: Policy) -> Iterator[Doubt]:
-    """The reasons why ``policy`` can't hold its lag, whatever arrives; none where it declares none."""
+    """Yield the reasons why ``policy`` can't meet its maximum lag, whatever records land; none without such a lag."""
     lag, young, gap = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms, policy.run_interval_ms
     if not policy.compacts or lag >= LONG_MAX:
         return
     if young >= lag:
         yield Doubt(
             "min.compaction.lag.ms",
-            f"max.compaction.lag.ms {lag} can't be met: records are not cleaned for min.compaction.lag.ms {young}",
-            f"a smaller min.compaction.lag.ms than {lag}",
+            f"max.compaction.lag.ms {lag} can't be met: nothing younger than min.compaction.lag.ms {young} is cleaned",
+            f"a min.compaction.lag.ms below {lag}",
         )
     if gap >= lag:
         yield Doubt(
             "run.interval.ms",
             f"max.compaction.lag.ms {lag} can't be met: runs start every {gap} ms (run.interval.ms)",
-            f"runs closer together than {lag} ms, with run.interval.ms set to match",
+            f"start runs less than {lag} ms apart, and set run.interval.ms to match",
         )
     if policy.active_segments:
         yield Doubt(
             "active.segments",
-            f"max.compaction.lag.ms {lag} can't be met for the newest {policy.active_segments} segments "
-            "(active.segments) while nothing lands",
+            f"max.compaction.lag.ms {lag} can't be met for the newest segments (active.segments "
+            f"{policy.active_segments}) while no newer segment lands",
             "active.segments 0",
         )

@@ -9,7 +9,7 @@ from firnlake.table.profiles import BYTES_PER_KEY
 
 LONG_MAX = 2**63 - 1
 Long = Annotated[int, Field(le=LONG_MAX)]
-"""An integer as Java's long holds it."""
+"""An integer up to the largest of Java's longs."""
 DAY_MS = 86_400_000
 GIB = 1 << 30
 UNLIMITED = -1
@@ -17,7 +17,7 @@ UNLIMITED = -1
 
 
 def _as_list(value: object) -> object:
-    """Normalize Kafka's list syntax (any order, spaces around the comma). Unknown words stay and are refused later."""
+    """Normalize Kafka's list syntax (any order, spaces around commas). Unknown words stay and are refused later."""
     words = [word.strip() for word in value.split(",")] if isinstance(value, str) else []
     return ",".join(sorted(words)) if words else value
 
@@ -32,7 +32,7 @@ NEVER = -1
 
 
 class Policy(BaseModel):
-    """The configs of one topic. Durations are milliseconds, sizes are bytes of data files."""
+    """The configs of one topic. Durations are in milliseconds, sizes in bytes of data files."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda name: name.replace("_", ".")
@@ -45,34 +45,35 @@ class Policy(BaseModel):
     retention_ms: Long = Field(
         default=7 * DAY_MS,
         ge=UNLIMITED,
-        description="Under `delete`, a segment is dropped when its newest record is older; -1: no limit.",
+        description="Under `delete`, a segment is dropped when its newest record is older than this; -1: no limit.",
     )
     retention_bytes: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
-        description="Under `delete`, the oldest segments beyond this many bytes per topic partition go; -1: no limit.",
+        description="Under `delete`, the oldest segments beyond this many bytes per topic partition are dropped; "
+        "-1: no limit.",
     )
     min_cleanable_dirty_ratio: float = Field(
         default=0.65,
         ge=0,
         le=1,
-        description="`full` is due when cleanable head bytes / (tail + cleanable head bytes) is greater than this.",
+        description="`full` is due when dirty bytes / (tail bytes + cleanable head bytes) is greater than this.",
     )
     min_compaction_lag_ms: Long = Field(
         default=0,
         ge=0,
-        description="A segment whose newest timestamp is younger is not cleaned, nor is any segment after it.",
+        description="A segment whose newest record is younger is not cleaned, nor is any segment after it.",
     )
     max_compaction_lag_ms: Long = Field(
         default=LONG_MAX,
         ge=1,
-        description="`full` is due when the oldest record of the head is older, whatever the dirty ratio.",
+        description="`full` is due when the oldest head record is older than this, whatever the dirty ratio.",
     )
     delete_retention_ms: int = Field(
         default=DAY_MS,
         ge=0,
         le=1000 * 365 * DAY_MS,
-        description="How long a tombstone stays after the first cleaning that found it clean. At most 1000 years.",
+        description="How long a tombstone stays after the first cleaning that finds it clean. At most 1000 years.",
     )
     segment_bytes: Long = Field(
         default=GIB,
@@ -84,8 +85,12 @@ class Policy(BaseModel):
         ge=0,
         description="Number of newest landed segments that are not cleaned.",
     )
-    merge_segments: Long = Field(default=32, ge=2, description="L0 segments merged into one L1 segment.")
-    clean_segments: Long = Field(default=32, ge=1, description="L1 segments cleaned into one L2 run.")
+    merge_segments: Long = Field(
+        default=32, ge=2, description="Number of L0 segments that `merge` merges into one L1 segment."
+    )
+    clean_segments: Long = Field(
+        default=32, ge=1, description="Number of L1 segments that `clean` cleans into one L2 run."
+    )
     clean_tail_fraction: float = Field(
         default=inf,
         gt=0,
@@ -94,74 +99,79 @@ class Policy(BaseModel):
     leave_to_full_fraction: float = Field(
         default=0.25,
         gt=0,
-        description="Segments of at least this fraction of the bytes that `full` still waits for are left to it.",
+        description="Segments with at least this fraction of the bytes that `full` still waits for are left to `full`.",
     )
     full_interval_ms: Long = Field(
         default=DAY_MS,
         ge=NEVER,
-        description="`full` is due this long after the last one if anything is cleanable; -1: never for this reason.",
+        description="`full` is due this long after the last `full` if anything is cleanable; -1: not for this reason.",
     )
     tombstone_fraction: float = Field(
         default=0.05,
         ge=0,
         le=1,
-        description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail.",
+        description="`full` is due when tombstones past their delete horizon exceed this fraction of tail records.",
     )
     hide_max_lag_ms: Long = Field(
         default=NEVER,
         ge=NEVER,
-        description="`hide` hides superseded records this long after the newer one has landed; -1: never.",
+        description="`hide` hides superseded records this long after the newer record has landed; -1: never.",
     )
     hide_max_fraction: float = Field(
         default=0.9,
         gt=0,
         le=1,
-        description="`full` is due when more than this fraction of a tail segment or run is hidden; 1: never for this.",
+        description="`full` is due when more than this fraction of a tail segment or run is hidden; 1: never for this "
+        "reason.",
     )
     hide_max_tail_bytes: Long = Field(
         default=128 * GIB,
         ge=1,
-        description="`hide` leaves a topic partition alone whose tail is larger: its keys cost too much to compare.",
+        description="`hide` leaves a topic partition alone if its tail is larger, because comparing its keys costs too "
+        "much.",
     )
-    tier_runs: Long = Field(default=10, ge=2, description="L2 runs of similar size combined into one.")
+    tier_runs: Long = Field(
+        default=10, ge=2, description="Number of L2 runs of similar size that `tier` combines into one."
+    )
     tier_size_ratio: float = Field(
         default=2.0,
         ge=1,
         description="Runs are of similar size when the largest is at most this many times the smallest.",
     )
-    max_input_bytes: Long = Field(default=128 * GIB, ge=1, description="A larger segment is never an input.")
+    max_input_bytes: Long = Field(default=128 * GIB, ge=1, description="A segment larger than this is never an input.")
     plan_max_bytes: Long = Field(default=64 * GIB, ge=1, description="Maximum head bytes per plan.")
     plan_max_records: Long = Field(default=1_000_000_000, ge=1, description="Maximum head records per plan.")
     null_keys: Literal["quarantine", "fail"] = Field(
         default="quarantine",
-        description="Records without a key: moved to the branch `firn_quarantine`, or the topic partition waits.",
+        description="`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic "
+        "partition is not cleaned.",
     )
     profile: Literal["firn", "kafka", "warpstream"] = Field(
         default="firn",
-        description="Set of defaults for properties that are not set.",
+        description="The set of defaults for properties that are not set.",
     )
     cleaner_dedupe_buffer_size: Long = Field(
         default=128 * GIB,
         ge=1,
-        description="Bytes for the keys of all plans that run at a time, 24 per key (warpstream: 41).",
+        description="Bytes for the keys of all plans that run at the same time: 24 per key (`warpstream`: 41).",
     )
     cleaner_threads: int = Field(
         default=4,
         ge=1,
         le=1000,
-        description="Number of plans that run at a time and share the buffer.",
+        description="Number of plans that run at the same time and share the buffer.",
     )
     cleaner_io_buffer_load_factor: float = Field(
         default=0.9,
         gt=0,
         le=1,
-        description="Maximum load of a plan's share of the buffer.",
+        description="Fraction of its share of the buffer that a plan may fill.",
     )
     job_max_age_ms: int = Field(
         default=DAY_MS,
         ge=60_000,
         le=2 * DAY_MS,
-        description="A stage older than this is discarded by the next run.",
+        description="The next run discards a stage that is older than this.",
     )
     run_max_bytes: Long = Field(default=16 << 40, ge=1, description="Maximum bytes per run of a lane.")
     run_max_records: Long = Field(
@@ -182,16 +192,17 @@ class Policy(BaseModel):
     run_max_wait_ms: Long = Field(
         default=DAY_MS,
         ge=0,
-        description="A plan that has been due for longer is overdue, like a plan past max.compaction.lag.ms.",
+        description="A plan that has been due for longer than this is overdue, like a plan past max.compaction.lag.ms.",
     )
     report_samples: Samples = Field(
         default="keys",
-        description="What reports, listings and errors show of a record: nothing, its key's digest, or key and value.",
+        description="What reports and errors show of a record: nothing, the digest of its key, or its key and value.",
     )
     validate_by: Validation = Field(
         default="fingerprint",
         alias="validate",
-        description="How values are validated: by fingerprints taken as they are read, or by reading both sides again.",
+        description="How values are validated: by fingerprints that are taken during the work, or by reading inputs "
+        "and results again.",
     )
     run_interval_ms: Long = Field(
         default=900_000,
@@ -205,63 +216,66 @@ class Policy(BaseModel):
     )
     maintenance_snapshots: bool = Field(
         default=True,
-        description="Whether snapshots expire by `history.expire.*`, with the files that only they reach.",
+        description="Whether snapshots expire by `history.expire.*`, together with the files that only they refer to.",
     )
     maintenance_manifests: bool = Field(
         default=True,
-        description="Whether manifests are rewritten when they are many and small.",
+        description="Whether manifests are rewritten when there are many small ones.",
     )
     maintenance_orphans: bool = Field(
         default=False,
-        description="Whether files below the table's location that it never named are deleted, whoever wrote them.",
+        description="Whether files below the table's location that it never referred to are deleted, "
+        "whoever wrote them.",
     )
     maintenance_stages_bytes: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
-        description="When all stages together hold more, the oldest idle ones are discarded; -1: no limit.",
+        description="When all stages together hold more than this, the oldest idle stages are discarded; -1: no limit.",
     )
     maintenance_orphans_age_ms: Long = Field(
         default=3 * DAY_MS,
         ge=DAY_MS,
-        description="A file that nothing reaches is deleted when it is older.",
+        description="A file that nothing refers to is deleted when it is older than this.",
     )
     maintenance_quarantine_age_ms: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
-        description="Records that have been quarantined for longer are dropped for good; -1: never.",
+        description="Records that have been quarantined for longer than this are dropped for good; -1: never.",
     )
     late_max_ms: Long = Field(
         default=30 * DAY_MS,
         ge=UNLIMITED,
-        description="How late an older record may land and still be superseded by its removed tombstone; -1: no limit.",
+        description="How late an older record may land and still be superseded by a removed tombstone; -1: no limit.",
     )
     erase_within_ms: Long = Field(
         default=30 * DAY_MS,
         ge=1,
-        description="How long after a request to erase keys no file may hold them any more, unless the request says.",
+        description="How long files may hold keys after a request to erase them, unless the request sets a time.",
     )
     erase_history: Literal["keep", "expire"] = Field(
         default="keep",
-        description="Whether older snapshots expire for a request, at half its time, whatever `history.expire.*` says.",
+        description="`expire`: when half of a request's time has passed, older snapshots expire for it, whatever "
+        "`history.expire.*` says.",
     )
     erase_object_versions: Literal["unknown", "none"] = Field(
         default="unknown",
-        description="`none`: the operator's word that the object store keeps no older versions of deleted files.",
+        description="`none`: the operator vouches that the object store keeps no older versions of deleted files.",
     )
     convert_equality_deletes: Long = Field(
         default=16,
         ge=1,
-        description="`convert` is due when this many equality delete files reach a segment; one where they hold up the "
-        "other lanes.",
+        description="`convert` is due when this many equality delete files apply to a segment; one is enough if it "
+        "holds up the other lanes.",
     )
     position_deletes_max: Long = Field(
         default=8,
         ge=1,
-        description="Position delete files per Iceberg partition beyond which `hide` and `convert` merge them.",
+        description="Maximum number of position delete files per Iceberg partition before `hide` and `convert` merge "
+        "them.",
     )
     side_branches: bool = Field(
         default=True,
-        description="The catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
+        description="Whether the catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
     )
 
     @property
@@ -276,12 +290,12 @@ class Policy(BaseModel):
 
     @property
     def deletes(self) -> bool:
-        """True when retention drops segments, even with the newest record of a key (C19)."""
+        """True when retention drops segments, even segments with the newest record of a key (C19)."""
         return "delete" in self.cleanup_policy
 
     @property
     def segment_target(self) -> int:
-        """Bytes at which Firn closes a segment, small enough for a later plan to take."""
+        """Bytes at which Firn closes a segment; few enough for a later plan to take the segment."""
         return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes)
 
     @property

@@ -1,6 +1,6 @@
-"""Profiles: alternative defaults that clean topics when Kafka or WarpStream would.
+"""Profiles: alternative defaults, with which Firn cleans topics at the times at which Kafka or WarpStream would.
 
-An explicit property wins. A profile decides when and how much is cleaned, never which record survives.
+An explicit property takes precedence. A profile decides when and how much is cleaned, never which record survives.
 """
 
 import re
@@ -10,19 +10,19 @@ from typing import Final
 
 MIB = 1 << 20
 INT_MAX: Final = 2**31 - 1
-"""Number of segments that stands for never: Java's largest int."""
+"""Java's largest int; as a number of segments, it means never."""
 
 BYTES_PER_KEY: Final[Mapping[str, int]] = MappingProxyType({"firn": 24, "kafka": 24, "warpstream": 41})
-"""Bytes per key in the map of newest offsets. Kafka's SkimpyOffsetMap: 16 bytes of hash, 8 of offset. WarpStream: 32
-bytes of hash, two integers of 4 bytes, one byte."""
+"""Bytes per key in the map of newest offsets. Kafka's SkimpyOffsetMap takes 16 bytes of hash and 8 bytes of offset;
+WarpStream takes 32 bytes of hash, two integers of 4 bytes, and one byte."""
 
 WARPSTREAM_BUFFER: Final = 128 * MIB
-"""WarpStream's buffer for every topic partition of a compaction job, in bytes."""
+"""WarpStream's buffer for each topic partition of a compaction job, in bytes."""
 
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "firn": {},
-        # Kafka has a single lane, with two of the triggers: dirty ratio and maximum lag.
+        # Kafka has a single lane, with two of Firn's triggers: dirty ratio and maximum lag.
         "kafka": {
             "min.cleanable.dirty.ratio": "0.5",
             "leave.to.full.fraction": "inf",
@@ -34,7 +34,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "cleaner.dedupe.buffer.size": str(128 * MIB),
             "cleaner.threads": "1",
         },
-        # Triggers: 32 files, 32 files, 10 files of similar size, and everything once a day.
+        # WarpStream has Firn's default triggers: merge 32 files, clean 32 files, tier 10 files, full clean every day.
         "warpstream": {
             "min.cleanable.dirty.ratio": "1",
             "leave.to.full.fraction": "inf",
@@ -45,14 +45,14 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 
 def with_defaults(values: Mapping[str, str], threads: int) -> dict[str, str]:
-    """``values`` (names without prefix) on top of their profile's defaults; ``threads`` is Firn's own default.
+    """``values`` (names without prefix) on top of their profile's defaults.
 
-    An unknown profile has no defaults; the caller refuses it.
+    ``threads`` is Firn's default of ``cleaner.threads``. An unknown profile has no defaults; the caller refuses it.
     """
     profile = values.get("profile", "firn")
     properties = {**PROFILES.get(profile, {}), **values}
     if profile == "warpstream" and "cleaner.dedupe.buffer.size" not in values:
-        # WarpStream has a buffer per topic partition, Kafka shares one. A value that is no number is refused later.
+        # WarpStream has one buffer per topic partition, Kafka has a shared one. The caller refuses a wrong number.
         text = values.get("cleaner.threads", str(threads))
         given = int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else 1
         properties["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * given)

@@ -1,4 +1,4 @@
-"""The plans that Firn's commits published, their record counts (C24), and the summary properties that hold them."""
+"""The plans that Firn's commits published, their record counts (C24), and the summary properties that hold both."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,46 +17,47 @@ from firnlake.table.topic_partition import TopicPartition
 SUMMARY_PREFIX: Final = "firn."
 PLAN_ID: Final = f"{SUMMARY_PREFIX}plan-id"
 JOB_ID: Final = f"{SUMMARY_PREFIX}job-id"
-"""Id of the job; only where the commit published several plans."""
+"""Id of the job; set only if the commit published several plans."""
 LANE: Final = f"{SUMMARY_PREFIX}lane"
 ERASE: Final = "erase"
-"""The lane whose commits only take requested keys out of segments: what it writes was cleaned before, or was not."""
+"""The lane whose commits only remove requested keys; they clean nothing else, and segments keep their levels."""
 REASON: Final = f"{SUMMARY_PREFIX}reason"
 TOPIC_PARTITION: Final = f"{SUMMARY_PREFIX}topic-partition"
 PLANS: Final = f"{SUMMARY_PREFIX}plans"
-"""Number of plans that the commit published; only for several."""
+"""Number of plans that the commit published; set only if there are several."""
 PLANS_DOCUMENT: Final = f"{SUMMARY_PREFIX}plans-document"
-"""Reference to the document of several plans (`firnlake.iceberg.files`)."""
+"""Reference to the document that describes several plans (`firnlake.iceberg.files`)."""
 FENCE: Final = f"{SUMMARY_PREFIX}fence"
-"""Marks an empty snapshot that fences off commits prepared on its parent (`firnlake.job.collect`)."""
+"""Marks an empty snapshot; commits that were prepared on its parent are refused (`firnlake.job.collect`)."""
 CORE_MS: Final = f"{SUMMARY_PREFIX}core-ms"
-"""Core time that compacting took, milliseconds: its duration times the tasks that could run at once."""
+"""Core time of compacting, milliseconds: the duration of the work times the number of tasks that could run at once."""
 NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
-"""Clock of the plan, epoch milliseconds; the earliest of several plans."""
+"""The plan's clock, for which it was made, in epoch milliseconds; if there are several plans, the earliest clock."""
 WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
 """Number of cleanable segments that had no room in the plans."""
 WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
-"""Topic partitions of those segments (a JSON list of names), where the commit published several plans."""
+"""Topic partitions of the waiting segments (a JSON list of names), if the commit published several plans."""
 
 
 def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """Properties in the summary of ``snapshot``, Iceberg's own included; empty where it has no summary."""
-    # Not by truth value: a summary's length is costly to find out.
+    """Properties in the summary of ``snapshot``, including Iceberg's own; empty if it has no summary."""
+    # Don't test the truth value: that computes the length of the summary, which is costly.
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 class RecordCounts(FrozenModel):
     """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
 
-    ``records_in`` counts the records of the input segments as readers saw them and the ``restored`` ones: tombstones
-    that an earlier cleaning removed and that return because an older record of their key arrived. ``deleted`` counts
-    the records beside them that other writers' row-level deletes hid (C27): these stay behind with their segments.
-    ``erased`` counts records of keys that were erased on request (C30), and ``records_in`` with them tombstones that
-    had been removed before. ``superseded`` includes the ``repeated`` records, copies of a record written more than
-    once. ``aborted`` counts records of aborted transactions, ``markers_removed`` the markers of transactions without
-    remaining records (C10). Segments ``in_place`` stayed in the table because the plan changes nothing in them: they
-    count neither as read nor as written. Bytes are file sizes. Lanes that write position deletes leave all segments in
-    place: ``records_in`` are the records that readers saw in them, and ``bytes_out`` those of the delete files.
+    ``records_in`` counts the records that readers saw in the input segments, plus the ``restored`` records: tombstones
+    that an earlier cleaning removed and that return because an older record of their key landed. ``deleted`` counts the
+    records of the input segments that other writers' row-level deletes hid (C27); they do not count in ``records_in``.
+    ``erased`` counts the records of keys that were erased on request (C30); if such a record was a removed tombstone,
+    it counts in ``records_in`` too. ``superseded`` includes the ``repeated`` records: further copies of a record
+    that was written more than once. ``aborted`` counts records of aborted transactions, and ``markers_removed`` the
+    markers of transactions without remaining records (C10). The fields ``*_in_place`` count segments that stay in the
+    table because the plan changes nothing in them; these count neither as read nor as written. Bytes are file sizes.
+    Lanes that write position deletes leave all segments in place. In their plans, ``records_in`` counts the records
+    that readers saw in these segments, and ``bytes_out`` counts the bytes of the delete files.
     """
 
     records_in: int = Field(ge=0)
@@ -88,7 +89,7 @@ class RecordCounts(FrozenModel):
         return cls.model_validate(sums)
 
     def check(self, subject: str) -> Self:
-        """Return self when the counts add up; RefusedError naming ``subject`` when they do not."""
+        """Return self when the counts add up; otherwise raise RefusedError, which names ``subject``."""
         terms = {
             "out": self.records_out,
             "superseded": self.superseded,
@@ -103,14 +104,14 @@ class RecordCounts(FrozenModel):
         if total != self.records_in:
             figures = " + ".join(f"{count} {name}" for name, count in terms.items())
             raise RefusedError(
-                f"{subject}: {self.records_in} records in, but {figures} = {total}; "
+                f"{subject}: records in = {self.records_in}, but {figures} = {total}; "
                 f"allowed: records in = {' + '.join(terms)}"
             )
         return self
 
     @classmethod
     def of_summary(cls, properties: Mapping[str, str]) -> Self:
-        """Parse the counts from ``summary``; pydantic's ValidationError when they are missing or wrong."""
+        """The counts in a summary's ``properties``; raises pydantic's ValidationError if one is missing or wrong."""
         return cls.model_validate(
             {name: properties[_key(name)] for name in cls.model_fields if _key(name) in properties}
         )
@@ -125,7 +126,7 @@ def _key(name: str) -> str:
 
 
 COMMITS_LOOKED_AT: Final = 100
-"""Number of snapshots searched for a plan: a run retries a plan soon after."""
+"""Number of snapshots searched for a plan; enough because a run retries a plan soon."""
 
 
 class Planned(Protocol):
@@ -168,12 +169,12 @@ class PublishedPlan(FrozenModel):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic partition of its topic and partition."""
+        """The plan's topic partition."""
         return TopicPartition(self.topic, self.partition)
 
     @classmethod
     def of(cls, plan: Planned, counts: RecordCounts) -> "PublishedPlan":
-        """What a commit records of ``plan``."""
+        """The entry of ``plan`` in its commit, with its ``counts``."""
         return cls(
             id=plan.id,
             topic=plan.topic,
@@ -204,7 +205,7 @@ def document_of(snapshot: Snapshot) -> str | None:
 
 
 def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
-    """The plans that ``snapshot`` published; empty when it is not Firn's.
+    """The plans that ``snapshot`` published; empty when Firn did not make the snapshot.
 
     Raises RefusedError when the document of several plans is gone, or when plans can't be read.
     """
@@ -219,7 +220,7 @@ def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
 
 
 def published(target: Table, job_id: str) -> int | None:
-    """Id of main's snapshot that published the job; None when ``target``'s history has none.
+    """Id of the snapshot that published the job; None if the history of main in ``target`` has no such snapshot.
 
     A job of one plan has the plan's id.
     """
@@ -231,9 +232,9 @@ def published(target: Table, job_id: str) -> int | None:
 
 
 def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple[int, PublishedPlan]]:
-    """Published plans among ``plan_ids``, with the id of their snapshot, from main's last COMMITS_LOOKED_AT snapshots.
+    """Snapshot id and plan, by plan id, of the ``plan_ids`` that main's last COMMITS_LOOKED_AT snapshots published.
 
-    Searches from the newest backwards until all are found, and reads the documents of commits of several plans.
+    Searches backwards from the newest snapshot until all plans are found, and reads the documents of several plans.
     """
     by_id: dict[str, tuple[int, PublishedPlan]] = {}
     for snapshot in islice(ancestors(target), COMMITS_LOOKED_AT):
@@ -244,7 +245,7 @@ def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple
 
 
 def _alone(properties: Mapping[str, str]) -> PublishedPlan:
-    """The plan of a single-plan commit, which is entirely in the summary."""
+    """The only plan of a commit, which the summary describes completely."""
     place = TopicPartition.parse(properties.get(TOPIC_PARTITION, ""))
     return PublishedPlan.model_validate(
         {

@@ -1,8 +1,8 @@
-"""The table of records: the columns of Spark's Kafka source and two of Firn's, partitioned for cleaning.
+"""The table of records: the columns of Spark's Kafka source plus two columns of Firn, partitioned for cleaning.
 
 The eight record columns are those of Spark's "Structured Streaming + Kafka Integration Guide". An adopted table has a
-column mapping in the property ``firn.columns``. It holds field ids, so a column may be renamed or moved; its names date
-from the adoption and serve messages and the text of the tombstone condition.
+column mapping in the property ``firn.columns``. The mapping holds field ids, so a column may be renamed or moved. It
+also holds the columns' names at the time of adoption, which messages and the text of the tombstone condition use.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ from firnlake.iceberg.side_branches import create_side_branches
 
 
 def check_name(identifier: str) -> None:
-    """Raise RefusedError for a name that is not ``namespace.name``, or that could leave its folder."""
+    """Raise RefusedError for a name that is not ``namespace.name``, or that could point outside its folder."""
     namespace, _, name = identifier.rpartition(".")
     parts = [*namespace.split("."), name]
     if not all(parts):
@@ -48,10 +48,10 @@ def check_name(identifier: str) -> None:
 
 
 COLUMNS = "firn.columns"
-"""Table property of an adopted table: its mapping, as JSON."""
+"""Table property that holds the column mapping of an adopted table, as JSON."""
 
 RELEASED = "firn.released"
-"""Table property of a released table that kept Firn's columns: its former mapping."""
+"""Table property that holds the former column mapping of a released table that kept Firn's columns."""
 
 
 class Column(FrozenModel):
@@ -66,7 +66,7 @@ class Column(FrozenModel):
 
 
 class Tombstone(FrozenModel):
-    """The condition that makes a record a tombstone, as given, and the columns that it names."""
+    """The condition that makes a record a tombstone, as the user wrote it, and the columns that it names."""
 
     condition: str
     columns: tuple[Column, ...]
@@ -96,7 +96,7 @@ class StoredRoles(FrozenModel):
     delete_horizon: Column
     added: Added
     levels_apart: bool = True
-    """False where equality deletes must reach cleaned records: then the table is not partitioned by level."""
+    """False when equality deletes must reach cleaned records; then the table is not partitioned by level."""
 
     @classmethod
     def parse(cls, text: str, identifier: str, name: str = COLUMNS) -> Self:
@@ -107,12 +107,12 @@ class StoredRoles(FrozenModel):
             problem = error.errors()[0]
             place = ".".join(str(part) for part in problem["loc"]) or "the document"
             raise RefusedError(
-                f"table {identifier}: property {name} is not readable: {place}: {problem['msg']}; allowed: what "
-                "`firn adopt` writes"
+                f"table {identifier}: property {name} is not readable: {place}: {problem['msg']}; allowed: the "
+                "document that `firn adopt` writes"
             ) from error
 
     def roles(self) -> Iterator[tuple[str, Column]]:
-        """Yield every mapped column with its role; the key's columns one by one."""
+        """Yield every mapped column with its role; a composite key yields each of its columns."""
         yield from (("key", column) for column in self.key)
         named = {
             "offset": self.offset,
@@ -150,7 +150,7 @@ _TRANSACTION_COLUMNS = (
 )
 
 SCHEMA = Schema(*_COLUMNS)
-"""Schema of a table that ``firn create`` makes. Columns are optional, as Kafka's source writes them."""
+"""Schema of a table that ``firn create`` makes. Columns are optional, as in the output of Spark's Kafka source."""
 
 TRANSACTIONS_SCHEMA = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS)
 """Schema of a table for topics that transactional producers write (C10)."""
@@ -170,34 +170,34 @@ NULL means false, or no producer.
 """
 
 DECIDING_COLUMNS = TRANSACTION_COLUMNS[:3]
-"""Columns that tell committed from aborted records. The epoch is kept as it is and decides nothing."""
+"""Columns that distinguish committed from aborted records. The producer's epoch is stored, but decides nothing."""
 PARTITION_FIELDS = tuple(field.name for field in SPEC.fields)
 
 FORMAT_VERSION = 2
 _PROPERTIES = {
     "format-version": str(FORMAT_VERSION),
-    # Offsets and timestamps drive every decision, null counts of key and value count tombstones and null keys.
+    # Decisions need the bounds of offsets and timestamps, and the null counts of key (no key) and value (tombstones).
     "write.metadata.metrics.default": "truncate(16)",
     "write.metadata.metrics.column.offset": "full",
     "write.metadata.metrics.column.timestamp": "full",
     "write.metadata.metrics.column.delete_horizon": "full",
     "write.parquet.compression-codec": "zstd",
-    # Parquet builds a dictionary and gives it up where values do not repeat, as these hardly ever do. Together with
-    # keys and offsets, which a cleaning excludes itself, that took a quarter of the time of a write.
+    # Parquet builds a dictionary, and drops it if the values do not repeat. These values hardly ever repeat. Their
+    # dictionaries, with those of keys and offsets (which a cleaning turns off too), took a quarter of the writing time.
     f"{DICTIONARY_OF}value": "false",
     f"{DICTIONARY_OF}timestamp": "false",
-    # Sense and publish read every manifest, and PyIceberg appenders merge them only with this (Iceberg's default).
+    # Planning and publishing read all manifests; PyIceberg merges manifests only if this is set (Iceberg's default).
     "commit.manifest-merge.enabled": "true",
 }
-# These bounds tell which segments may hold transactions (`firnlake.table.classifier`). Iceberg refuses the setting for
-# a column that the table lacks.
+# The bounds of these columns tell which segments may hold transactions (`firnlake.table.classifier`). Iceberg refuses
+# the setting for a column that the table lacks.
 _TRANSACTION_PROPERTIES = {f"write.metadata.metrics.column.{name}": "full" for name in DECIDING_COLUMNS}
 
 
 def arrow_schema(transactions: bool = False) -> pa.Schema:
-    """The Kafka columns as Arrow types, without field ids; ``firn land`` reads files into them.
+    """The Kafka columns as Arrow types, without field ids; ``firn land`` reads files into columns of these types.
 
-    With ``transactions`` the four columns of transactional topics follow.
+    With ``transactions``, the four columns of transactional topics follow.
     """
     full = schema_to_pyarrow(TRANSACTIONS_SCHEMA, include_field_ids=False)
     return pa.schema([full.field(name) for name in KAFKA_COLUMNS + (TRANSACTION_COLUMNS if transactions else ())])
@@ -225,21 +225,20 @@ def create(lake: Lake, identifier: str, properties: Mapping[str, str], transacti
 
 
 def check(table: Table, identifier: str) -> None:
-    """Refuse a table that Firn can't maintain: other columns or types, another partitioning, another format version.
+    """Refuse a table with columns, types, partitioning or a format version that Firn can't maintain.
 
-    Raises RefusedError naming each column with what was found and what is allowed (C26).
+    Raises RefusedError, which names each wrong column with what was found and what is allowed (C26).
     """
     columns = {field.name: field.field_type for field in table.schema().fields}
     optional = [field for field in _TRANSACTION_COLUMNS if field.name in columns]
     wrong = [
-        f"{field.name} is {columns.get(field.name, 'missing')}, allowed {field.field_type}"
+        f"{field.name} is {columns.get(field.name, 'missing')}, allowed: {field.field_type}"
         for field in (*_COLUMNS, *optional)
         if not _same_type(columns.get(field.name), field.field_type)
     ]
     if wrong:
         raise RefusedError(
-            f"table {identifier} does not have the record columns: {'; '.join(wrong)} "
-            "(to map other columns: firn adopt)"
+            f"table {identifier} does not have the record columns: {'; '.join(wrong)} (`firn adopt` maps other columns)"
         )
     missing = [name for name in DECIDING_COLUMNS if name not in columns]
     if 0 < len(missing) < len(DECIDING_COLUMNS):
@@ -262,14 +261,14 @@ def check_format_version(table: Table, identifier: str) -> None:
     if table.metadata.format_version != FORMAT_VERSION:
         raise RefusedError(
             f"table {identifier} has format version {table.metadata.format_version}; allowed: {FORMAT_VERSION} "
-            "(version 1 has no sequence numbers; version 3 needs a PyIceberg that writes it, and deletion vectors read)"
+            "(version 1 has no sequence numbers; PyIceberg does not write version 3)"
         )
 
 
 def has_transactions(table: Table) -> bool:
-    """True when ``table``, which passed ``check``, has the columns that tell committed from aborted records (C10)."""
+    """True when ``table``, which passed ``check``, can distinguish committed from aborted records (C10)."""
     names = {field.name for field in table.schema().fields}
-    # In an adopted table columns of these names may mean anything.
+    # In an adopted table, columns of these names may mean anything.
     return COLUMNS not in table.properties and names.issuperset(DECIDING_COLUMNS)
 
 

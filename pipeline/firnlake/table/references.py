@@ -1,4 +1,4 @@
-"""References of a table's snapshots, current and past, on every branch and tag; no reader can reach other files."""
+"""The files that a table's current and past snapshots refer to, on all branches and tags. Readers need only these."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from firnlake.table.published_plans import document_of
 
 
 def whole_table(lake: Lake, identifier: str) -> Table:
-    """Load table ``identifier``. RefusedError where the catalog's answer and the table's metadata file differ.
+    """Load table ``identifier``. Raises RefusedError when the catalog's answer and the table's metadata file differ.
 
-    Raises FileNotFoundError when that file is gone, again and again: commits may delete it
+    Raises FileNotFoundError when the metadata file is gone in every try, because commits may delete old metadata files
     (``write.metadata.delete-after-commit.enabled``).
     """
     attempts = Retrying(
@@ -37,22 +37,22 @@ def _checked(lake: Lake, identifier: str) -> Table:
     table = lake.table(identifier)
     if not table.metadata_location:
         raise RefusedError(
-            f"table {identifier}: catalog {lake.name} tells no metadata location, so nothing is deleted; allowed: a "
-            "catalog that names the table's metadata file"
+            f"table {identifier}: catalog {lake.name} does not name the table's metadata file, so nothing is deleted; "
+            "allowed: a catalog that names it"
         )
     stored = FromInputFile.table_metadata(table.io.new_input(table.metadata_location))
     if differences := "; ".join(_differences(table.metadata, stored)):
         raise RefusedError(
-            f"table {identifier}: nothing is deleted, as catalog {lake.name} and the metadata file "
-            f"{table.metadata_location} differ: {differences}; allowed: a catalog that loads tables as their files "
-            "tell (snapshot-loading-mode: all)"
+            f"table {identifier}: nothing is deleted, because catalog {lake.name} and the metadata file "
+            f"{table.metadata_location} differ: {differences}; allowed: a catalog that loads the whole content of "
+            "metadata files (snapshot-loading-mode: all)"
         )
     return table
 
 
 def _differences(loaded: TableMetadata, stored: TableMetadata) -> Iterator[str]:
     if loaded.table_uuid != stored.table_uuid:
-        yield f"table UUID {loaded.table_uuid} and {stored.table_uuid}"
+        yield f"table UUID {loaded.table_uuid} in the catalog, {stored.table_uuid} in the file"
     for what, ours, theirs in (
         ("snapshots", _manifest_lists(loaded).keys(), _manifest_lists(stored).keys()),
         ("manifest lists", _manifest_lists(loaded).items(), _manifest_lists(stored).items()),
@@ -60,7 +60,7 @@ def _differences(loaded: TableMetadata, stored: TableMetadata) -> Iterator[str]:
         ("statistics", _statistics(loaded), _statistics(stored)),
     ):
         if ours != theirs:
-            yield f"{what}: {len(ours - theirs)} only as loaded, {len(theirs - ours)} only in the file"
+            yield f"{what}: {len(ours - theirs)} only in the catalog, {len(theirs - ours)} only in the file"
             return
 
 
@@ -82,30 +82,30 @@ TRIES: Final = 5
 
 
 class UnknownReferencesError(UnavailableError):
-    """A manifest or a manifest list is gone, so what its snapshot refers to can't be told."""
+    """A manifest or a manifest list is gone, so the files that its snapshot refers to are unknown."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """References of a table's metadata, read before its files are listed."""
+    """References of a table's metadata, read before the table's files are listed."""
 
     reached: Hashes
     """Hashes of the paths of all files that the metadata refers to, sorted."""
     past: Hashes
-    """Those of data files that only past snapshots refer to, sorted."""
+    """Hashes of the paths of data files that only past snapshots refer to, sorted."""
     metadata_files: Collection[str]
-    """Names of the table's current metadata file and of those in its log."""
+    """Names of the table's current metadata file and of the metadata files in its log."""
 
 
 class Unreferenced:
     """Paths that nothing in a table's metadata refers to.
 
-    A reference holds the file at its path; where no file is listed there, it holds every file of its name: links and
-    aliases of a store give a file paths that nobody can tell to be the same.
+    A reference protects the file at its path. If no file is listed at that path, the reference protects every file with
+    the same name, because one file may have several paths: Firn can't recognize links and aliases in a store.
     """
 
     def __init__(self, paths: Iterable[str], contents: Contents | None = None, listed: Hashes | None = None) -> None:
-        """``listed`` are the hashes of all paths at which a file was found; default: those of ``paths``."""
+        """``listed`` has the hashes of all paths at which a file was found; by default, the hashes of ``paths``."""
         self._paths = {path: (hash(path_of(path)), hash(name_of(path))) for path in paths}
         own = np.fromiter((one for one, _ in self._paths.values()), np.int64, len(self._paths))
         self._listed = np.unique(own if listed is None else listed)
@@ -119,9 +119,9 @@ class Unreferenced:
         return path in self._paths
 
     def look(self, lake: Lake, identifier: str, *, past: bool = True) -> Table:
-        """Remove the paths that table ``identifier`` now refers to, with or without past snapshots; returns that table.
+        """Remove from this object the paths that table ``identifier`` now refers to; return the table.
 
-        Raises UnavailableError when snapshots keep expiring during the read, which leaves references unknown.
+        With ``past``, past snapshots count too. Raises UnavailableError when snapshots keep expiring during the read.
         """
         return _while_expiring(lambda: self._look(whole_table(lake, identifier), past))
 
@@ -143,9 +143,10 @@ class Unreferenced:
 
 
 def known_files(lake: Lake, identifier: str, contents: Contents, former: Iterable[str]) -> tuple[Table, Known]:
-    """Table ``identifier`` as it is now, and what its metadata refers to.
+    """Table ``identifier`` as it is now, and the references of its metadata.
 
-    ``former`` are locations of more metadata files. Raises UnknownReferencesError when a manifest is gone and stays so.
+    ``former`` are the locations of former metadata files. Raises UnknownReferencesError when a manifest is gone at
+    every try.
     """
 
     def look() -> tuple[Table, Known]:
@@ -165,8 +166,8 @@ def metadata_locations(table: Table) -> list[str]:
 
 
 def reached(metadata: TableMetadata, contents: Contents, *, past: bool = True) -> Iterator[Reach]:
-    """Yield everything that ``metadata`` refers to, with or without past snapshots, in two parts: what manifests name,
-    and the files of the metadata themselves, except the table's own metadata files."""
+    """Yield everything that ``metadata`` refers to, in two parts: first the files that manifests name, then manifests,
+    manifest lists, statistics and documents of plans. ``past`` includes past snapshots."""
     heads = {ref.snapshot_id for ref in metadata.refs.values()}
     snapshots = [one for one in metadata.snapshots if past or one.snapshot_id in heads]
     manifests = contents.manifests_of(snapshots)
@@ -178,7 +179,7 @@ def reached(metadata: TableMetadata, contents: Contents, *, past: bool = True) -
 
 
 def is_in(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
-    """Tell for each of ``hashes`` whether it is among ``known``, which are sorted."""
+    """A flag for each of ``hashes``, true if the hash is in ``known``, which is sorted."""
     if not len(known):
         return np.zeros(len(hashes), np.bool_)
     places = np.searchsorted(known, hashes)
@@ -187,7 +188,7 @@ def is_in(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
 
 
 def _while_expiring(look: Callable[[], T]) -> T:
-    """Repeat ``look``, which loads the table, while another process expires snapshots and their manifests."""
+    """Call ``look``, which loads the table. Repeat the call if another process has expired snapshots during it."""
     attempts = Retrying(
         retry=retry_if_exception_type(FileNotFoundError),
         stop=stop_after_attempt(TRIES),
@@ -199,6 +200,6 @@ def _while_expiring(look: Callable[[], T]) -> T:
 def _unknown(state: RetryCallState) -> NoReturn:
     error = state.outcome.exception() if state.outcome else None
     raise UnknownReferencesError(
-        f"can't read what its snapshots refer to: {error}; allowed: all manifests of all snapshots (if one is being "
-        "expired, try again later)"
+        f"can't read which files its snapshots refer to: {error}; allowed: a table whose snapshots have all their "
+        "manifests (if a snapshot is being expired, try again later)"
     ) from error

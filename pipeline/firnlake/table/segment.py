@@ -18,8 +18,8 @@ LEVELS = range(LANDED, TAIL + 1)
 class Segment:
     """One live data file. Offsets are inclusive, times are epoch milliseconds, sizes are file bytes.
 
-    A segment without records has ``base_offset`` = ``last_offset`` = -1 and meaningless timestamps (0). So has one
-    whose metadata lacks them: then ``problem`` says what is missing.
+    A segment without records has ``base_offset`` = ``last_offset`` = -1 and meaningless timestamps (0). The same is
+    true of a segment whose metadata lacks these values; then ``problem`` says what is missing.
     """
 
     path: str
@@ -30,50 +30,50 @@ class Segment:
     records: int
     bytes: int
     tombstones: int | None
-    """Number of tombstones; None where only the records tell (an adopted table's condition)."""
+    """Number of tombstones; None when an adopted table's condition decides, so that only the records can tell."""
     null_keys: int
     oldest_ms: int
     newest_ms: int
     sequence_number: int
-    """File sequence number: that of the commit that added the file."""
+    """File sequence number: the sequence number of the commit that added the file."""
     row_deletes: int
     """Number of row-level delete files that may apply to this segment."""
     committed_ms: int | None = None
-    """Clock of the commit that added the file; None when its snapshot has expired."""
+    """Time of the commit that added the file; None when the commit's snapshot has expired."""
     written_ms: int | None = None
-    """The store's time of writing of the file; None where every record has a timestamp, or the store does not say."""
+    """Time of writing as the store reports it; None if every record has a timestamp, or if the time is unknown."""
     by_firn: bool = False
-    """True when Firn made that commit: then the clock is the plan's. Not for lane `erase`, which keeps levels."""
+    """True when Firn added the file, so its commit time is the plan's clock; False for `erase`, which keeps levels."""
     whole: bool = False
-    """True when Firn's commit left out nothing cleanable for lack of room: only then was a full clean full."""
+    """True when Firn's commit had room for everything cleanable; otherwise a full clean was not complete."""
     keys: int | None = None
-    """Number of distinct user keys where metadata tells; None: at most as many as records."""
+    """Number of distinct user keys; None when metadata does not tell, so that each record may have a different key."""
     stamped: int = 0
-    """Number of records known to carry a delete horizon; 0 as well when the metrics do not say."""
+    """Number of records known to carry a delete horizon; also 0 when the metrics do not say."""
     first_horizon_ms: int | None = None
     """The earliest delete horizon; None when there is none or the metrics do not say."""
     last_horizon_ms: int | None = None
     """The latest delete horizon; None when there is none or the metrics do not say."""
     transactional: bool = False
-    """True when it may hold records of transactions, markers included (C10)."""
+    """True when the segment may hold records of transactions, markers included (C10)."""
     control: bool = False
-    """True when it may hold control records, such as transaction markers."""
+    """True when the segment may hold control records, such as transaction markers."""
     problem: str | None = None
-    """Reason why this segment blocks cleaning of its topic partition, and what is allowed (C20), if it does."""
+    """Why this segment blocks the cleaning of its topic partition, and what is allowed (C20); None if it does not."""
     copies: int = 1
-    """Number of times the table lists the file; readers see its records that often; records and bytes count all."""
+    """Number of times that the table lists the file. Readers see every copy, so ``records`` and ``bytes`` count all."""
     holding_deletes: int = 0
-    """Number of equality delete files that hold the segment: the table is partitioned by level, so a rewrite would take
-    its records out of the reach of later ones (C27)."""
+    """Number of equality delete files that hold up the segment, because the table is partitioned by level, so that
+    later equality deletes would not reach the segment's records after a rewrite (C27)."""
     hidden: int | None = 0
-    """At most so many records are hidden by row-level deletes; None: only the records tell (equality deletes)."""
+    """Maximum number of records that row-level deletes hide; None if equality deletes may apply."""
     deletes: int = 0
-    """Digest of the row-level delete files that may apply, 0 without any (``firnlake.iceberg.row_deletes``)."""
+    """Digest of the row-level delete files that may apply; 0 if there are none (``firnlake.iceberg.row_deletes``)."""
     newest_delete: int = 0
-    """The highest data sequence number of a row-level delete file that may apply; 0 without any."""
+    """The highest data sequence number of a row-level delete file that may apply; 0 if there is none."""
     equality_deletes: int = 0
-    """Number of equality delete files among those that may apply; 0 where each of these is needed by a data file that
-    no plan takes, so that it can't leave the table."""
+    """Number of equality delete files that may apply. Also 0 if none of them can be removed from the table, because
+    each also reaches a data file that no plan takes."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -82,9 +82,9 @@ class Segment:
 
     @property
     def shown_from(self) -> int:
-        """Readers see a record of the segment at this offset or past it; -1: metadata does not tell (C27).
+        """Readers surely see a record of the segment at or past this offset; -1 if metadata does not tell (C27).
 
-        Row-level deletes may hide the last records, but not more of them than they have positions.
+        Position deletes may hide the last records, but not more records than they have positions.
         """
         if not self.row_deletes:
             return self.last_offset
@@ -99,30 +99,30 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class UnassignedFile:
-    """A live data file that metadata assigns to no single topic partition. Bounds are inclusive.
+    """A stray: a live data file that metadata assigns to no single topic partition. Bounds are inclusive.
 
-    It is never an input, but its possible records count: a tombstone is not clean while a stray may hold an older
-    record of its topic partition (C7).
+    A stray is never an input, but the records that it may hold matter: a tombstone is not clean while a stray may hold
+    an older record of the tombstone's topic partition (C7).
     """
 
     path: str
     problem: str
     topics: tuple[str | None, str | None] | None
-    """Lowest and highest topic it may hold, each None where unknown; None instead of the pair: no topic column."""
+    """Lowest and highest topic that the file may hold, each None when unknown; None if every record has NULL."""
     partitions: tuple[int | None, int | None] | None
-    """Lowest and highest partition it may hold; None as for ``topics``."""
+    """Lowest and highest partition that the file may hold, with None as in ``topics``."""
     base_offset: int
-    """Lowest offset it may hold; 0 when its metadata does not say."""
+    """Lowest offset that the file may hold; 0 when its metadata does not say."""
     place: str = ""
-    """Partition spec and partition values, by which row-level deletes apply (``firnlake.iceberg.row_deletes``)."""
+    """Partition spec and values, which decide which row-level deletes apply (``firnlake.iceberg.row_deletes``)."""
     data_sequence_number: int = 0
 
     def may_hold(self, topic_partition: TopicPartition) -> bool:
-        """True when it may hold a record of ``topic_partition``."""
+        """True when the file may hold a record of ``topic_partition``."""
         return _within(self.topics, topic_partition.topic) and _within(self.partitions, topic_partition.partition)
 
     def __str__(self) -> str:
-        """Description of the file, and what is allowed."""
+        """Description of the file in messages, and what is allowed."""
         return f"segment {self.path} {self.problem}"
 
 
@@ -143,14 +143,14 @@ class Segments:
     by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
     strays: tuple[UnassignedFile, ...] = ()
     sequence_number: int | None = None
-    """Data sequence number that rewritten records keep, so that equality deletes which land meanwhile apply to them:
-    the snapshot's. None where the table is partitioned by level: there the commit's own."""
+    """Data sequence number that rewritten records get: the snapshot's, so that equality deletes that land meanwhile
+    apply to the records. None if the table is partitioned by level; then the records get their commit's number."""
     snapshot_number: int | None = None
-    """Sequence number of the snapshot; None where there is none."""
+    """Sequence number of the snapshot; None if the table has no snapshot."""
     equality: EqualityReach | None = None
-    """The equality delete files of the snapshot; None without any."""
+    """The equality delete files and the data files of the snapshot; None if there are no equality delete files."""
     newest_clock_ms: int | None = None
-    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None where its history has none."""
+    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
 
     @classmethod
     def of(

@@ -1,9 +1,9 @@
-"""A manifest cache shared by processes: packs, files of Arrow rows under Firn's home on this machine.
+"""A manifest cache that processes share: packs, which are files of Arrow rows in Firn's home on this machine.
 
 Manifests are immutable, so cached facts stay valid for as long as a snapshot lists the manifest. A pack is written
-under a temporary name and then renamed, and its name is the digest of its content: a reader sees a whole pack or none,
-and replaces a damaged one by reading the manifests again. Processes share packs without a lock; the second one may
-repeat some work. Deleting the folder costs nothing but time.
+under a temporary name and then renamed, and its name is the digest of its content. Therefore a reader sees a whole pack
+or none, and recognizes a damaged pack, which it replaces by reading the manifests again. Processes share packs without
+a lock, so two processes may do the same work. Deleting the folder costs nothing but time.
 """
 
 import hashlib
@@ -40,23 +40,23 @@ _MANIFESTS: Final = b"firn.manifests"
 
 @dataclass(frozen=True)
 class ManifestCache:
-    """Packs below ``folder``, in a folder per table; evicts the least recently used ones beyond ``limit`` bytes."""
+    """Packs below ``folder``, in one folder per table; beyond ``limit`` bytes, the least recently used are evicted."""
 
     folder: Path
     limit: int = DEFAULT_LIMIT
 
     @classmethod
     def of(cls, lake: Lake) -> "ManifestCache | None":
-        """The cache in the home of ``lake``; None where there is no such folder yet, which what only reads does not
-        make, and when FIRN_CACHE_BYTES is 0. RefusedError when that is no size.
+        """The cache in the home folder of ``lake``. None if FIRN_CACHE_BYTES is 0, or if there is no home folder, which
+        a command that only reads must not create. Raises RefusedError if FIRN_CACHE_BYTES is not a number of bytes.
         """
         text = os.environ.get(LIMIT_SETTING, str(DEFAULT_LIMIT))
         if not (text.isascii() and text.isdigit()):
-            raise RefusedError(f"{LIMIT_SETTING} is {text!r}; allowed: a number of bytes, 0 for no cache of manifests")
+            raise RefusedError(f"{LIMIT_SETTING} is {text!r}; allowed: a number of bytes, or 0 for no manifest cache")
         return cls(lake.cache_folder / "manifests", int(text)) if int(text) and lake.home.is_dir() else None
 
     def load(self, table_uuid: str, names: Collection[str]) -> "CachedManifests":
-        """Load the cached manifests with these names; a name must cover everything that the facts depend on."""
+        """Load the cached manifests ``names``; a name must include everything that the cached facts depend on."""
         folder = self.folder / table_uuid
         wanted = frozenset(names)
         loaded: dict[str, Found] = {}
@@ -70,9 +70,9 @@ class ManifestCache:
         return CachedManifests(self, folder, loaded, tuple(packs), rows)
 
     def evict(self) -> None:
-        """Delete the least recently used packs of all tables until the rest is within the limit."""
+        """Delete the least recently used packs of all tables until the remaining packs are within the limit."""
         for path in self.folder.glob(f"*/{_UNFINISHED}*"):
-            # A file left by a process that was killed while it wrote.
+            # A process that was killed while it wrote this file has left it behind.
             if path.stat().st_mtime < time.time() - _WRITTEN_WITHIN_SECONDS:
                 path.unlink(missing_ok=True)
         files = [(path, path.stat()) for path in self.folder.glob(f"*/*{_SUFFIX}")]
@@ -96,7 +96,7 @@ class CachedManifests:
     """Rows in all packs, including those of manifests that the snapshot no longer lists."""
 
     def add(self, fresh: Mapping[str, Found]) -> None:
-        """Add ``fresh`` to the cache; rewrite all packs when there are many, or most of their rows are stale.
+        """Add ``fresh`` to the cache; rewrite all packs as one if there are many, or if most of their rows are stale.
 
         A failed write loses nothing: the manifests are read again.
         """
@@ -117,7 +117,7 @@ class CachedManifests:
 
 @dataclass(frozen=True)
 class Pack:
-    """Contents of some manifests: each has a name, its number of ``rows``, and strays."""
+    """Contents of some manifests: the ``rows`` of all together, and the name, row count and strays of each manifest."""
 
     rows: pa.Table
     names: tuple[str, ...]
@@ -183,7 +183,7 @@ def _read(path: Path) -> Pack | None:
     try:
         content = path.read_bytes()
         if _digest(content) == path.stem:
-            # Eviction is by least recent use.
+            # Eviction starts with the least recently used pack.
             os.utime(path)
             return Pack.parse(content)
         path.unlink(missing_ok=True)
@@ -199,6 +199,6 @@ def _write(pack: Pack, folder: Path) -> Path:
     path = folder / f"{_digest(content)}{_SUFFIX}"
     unfinished = folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
     unfinished.write_bytes(content)
-    # Reads set times by this clock too; the file system's own clock may lag behind it.
+    # Set the time by this machine's clock, as `_read` does, because the file system's own clock may lag behind.
     os.utime(unfinished)
     return unfinished.rename(path)

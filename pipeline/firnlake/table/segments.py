@@ -1,7 +1,7 @@
 """Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket.
 
-Also those of given data files, changes to them since they were planned, the scan tasks of a snapshot (PyIceberg plans
-none for one with equality deletes), and the segments of branch ``firn_tombstones`` (C9).
+Also finds which data files of a plan are still live, makes the scan tasks of a snapshot (PyIceberg plans none for a
+snapshot with equality deletes), and reads the segments of branch ``firn_tombstones`` (C9).
 """
 
 from collections import defaultdict
@@ -36,9 +36,9 @@ def read(
 ) -> Segments:
     """Read the segments of ``table``'s current snapshot; empty for a table without a snapshot.
 
-    Missing metadata that decisions need becomes the segment's ``problem``, which blocks only its topic partition (C20);
-    a file whose topic partition is unknown is a stray. ``manifests`` caches the entries of earlier snapshots for this
-    process, ``cache`` the facts made from them for every process; neither changes the result.
+    If metadata that decisions need is missing, the segment's ``problem`` says so and blocks only its topic partition
+    (C20); a file whose topic partition is unknown is a stray. ``manifests`` caches the entries of earlier snapshots for
+    this process, and ``cache`` caches the facts made from entries for all processes; neither changes the result.
     """
     snapshot = table.current_snapshot()
     listed = snapshot.manifests(table.io) if snapshot else []
@@ -62,8 +62,8 @@ def read(
 
 
 def _relieved(arrays: Arrays, equality: EqualityReach) -> Arrays:
-    """``arrays`` with no equality deletes counted where none of them could leave the table: each reaches a stray, or a
-    segment that is listed twice or has another problem."""
+    """``arrays`` with ``equality_deletes`` = 0 for segments whose equality delete files could not be removed from the
+    table, because each also reaches a stray, or a segment that is listed twice or has a problem."""
     listed = zip(arrays.path.to_pylist(), arrays.problem.to_pylist(), arrays.copies.tolist(), strict=True)
     relieved = equality.relieved([path for path, problem, copies in listed if problem is None and copies == 1])
     is_relieved = pc.is_in(arrays.path, value_set=pa.array(sorted(relieved), pa.string()))
@@ -89,7 +89,7 @@ def _read(
     table: Table, teller: Classifier, data: Iterable[ManifestFile], manifests: Manifests | None
 ) -> Iterator[Found]:
     """Yield the contents of each of the ``data`` manifests. Entries become rows at once, because all entries together
-    are ten times as large."""
+    would take ten times the memory."""
     if manifests:
         for _, entries in ahead(manifests.of, data):
             yield Found.of(teller, map(ListedFile.of, entries))
@@ -118,8 +118,8 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Unas
 def read_entries(
     table: Table, manifests: Manifests | None = None, among: Collection[str] | None = None
 ) -> Iterator[tuple[ManifestEntry, list[DeleteFile]]]:
-    """Yield every live data file of the current snapshot, or those at the paths ``among``, with the row-level delete
-    files that may apply to it.
+    """Yield every live data file of the current snapshot, or only those at the paths ``among``, each with the row-level
+    delete files that may apply to it.
 
     ``manifests`` caches the entries of earlier snapshots.
     """
@@ -137,15 +137,15 @@ def read_entries(
 
 @dataclass(frozen=True)
 class LiveInputs:
-    """The live ones of some paths as ``files``, in the order requested, and the others as ``gone``.
+    """``files`` are the live data files at some paths, in the order of the paths; ``gone`` are the paths without one.
 
-    A file that the table lists more than once is in ``files`` as often, as readers see it.
+    A file that the table lists several times is in ``files`` as many times, because readers see every copy.
     """
 
     files: list[DataFile]
     gone: list[str]
     deletes: Mapping[str, FileDeletes]
-    """Row-level deletes that may apply to a file, by its path; only files with any."""
+    """Row-level deletes that may apply to a file, by its path; files without row-level deletes are left out."""
 
     @classmethod
     def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
@@ -157,7 +157,7 @@ class LiveInputs:
             path = entry.data_file.file_path
             by_path[path].append(entry.data_file)
             if reaching:
-                # Plans leave alone a file that is listed twice and has deletes.
+                # No plan takes a file that is listed twice and has deletes, so a single entry per path is enough.
                 deletes[path] = FileDeletes(entry.sequence_number or 0, tuple(reaching))
         return cls(
             files=[file for path in paths for file in by_path.get(path, ())],
@@ -168,8 +168,10 @@ class LiveInputs:
 
 @dataclass(frozen=True)
 class PlannedFiles:
-    """The scan tasks of data files by path, with their position deletes, and the row-level deletes of those files that
-    equality deletes reach, which a scan does not apply."""
+    """The scan ``tasks`` of data files, by path; each task applies the position deletes of its file.
+
+    No task applies equality deletes, so ``unapplied`` has all row-level deletes of files that equality deletes reach.
+    """
 
     tasks: Mapping[str, FileScanTask]
     unapplied: Mapping[str, FileDeletes] = field(default_factory=dict)
@@ -178,9 +180,9 @@ class PlannedFiles:
 def planned(
     table: Table, snapshot_id: int | None, row_filter: BooleanExpression, among: Collection[str] | None = None
 ) -> PlannedFiles:
-    """The files of the snapshot that may hold rows of ``row_filter``, of those at the paths ``among`` if given.
+    """The snapshot's files that may hold rows matching ``row_filter``; if ``among`` is given, only files at its paths.
 
-    With equality deletes in the snapshot no file is left out by its bounds.
+    If the snapshot has equality deletes, no file is left out because of its bounds.
     """
     snapshot = table.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     listed = snapshot.manifests(table.io) if snapshot else []
@@ -208,6 +210,6 @@ def removed_tombstones(
 ) -> Mapping[TopicPartition, tuple[Segment, ...]]:
     """The segments of removed tombstones, by topic partition, in offset order."""
     branch = on_branch(lake.table(identifier), REMOVED_TOMBSTONES)
-    # A cache of its own: in a shared one, each branch would count the other's rows as stale.
+    # The branch has its own cache: in a shared one, each branch would count the other's rows as stale.
     own = replace(cache, folder=cache.folder / REMOVED_TOMBSTONES) if cache else None
     return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=own).by_partition

@@ -1,7 +1,7 @@
 """The snapshot summaries of a table's commits: Firn's properties, arrival times, bytes, and commits of other writers.
 
-A commit of one plan has everything in its summary. A commit of several has the sums there, and each plan in a document
-beside the table's metadata, because every reader loads the summaries of all snapshots with the table.
+A commit of one plan has everything in its summary. A commit of several plans has only the sums in its summary, because
+every reader loads the summaries of all snapshots; a document in the table's folder describes each plan.
 """
 
 import json
@@ -42,13 +42,13 @@ def summary(
 ) -> dict[str, str]:
     """Summary properties of the snapshot that publishes ``plans``; ``counts`` are record counts (C24) by plan id.
 
-    ``core_ms`` is the core time that compacting them took; a lane that only drops segments takes none.
-    Writes the document of several plans; `firn maintain` removes one that no snapshot refers to.
+    ``core_ms`` is the core time that compacting the plans took; it is 0 for a lane that only drops segments. Writes
+    the document of several plans; `firn maintain` removes a document that no snapshot refers to.
     """
     common = RecordCounts.total(counts[plan.id] for plan in plans).summary() | {
         LANE: str(plans[0].lane),
         CORE_MS: str(core_ms),
-        # The earliest clock is the safe one: by it work falls due a little sooner.
+        # The earliest clock is the safe choice: it makes work due a little sooner, never later.
         NOW_MS: str(min(plan.now_ms for plan in plans)),
         WAITING_SEGMENTS: str(sum(plan.waiting_segments for plan in plans)),
     }
@@ -66,24 +66,24 @@ def summary(
 
 @dataclass(frozen=True, slots=True)
 class CommitSummary:
-    """The summary of a commit of Firn's, without the document of its plans."""
+    """The summary of a commit that Firn made, without the document of its plans."""
 
     job_id: str
-    """The plan's id where the commit published one plan."""
+    """Id of the job; the plan's id if the commit published one plan."""
     lane: str
     topic_partition: str | None
-    """None where the commit published several plans."""
+    """None if the commit published several plans."""
     reason: str | None
-    """None where the commit published several plans."""
+    """None if the commit published several plans."""
     plans: int
     counts: RecordCounts
-    """The sums over the plans."""
+    """Sums over the plans."""
     core_ms: int = 0
-    """Core time that compacting took, milliseconds; 0 where the summary does not say."""
+    """Core time that compacting took, milliseconds; 0 if the summary does not say."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self | None:
-        """Parse the summary of ``snapshot``; None where it is not Firn's, or malformed, as any writer may write one."""
+        """Parse the summary of ``snapshot``; None if another writer made it, or it is malformed."""
         properties = properties_of(snapshot)
         job_id, lane, plans = (
             properties.get(PLAN_ID, properties.get(JOB_ID)),
@@ -110,14 +110,14 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Numbers of records and file bytes that another writer appended."""
+    """Number of records, and of file bytes, that another writer appended."""
 
     records: int
     bytes: int
 
 
 def appended(snapshot: Snapshot) -> Appended | None:
-    """The additions of ``snapshot`` by Iceberg's own summary; None for one that is no append, or Firn's."""
+    """Additions of ``snapshot``, from Iceberg's own summary; None if the snapshot is no append, or if Firn made it."""
     if snapshot.summary is None or snapshot.summary.operation is not Operation.APPEND or CommitSummary.of(snapshot):
         return None
     properties = snapshot.summary.additional_properties
@@ -131,23 +131,23 @@ _NAMES = TypeAdapter(tuple[str, ...])
 
 @dataclass(frozen=True, slots=True)
 class CommitClock:
-    """A snapshot's clock in epoch milliseconds; ``by_firn`` when it is the clock of a plan that Firn published."""
+    """The time of a commit in epoch milliseconds; if ``by_firn``, this is the clock of a plan that Firn published."""
 
     at_ms: int
     by_firn: bool
     whole: bool = False
-    """True when its plan, or each of its plans, took everything cleanable."""
+    """True when the commit's plan, or each of its plans, took everything cleanable."""
     erases: bool = False
-    """True for a commit of lane `erase`: what it wrote counts as no work of any other lane."""
+    """True for a commit of lane `erase`: the segments that it wrote do not count as the work of another lane."""
     waiting_topic_partitions: frozenset[str] = frozenset()
-    """Topic partitions with waiting segments in a commit of several plans; the others were taken whole."""
+    """Topic partitions that have waiting segments, if the commit published several plans; all others have none."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
         properties = properties_of(snapshot)
         text, waiting = properties.get(NOW_MS, ""), _names(properties.get(WAITING_TOPIC_PARTITIONS, "[]"))
         if _CLOCK.fullmatch(text) and waiting is not None:
-            # Without a count a clean may have been partial: one more full clean is safe.
+            # Without a count, the clean may have been partial; assuming so costs at most one more full clean.
             erases = properties.get(LANE) == ERASE
             whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
             return cls(int(text), by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
@@ -163,15 +163,15 @@ def _names(text: str) -> frozenset[str] | None:
 
 
 def commit_clocks(table: Table) -> Mapping[int, CommitClock]:
-    """The clock of every snapshot of ``table``, on any branch, by snapshot id; expired ones are missing.
+    """The commit time of every snapshot of ``table``, on any branch, by snapshot id; expired snapshots are missing.
 
-    Every branch counts, because a file may have come to main from a snapshot of another branch.
+    All branches are included, because a file may have come to main from a snapshot of another branch.
     """
     return {snapshot.snapshot_id: CommitClock.of(snapshot) for snapshot in table.metadata.snapshots}
 
 
 def newest_clock(table: Table) -> int | None:
-    """Latest clock, epoch milliseconds, of a plan that Firn published; None where main's history has none."""
+    """Latest clock, epoch milliseconds, of a plan that Firn published; None if main's history has none."""
     clocks = map(CommitClock.of, ancestors(table))
     return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)
 
@@ -187,7 +187,7 @@ def others_since_firn(table: Table, most: int) -> int:
 
 
 def others_since(table: Table, snapshot_ids: Collection[int], most: int) -> list[Snapshot]:
-    """Other writers' snapshots of main since the newest of ``snapshot_ids``: the newest ones, at most ``most``."""
+    """The newest snapshots of main, at most ``most``, that other writers made after all of ``snapshot_ids``."""
     snapshots: list[Snapshot] = []
     for snapshot in ancestors(table):
         if len(snapshots) == most or snapshot.snapshot_id in snapshot_ids:
@@ -203,21 +203,21 @@ def _is_firns(snapshot: Snapshot) -> bool:
 
 _ADDED: Final = ("added-files-size", ("added-data-files", "added-delete-files"))
 _REMOVED: Final = ("removed-files-size", ("deleted-data-files", "removed-delete-files"))
-"""The property with the bytes, and those that count the files."""
+"""The summary property with the bytes of files, and the properties with the numbers of files."""
 _SOURCE: Final = "source-snapshot-id"
-"""Names the snapshot whose files a cherry-pick published on main."""
+"""Summary property that names the snapshot whose files a cherry-pick published on main."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileBytes:
-    """Bytes of data and delete files; None where the summary does not say."""
+    """Bytes of data and delete files, each None if the summary does not say."""
 
     added: int | None
     removed: int | None
 
 
 def file_bytes(snapshot: Snapshot) -> FileBytes:
-    """Bytes that ``snapshot`` added to its parent, and those that it took out of it."""
+    """Bytes of the files that ``snapshot`` added to its parent, and of the files that it removed."""
     if snapshot.summary is None:
         return FileBytes(None, None)
     properties = properties_of(snapshot)
@@ -225,12 +225,12 @@ def file_bytes(snapshot: Snapshot) -> FileBytes:
 
 
 def cherry_picked(snapshot: Snapshot) -> int | None:
-    """Id of the snapshot whose files ``snapshot`` published again; None where it is no cherry-pick."""
+    """Id of the snapshot whose files ``snapshot`` published again; None if ``snapshot`` is not a cherry-pick."""
     return _number(properties_of(snapshot).get(_SOURCE))
 
 
 def _bytes(properties: Mapping[str, str], size: str, counts: tuple[str, ...]) -> int | None:
-    # Writers leave out what is zero. Iceberg's also leave out sizes alone, where they commit whole manifests.
+    # Writers leave out zeros. When they commit whole manifests, Iceberg's writers also leave out a size above zero.
     if size not in properties:
         return None if any(properties.get(name, "0") != "0" for name in counts) else 0
     return _number(properties[size])

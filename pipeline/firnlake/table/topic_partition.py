@@ -1,4 +1,4 @@
-"""The topic partition, Kafka's unit of order and Firn's unit of cleaning; and record times as numbers."""
+"""The topic partition, which is Kafka's unit of order and Firn's unit of cleaning; and record times as numbers."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "TopicPartition":
-        """Parse Kafka's form, such as ``orders-3``; RefusedError for any other ``text``."""
+        """Parse Kafka's form, such as ``orders-3``; raises RefusedError for any other ``text``."""
         topic, dash, partition = text.rpartition("-")
         if not dash or not (partition.isascii() and partition.isdigit()):
             raise RefusedError(f"{text!r} is not a topic partition; allowed: <topic>-<partition>, such as orders-0")
@@ -37,7 +37,7 @@ class PartitionRow:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic partition of its topic and partition."""
+        """The topic partition of this row."""
         return TopicPartition(self.topic, self.partition)
 
 

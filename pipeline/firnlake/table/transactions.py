@@ -1,9 +1,9 @@
 """The undecided transactions of a topic partition, and the markers that decide the inputs of a plan (C10).
 
-A transactional record is decided by the first marker of its producer past it, whatever the marker's epoch: a producer
-that was fenced off has its transaction aborted under the next one. The offset of the first undecided record is Kafka's
-last stable offset (KIP-98). What transactions left in a table is read as narrow columns of few segments, without a JVM:
-bounds of ``is_transactional`` and ``is_control`` tell which segments may hold what.
+A transactional record is decided by the first marker of the record's producer at a higher offset, whatever the marker's
+epoch, because the transaction of a fenced producer is aborted under the next epoch. The offset of the first undecided
+record is the last stable offset (KIP-98). This module reads only narrow columns of few segments, without a JVM. The
+bounds of ``is_transactional`` and ``is_control`` tell which segments may hold transactional records and markers.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ MARKERS = pa.schema([("producer_id", pa.int64()), ("offset", pa.int64()), ("comm
 RECORDS = pa.schema([("producer_id", pa.int64()), ("offset", pa.int64())])
 
 _COMMIT, _ABORT = b"\x00\x01", b"\x00\x00"
-"""Type of a control record, after two bytes of version in its key (Kafka's ControlRecordType)."""
+"""Types of a control record. In the record's key, the type follows a version of 2 bytes (Kafka's ControlRecordType)."""
 
 
 class Marker(NamedTuple):
@@ -45,37 +45,37 @@ class Marker(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """The oldest record of which nobody knows whether it was committed. A record may lack its producer."""
+    """The oldest record that no marker decides. ``producer_id`` is None if the record lacks its producer."""
 
     offset: int
     producer_id: int | None
 
     def __str__(self) -> str:
-        """Its name in messages."""
-        return f"transaction of producer {self.producer_id} undecided since offset {self.offset}"
+        """The transaction's description in messages."""
+        return f"transaction of producer {self.producer_id} is undecided from offset {self.offset} on"
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """The transactions of a topic partition, as read; by default there are none."""
+    """The transactions of a topic partition; by default there are none."""
 
     undecided: Undecided | None = None
     markers: Mapping[str, pa.Table] = field(default_factory=dict)
-    """Markers that may decide a record of levels 0 and 1, by the path of their segment, as ``MARKERS``."""
+    """Tables of markers (schema ``MARKERS``) that may decide a record of levels 0 and 1, by path of their segment."""
     problem: str | None = None
-    """Why they can't be told, which blocks the topic partition (C20)."""
+    """Why the transactions can't be read, which blocks the topic partition (C20); None if they were read."""
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
-        """True when the first marker of ``producer_id`` past ``offset`` aborts the transaction of a record there."""
+        """True when the first marker of ``producer_id`` past ``offset`` aborts the producer's record at ``offset``."""
         of_producer = (pc.field("producer_id") == producer_id) & (pc.field("offset") > offset)
         past = pa.concat_tables([MARKERS.empty_table(), *self.markers.values()]).filter(of_producer).sort_by("offset")
         return past.num_rows > 0 and not past["commit"][0].as_py()
 
     def deciding(self, inputs: Collection[Segment]) -> tuple[Marker, ...]:
-        """The markers outside ``inputs`` that decide records among them, in offset order.
+        """The markers outside ``inputs`` that decide records in ``inputs``, in offset order.
 
-        Records of levels 2 and 3 are decided: a cleaning took the aborted ones out. Past the last input the first
-        marker of each producer is enough, so the answer is small.
+        Records of levels 2 and 3 need no marker, because a cleaning has removed the aborted records. Past the last
+        input, the first marker of each producer is enough, so the result is small.
         """
         landed = [segment for segment in inputs if segment.transactional and segment.level < RUN]
         taken = {segment.path for segment in inputs}
@@ -99,7 +99,7 @@ NO_TRANSACTIONS = Transactions()
 
 
 def markers_of(control: pa.Table) -> pa.Table:
-    """The markers among control records (columns producer_id, offset, key): other types of them decide nothing."""
+    """The markers among ``control`` records (columns producer_id, offset, key); other control records are left out."""
     kinds = pc.binary_slice(control["key"], 2, 4)
     known = pc.or_(pc.equal(kinds, _COMMIT), pc.equal(kinds, _ABORT))
     columns = [control["producer_id"], control["offset"], pc.equal(kinds, _COMMIT)]
@@ -113,7 +113,7 @@ def last_of(markers: Iterable[pa.Table]) -> pa.Table:
 
 
 def first_undecided(records: pa.Table, last: pa.Table) -> Undecided | None:
-    """The first of ``records`` (as ``RECORDS``) past the ``last_of`` its producer's markers; None when all are decided.
+    """The first of ``records`` (schema ``RECORDS``) past the ``last`` marker of its producer; None if all are decided.
 
     A record without a producer is never decided.
     """
@@ -128,16 +128,16 @@ def first_undecided(records: pa.Table, last: pa.Table) -> Undecided | None:
 def transactions_of(
     table: Table, segments: Segments, only: Collection[TopicPartition] = ()
 ) -> Mapping[TopicPartition, Transactions]:
-    """The transactions of each topic partition that may hold undecided ones (of ``only`` these, if any).
+    """The transactions of each topic partition that may hold undecided records, by topic partition.
 
-    ``segments`` are those of a snapshot of ``table``, which is the one that is read.
+    If ``only`` is not empty, all other topic partitions are left out. Reads the snapshot of ``segments``.
     """
     if not records.has_transactions(table):
         return {}
     by_partition = {
         where: segments.by_partition[where] for where in _may_be_undecided_in(segments) if not only or where in only
     }
-    # A topic partition that waits for its equality deletes needs no other reason.
+    # If equality deletes hold up a segment, its topic partition is blocked whatever its transactions are.
     wanted = {where: own for where, own in by_partition.items() if not any(one.holding_deletes for one in own)}
     if not wanted:
         return {}
@@ -155,11 +155,11 @@ def _may_be_undecided_in(segments: Segments) -> Iterator[TopicPartition]:
 
 
 def _transactions(reader: "_Reader", own: Iterable[Segment]) -> Transactions:
-    # A cleaning takes nothing that is undecided, so what has reached level 2 is not.
+    # A cleaning takes no undecided record, so all records of levels 2 and 3 are decided.
     landed = [segment for segment in own if segment.transactional and segment.level < RUN]
     start = min(segment.base_offset for segment in landed)
     try:
-        # Markers below the first record that may be undecided decide others.
+        # A marker at a lower offset than all records that may be undecided decides none of them.
         markers = {one.path: reader.markers(one) for one in own if one.control and one.last_offset >= start}
         last = last_of(markers.values())
         pending = [undecided for segment in landed if (undecided := reader.undecided(segment, last))]
@@ -193,7 +193,7 @@ class _Reader:
         return first_undecided(data.select(RECORDS.names).cast(RECORDS), last)
 
     def _read(self, segment: Segment, flag: str, columns: Sequence[str]) -> pa.Table:
-        """The ``columns`` of the records that readers see and ``flag`` is true of."""
+        """The ``columns`` of those records that readers see and that have a true ``flag`` column."""
         source, names = self._sources[segment.path], [flag, *columns]
         hidden, first = self._hidden.of(source), 0
         found = []

@@ -1,4 +1,4 @@
-"""The case of each plan: its claim, and the data files of every side, in the form that the judge reads."""
+"""The case of each plan, in the form that the judge reads: the plan's claim, and the data files of every side."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final = Erasures()
 _BESIDE: Final = 64
-"""Bytes that the judge holds per record, beside the key."""
+"""Bytes that the judge holds per record, in addition to the key."""
 _ENCODED: Final = 4
 """Approximate ratio of the size of keys in memory to their size in a file."""
 
@@ -40,8 +40,8 @@ _ENCODED: Final = 4
 class JudgedFile:
     """A data file of one side, with facts from its manifest.
 
-    ``bytes`` are read of it when values are, and about ``narrow`` of them when not; ``held`` are the bytes that the
-    judge holds of its records, approximately. Side SHOWN: ``listed`` is its entry before, ``after`` the one afterwards.
+    The judge reads ``bytes`` of the file if it reads values, otherwise about ``narrow`` bytes, and holds about ``held``
+    bytes in memory. On side SHOWN, ``listed`` is the file's entry before the plan, and ``after`` the entry afterwards.
     """
 
     side: str
@@ -59,7 +59,7 @@ class JudgedFile:
 
 @dataclass(frozen=True)
 class Case:
-    """One plan to judge. ``fingerprint`` is the one that compacting took; None when its statements are not trusted."""
+    """One plan to judge. ``fingerprint`` was taken by compaction; None if the judge must not trust compaction."""
 
     claim: Claim
     files: tuple[JudgedFile, ...]
@@ -67,7 +67,7 @@ class Case:
     secret: bytes | None = field(default=None, repr=False)
     """Lane `erase`: the key of the digests."""
     digests: tuple[tuple[bytes, int], ...] = field(default=(), repr=False)
-    """Lane `erase`: the digest of each requested key, and the offset below which its records go."""
+    """Lane `erase`: the digest of each requested key, and the offset below which its records are erased."""
 
     @property
     def held(self) -> int:
@@ -76,8 +76,8 @@ class Case:
 
     @property
     def read(self) -> int:
-        """File bytes that are read with values; of lane `erase` the keys as well of all that stays. Lanes that write
-        position deletes read no values."""
+        """File bytes that are read with values, and for lane `erase` also the keys of the segments that stay in place.
+        For lanes that write position deletes, no values are read."""
         if self.claim.lane in POSITION_DELETING:
             return sum(file.narrow for file in self.files)
         values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
@@ -98,15 +98,15 @@ class JudgedRecords:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema that records are read in."""
+        """Arrow schema of the records that are read."""
         return self.files.arrow_schema()
 
     def parts(self, cases: Sequence[Case]) -> list[Part]:
-        """All files that ``cases`` read and wrote; a part's plan is the index of its case."""
+        """All files that ``cases`` read and wrote; the ``plan`` of a part is the index of its case."""
         return [self.part(file, number, case.claim) for number, case in enumerate(cases) for file in case.files]
 
     def part(self, file: JudgedFile, number: int, claim: Claim) -> Part:
-        """A data file in the judge's form."""
+        """The data file ``file`` of case ``number`` in the judge's form."""
         return Part(
             file.side,
             partial(_read, self.files, file.source, claim.plan_id),
@@ -124,7 +124,7 @@ def _read(files: DataFiles, source: Source, plan: str, columns: Sequence[str] | 
 
 
 def reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
-    """The columns in the judge's terms."""
+    """The roles of ``columns`` in the judge's terms."""
     condition = columns.is_tombstone
     told_by = condition.reads if condition else ()
     if len({name.lower() for name in told_by}) < len(told_by):
@@ -157,8 +157,8 @@ def cases_of(
 ) -> list[Case]:
     """The cases of the plans of ``stage`` that have both a result and ``inputs`` (by plan id) in ``target``.
 
-    ``trusted``: the fingerprint that compacting took vouches for the values that were read. ``erasures`` are the
-    table's, for lane `erase`.
+    If ``trusted``, the fingerprint that compaction took vouches for the values that it read. ``erasures`` are the
+    table's requests, which lane `erase` needs.
     """
     if stage.result is None or not stage.result.plans:
         raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
@@ -180,7 +180,7 @@ def cases_of(
         gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if erases else beside)}
         sides = [(BEFORE if file.file_path in gone else IN_PLACE, file) for file in inputs[plan.id]]
         files = [
-            # What stays must not hold a requested record even where row-level deletes hide it.
+            # Segments that stay in place must hold no requested record, not even a record that row-level deletes hide.
             listing.file(side, file, None if erases and side == IN_PLACE else listed.get(file.file_path))
             for side, file in sides
         ]
@@ -200,21 +200,21 @@ class ListedFacts:
     def file(
         self, side: str, file: DataFile, listed: ListedAs | None = None, after: ListedAs | None = None
     ) -> JudgedFile:
-        """``file`` as a file of ``side``; ``listed`` and ``after`` where row-level deletes may apply to it."""
+        """``file`` as a file of ``side``; ``listed`` and ``after`` are given if row-level deletes may apply to it."""
         keys = self.columns.key_bytes_in(file, self.schema)
         held = file.record_count * _BESIDE + (file.file_size_in_bytes if keys is None else keys * _ENCODED)
         narrow = self._narrow(file)
         return JudgedFile(side, Source.of(file), held, narrow, self._may_have_tombstones(file), listed, after)
 
     def _narrow(self, file: DataFile) -> int:
-        """Bytes of the columns of ``file`` that are read without values; a share of all where its manifest does not
-        say."""
+        """Bytes of the columns of ``file`` that are read without values; a fixed share of the file if its manifest
+        has no column sizes."""
         columns, sizes = self.columns, file.column_sizes or {}
         if any(self._id(name) not in sizes for name in (*columns.key, columns.offset)):
             return file.file_size_in_bytes // _ENCODED
         places = (columns.topic, columns.partition, columns.level, columns.delete_horizon)
         ids = {self._id(name) for name in (*columns.key, columns.offset, *places) if name is not None}
-        # A file lacks the columns that are partition values; flags of transactions take next to nothing.
+        # Columns that are partition values are not in the file, and flags of transactions take next to no space.
         return sum(sizes.get(one, 0) for one in ids)
 
     def _may_have_tombstones(self, file: DataFile) -> bool:
@@ -229,7 +229,7 @@ class ListedFacts:
 
 
 def _check_merged(stage: Stage, target: Table, plan: Plan, result: PlanResult, entries: Iterable[ListedAs]) -> None:
-    """Raise RefusedError when a delete file that leaves, as the plan merges it, names other live files than inputs."""
+    """Raise RefusedError if a delete file that ``plan`` merges, and so removes, names a live file that is no input."""
     leaving = {one for entry in entries for one in entry.deletes if one.file.path in result.merged}
     live = cache(partial(live_paths, target))
     for one in leaving:
@@ -244,7 +244,7 @@ def _shown(
     result: PlanResult,
     staged: Sequence[DataFile],
 ) -> Iterator[JudgedFile]:
-    """The files of a plan that hides, each with the deletes before and after."""
+    """The files of a plan that writes position deletes, each with its row-level deletes before and after the plan."""
     deletes, merged = [JudgedDelete.staged(one) for one in staged], frozenset(result.merged)
     for file in inputs:
         entry = entries[file.file_path]
@@ -256,7 +256,7 @@ def _paths(inputs: Mapping[str, Sequence[DataFile]]) -> Iterator[str]:
 
 
 def requested(cases: Sequence[Case]) -> "Requested | None":
-    """The requests that ``cases`` serve, in the judge's terms; None unless they are of lane `erase`."""
+    """The requests that ``cases`` serve, in the judge's terms; None unless the cases are of lane `erase`."""
     from firnlake_expectations.lane_views import Requested
 
     secret = next((case.secret for case in cases if case.secret is not None), None)
@@ -265,8 +265,8 @@ def requested(cases: Sequence[Case]) -> "Requested | None":
 
 
 def with_requests(case: Case, erasures: Erasures, through: int) -> Case:
-    """``case`` of lane `erase` with its requests, those up to the id ``through``; of the segments that stay in place
-    the judge holds nothing."""
+    """``case`` of lane `erase` with its requests, up to the request with the id ``through``. The judge holds no
+    records of the segments that stay in place."""
     files = tuple(replace(one, held=0) if one.side == IN_PLACE else one for one in case.files)
     owner = TopicPartition(case.claim.topic, case.claim.partition)
     digests = tuple((one.digest, one.below) for one in erasures.of(owner) if one.id <= through)

@@ -1,7 +1,7 @@
-"""Row-level deletes for the judge: what manifests say of data files and delete files, not yet what follows from it.
+"""Row-level deletes for the judge: the facts about data files and delete files that manifests state.
 
-Which delete applies to which record is the judge's own SQL (``firnlake_expectations.visible``). Here only deletes of
-other partitions and topics are left out, by partition values; and the files that a commit moved on one branch.
+The judge's own SQL (``firnlake_expectations.visible``) decides which delete applies to which record. This module only
+leaves out deletes of other Iceberg partitions, and finds the files that a commit removed and added on one branch.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ from firnlake_expectations.visible import Deletes, Listed
 
 @dataclass(frozen=True)
 class Moved:
-    """Entries of data files that the commit removed, left and added, repeated as listed."""
+    """Entries of data files that the commit removed, left in place and added; a file listed twice has two entries."""
 
     removed: Sequence[ManifestEntry]
     stayed: Sequence[ManifestEntry]
@@ -42,7 +42,7 @@ class Moved:
     def between(
         cls, table: Table, columns: ColumnRoles, before: Snapshot | None, after: Snapshot | None, owner: TopicPartition
     ) -> "Moved":
-        """The entries of ``owner`` in ``before`` and ``after``, two snapshots of one branch; None lists nothing."""
+        """The moved entries of ``owner`` between two snapshots of one branch; None stands for one without files."""
         earlier, later = (_listed(table, columns, one, owner) for one in (before, after))
         old, new = ({one.data_file.file_path for one in entries} for entries in (earlier, later))
         return cls(
@@ -52,7 +52,7 @@ class Moved:
         )
 
     def searched(self, sequence_number: int) -> "list[DataFile]":
-        """The files that stayed and were added by a snapshot up to ``sequence_number``."""
+        """The files that stayed and whose snapshot has a sequence number of at most ``sequence_number``."""
         return [
             one.data_file
             for one in self.stayed
@@ -74,30 +74,30 @@ def _listed(
 
 
 _NEWEST: Final = 2**63 - 1
-"""Data sequence number past all others."""
+"""A data sequence number that is higher than all others."""
 
 
 @dataclass(frozen=True)
 class JudgedDelete:
-    """A delete file as the snapshot lists it; ``scope`` None: of every partition, ``only``: of one data file."""
+    """A delete file of a snapshot, for the Iceberg partition ``scope`` (None: for all), or for data file ``only``."""
 
     file: DeleteFile
     scope: str | None
     only: str | None
 
     def is_past(self, number: int | None) -> bool:
-        """True for an equality delete with a data sequence number past ``number``."""
+        """True for an equality delete with a data sequence number higher than ``number``."""
         return number is not None and self.file.is_equality and self.file.sequence_number > number
 
     @classmethod
     def staged(cls, file: DataFile) -> "JudgedDelete":
-        """A position delete ``file`` that is not committed yet: it will be newer than all that the table holds."""
+        """A position delete ``file`` that is not committed yet, and will be newer than every file of the table."""
         source = replace(Source.of(file), kind="delete file")
         return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
 
     def check_names(self, files: DataFiles, plan: Plan, live: Callable[[], pa.Array]) -> None:
-        """Raise RefusedError when this position delete file, which ``plan`` merges, names another live data file than
-        its inputs: hidden records would be visible again. ``live`` gives the paths of all, as large strings."""
+        """Raise RefusedError if this position delete file, which ``plan`` merges, names a live data file that is not an
+        input, because its hidden records would be visible again. ``live`` returns the paths of all live data files."""
         inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
         for rows in _rows(files, self.file, plan.id):
             others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
@@ -110,7 +110,7 @@ class JudgedDelete:
                 )
 
     def told(self, files: DataFiles, plan: str) -> Deletes:
-        """The delete file in the judge's form; messages name the ``plan``."""
+        """The delete file in the judge's form; an error of reading the file names ``plan``."""
         columns = tuple(compared(files, self.file)) if self.file.is_equality else ()
         read = partial(_rows, files, self.file, plan)
         return Deletes(self.file.path, self.file.sequence_number, self.scope, self.only, columns, read)
@@ -118,15 +118,15 @@ class JudgedDelete:
 
 @dataclass(frozen=True)
 class ListedAs:
-    """The entry of a data file, and the deletes that may apply to files of its case."""
+    """The entry of a data file, and the row-level deletes that may apply to files of its case."""
 
     sequence_number: int
     scope: str
     deletes: tuple[JudgedDelete, ...]
 
     def after(self, plan: Plan, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
-        """The entry once ``plan`` of a lane that writes position deletes is published: the ``staged`` deletes have
-        come, and those at the paths ``merged`` are gone; after lane `convert` all equality deletes that it knew."""
+        """The entry after ``plan``, which writes position deletes, is published: with the ``staged`` deletes, without
+        those at the paths ``merged``, and after lane `convert` without the equality deletes that it converted."""
         without_values = plan.lane is Lane.CONVERT
         kept = (
             one for one in self.deletes if one.file.path not in merged and not (without_values and one.file.is_equality)
@@ -134,7 +134,7 @@ class ListedAs:
         return replace(self, deletes=(*kept, *staged))
 
     def told(self, files: DataFiles, plan: str) -> Listed:
-        """The entry in the judge's form."""
+        """The entry in the judge's form; an error of reading a delete file names ``plan``."""
         return Listed(self.sequence_number, self.scope, tuple(one.told(files, plan) for one in self.deletes))
 
 
@@ -147,8 +147,8 @@ class SnapshotDeletes:
 
     @classmethod
     def of(cls, table: Table, snapshot: Snapshot | None, paths: Iterable[str]) -> "SnapshotDeletes":
-        """Read the manifests of ``snapshot``; numbers are those of the data files ``paths``. A snapshot without
-        row-level deletes costs its manifest list."""
+        """Read the manifests of ``snapshot``, with data sequence numbers of the data files ``paths`` only. If the
+        snapshot has no row-level deletes, only its manifest list is read."""
         listed = snapshot.manifests(table.io) if snapshot else []
         with_deletes = [one for one in listed if one.content == ManifestContent.DELETES]
         if not with_deletes:
@@ -167,18 +167,18 @@ class SnapshotDeletes:
         return cls(deletes, numbers)
 
     def first_by_value(self, file: DataFile) -> int | None:
-        """The lowest data sequence number of an equality delete that applies to ``file``; None when none does."""
+        """The lowest data sequence number of the equality deletes that apply to ``file``; None if none applies."""
         number, scopes = self.numbers.get(file.file_path, 0), (None, place_of(file))
         reaching = (one.file.sequence_number for one in self.deletes if one.file.is_equality and one.scope in scopes)
         return min((one for one in reaching if one > number), default=None)
 
     def entry(self, file: DataFile) -> ListedAs:
-        """The entry of ``file``, where none of these deletes applies to it."""
+        """The entry of ``file`` without any of these deletes; for a file to which none of the deletes applies."""
         return ListedAs(self.numbers.get(file.file_path, 0), place_of(file), ())
 
     def among(self, files: Iterable[DataFile], until: int | None = None) -> dict[str, ListedAs]:
-        """The entries of the data ``files`` of one case, by path; none where no delete can apply. Equality deletes
-        past the data sequence number ``until`` are left to what the case wrote, which has this number."""
+        """The entries of the data ``files`` of one case, by path; empty if no delete can apply. Equality deletes with a
+        higher data sequence number than ``until``, the number of the files that the case wrote, are left out."""
         scopes: dict[str, str] = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
         by_scope: dict[str | None, list[JudgedDelete]] = defaultdict(list)
         deletes = [one for one in self.deletes if not one.is_past(until)]
@@ -216,7 +216,7 @@ def _rows(files: DataFiles, delete: DeleteFile, plan: str) -> Iterator[pa.Record
 
 @contextmanager
 def reading_for(plan: str) -> Iterator[None]:
-    """Name the ``plan`` in errors of reading a file."""
+    """Name ``plan`` in any error of reading a file within the block."""
     try:
         yield
     except (RefusedError, UnavailableError) as error:

@@ -1,7 +1,7 @@
 """Cases for the judge from a commit in a table's history: the files it removed, added and left in place.
 
-Of Firn's own statements at the time, only the figures under test are used. Facts that a summary lacks are derived from
-the snapshot before: segments outside the plan's inputs, the log end, transaction markers.
+Of the statements in Firn's commit, only the figures under test are used. Facts that the summary lacks are derived from
+the parent snapshot: the segments outside the plan's inputs, the log end, and the transaction markers.
 """
 
 from collections import Counter
@@ -52,10 +52,10 @@ _MICROS = 1000
 
 @dataclass(frozen=True)
 class VerifiedCommit:
-    """A commit of Firn's, and its cases. ``ends`` are the possible log ends at planning time, by plan id, each with the
+    """A commit of Firn, and its cases. ``ends`` are the possible log ends at planning time, by plan id, each with the
     first offset that may have been the highest that readers saw.
 
-    Records appended between plan and commit are in the snapshot before, but the plan did not know of them.
+    There can be several, because records appended between plan and commit are in the commit's parent snapshot.
     """
 
     snapshot_id: int
@@ -65,9 +65,9 @@ class VerifiedCommit:
 
 
 def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> VerifiedCommit:
-    """The commit that made snapshot ``snapshot_id`` of the table, by default Firn's newest one with a result.
+    """The commit that made snapshot ``snapshot_id`` of the table, by default Firn's newest commit with a result.
 
-    Raises RefusedError when there is no such commit, it has no result to judge, or the snapshot before has expired.
+    Raises RefusedError if there is no such commit, if it has no result to judge, or if its parent snapshot has expired.
     """
     table = lake.table(identifier)
     columns = ColumnRoles.of(table, identifier)
@@ -100,15 +100,15 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
             )
         if not _has_result(table, snapshot):
             raise RefusedError(
-                f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit of the "
-                f"lanes {', '.join(STAGED)}"
+                f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit by "
+                f"one of the lanes {', '.join(STAGED)}"
             )
         return snapshot
     for one in ancestors(table):
         if _has_result(table, one):
             return one
     raise RefusedError(
-        f"table {identifier} holds no snapshot that Firn published; allowed: a commit of the lanes {', '.join(STAGED)}"
+        f"table {identifier} has no commit of Firn to verify; required: one by any of the lanes {', '.join(STAGED)}"
     )
 
 
@@ -153,7 +153,7 @@ class _PublishedCommit:
         return Case(self._claim(plan, lane, taken, removed, added), tuple(files), None)
 
     def last_of(self, case: Case) -> Iterator[int]:
-        """The highest offset that the plan read, if any."""
+        """Yield the highest offset that the plan read; nothing if it read no records."""
         read_paths = {file.source.path for file in case.files if file.side != AFTER}
         owner = TopicPartition(case.claim.topic, case.claim.partition)
         ends = [one.last_offset for one in self._segments.by_partition.get(owner, ()) if one.path in read_paths]
@@ -161,7 +161,7 @@ class _PublishedCommit:
             yield max(ends)
 
     def _number_of(self, added: Sequence[DataFile]) -> int | None:
-        """The data sequence number of what the plan wrote; None where it has the commit's own."""
+        """The data sequence number of the files that the plan wrote; None if that is the commit's own number."""
         paths = {file.file_path for file in added}
         if self.columns.levels_apart or not paths:
             return None
@@ -179,7 +179,7 @@ class _PublishedCommit:
         return self.columns.level_of(self.table, file)
 
     def _beside(self, plan: PublishedPlan) -> Iterator[JudgedFile]:
-        """Files that the commit moved to side branches, and the removed tombstones that were there before."""
+        """Files that the commit added to side branches, and the removed tombstones that were on their branch before."""
         job_id = self._job_id(plan)
         for branch in SIDE_BRANCHES:
             for file in self._on_branch(branch, job_id):
@@ -193,7 +193,7 @@ class _PublishedCommit:
         """The data files of ``branch`` right after the commit."""
         for snapshot in ancestors(on_branch(self.table, branch)):
             told = properties_of(snapshot).get(JOB_ID) == job_id
-            # Its own snapshot there has the sequence number after its one on main; another commit's may have that too.
+            # The commit's snapshot on the branch follows its snapshot on main by one sequence number, like others may.
             if told or (snapshot.sequence_number or 0) < (self.snapshot.sequence_number or 0):
                 manifests = [one for one in snapshot.manifests(self.table.io) if one.content == ManifestContent.DATA]
                 yield from (entry.data_file for entry in Manifests(self.table.io).live(manifests))
@@ -205,12 +205,12 @@ class _PublishedCommit:
 
     @cached_property
     def _segments(self) -> Segments:
-        """The segments of the snapshot before."""
+        """The segments of the parent snapshot."""
         return read(at_snapshot(self.table, self.before.snapshot_id), self.identifier)
 
     @cached_property
     def _deletes(self) -> SnapshotDeletes:
-        """The row-level deletes of the snapshot before."""
+        """The row-level deletes of the parent snapshot."""
         return SnapshotDeletes.of(self.table, self.before, (one.path for one in self._segments))
 
     @cached_property
@@ -223,7 +223,7 @@ class _PublishedCommit:
 
     @cached_property
     def _hide_memory(self) -> TableHideMemory:
-        """The memory of lane `hide` when the commit was planned; empty where that is no longer known."""
+        """The memory of lane `hide` when the commit was planned; empty if it is no longer known."""
         try:
             return hide_memory_at(self.table, (self.snapshot.sequence_number or 0) - 1)
         except RefusedError:
@@ -258,9 +258,9 @@ class _PublishedCommit:
         )
 
     def _retention(self, removed: Iterable[DataFile], added: Iterable[DataFile], now_ms: int) -> int:
-        """Delete retention, counted from the plan's clock: the one that most tombstones with a new horizon carry.
+        """Delete retention: the time from the plan's clock to the delete horizon of most newly stamped tombstones.
 
-        Earlier table properties are not kept. The judge requires that all are equal; none may be before the clock.
+        It is derived, because the table's earlier properties are unknown. The judge requires that all horizons agree.
         """
         stamped = dict(chain.from_iterable(self._horizons(file) for file in removed if self._level(file) in (2, TAIL)))
         new = Counter(
@@ -270,7 +270,7 @@ class _PublishedCommit:
         return max(0, horizon // _MICROS - now_ms)
 
     def _horizons(self, file: DataFile) -> Iterator[tuple[int, int]]:
-        """Offset and delete horizon, epoch microseconds, of the records of a file that have one."""
+        """Offset and delete horizon (epoch microseconds) of each record of ``file`` that has a horizon."""
         column = self.table.schema().find_field(self.columns.delete_horizon)
         if (file.null_value_counts or {}).get(column.field_id) == file.record_count:
             return
@@ -300,6 +300,6 @@ _ENDS = {b"\0\1": True, b"\0\0": False}
 
 
 def ended_at(case: Case, end: int, kept_from: int) -> Case:
-    """The case under the assumption that the log ended at offset ``end`` at planning time, of which readers surely saw
-    the one at ``kept_from``."""
+    """The case under the assumption that at planning time the log ended at offset ``end``, and ``kept_from`` was the
+    first offset that may have been the highest that readers saw."""
     return replace(case, claim=replace(case.claim, log_end_offset=end, kept_from=kept_from))

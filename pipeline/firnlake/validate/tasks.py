@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MEMORY_BYTES: Final = 1 << 30
-"""Memory limit of DuckDB per task, in bytes; beyond it DuckDB spills."""
+"""Memory limit of DuckDB per task, in bytes; DuckDB spills data beyond this limit to disk."""
 SPREAD_BYTES: Final = MEMORY_BYTES // 2
-"""Likewise per task that spreads a file over buckets, where its records are not compared."""
+"""The same limit for a task that only spreads a file over buckets and compares no records."""
 HELD_BYTES: Final = MEMORY_BYTES
-"""Maximum size, in bytes, that the judge holds of a case; a larger case is spread over buckets."""
+"""Maximum bytes that the judge holds of a case; a larger case is spread over buckets."""
 READ_BYTES: Final = 16 << 30
-"""Maximum bytes read of a case; a larger case is spread as well."""
+"""Maximum bytes that the judge reads of a case; a larger case is spread over buckets as well."""
 TASK_BYTES: Final = 32 << 20
-"""Bytes at which a shared task is full: below this, another task costs more than it saves."""
+"""Bytes at which a shared task is full. Splitting a smaller task would cost more than it saves."""
 HERE_BYTES: Final = 128 << 20
-"""Maximum bytes read of cases that are judged in this process: another round of tasks costs more than workers save."""
+"""Maximum bytes of cases that are judged in this process. For so few, a round of tasks costs more than it saves."""
 BUCKETS_PER_HELD: Final = 4
-"""Number of buckets for each HELD_BYTES of a wide case: to compare a bucket takes several times what is held of it."""
+"""Number of buckets for each HELD_BYTES of a wide case, because comparing records takes several times their memory."""
 MOST_BUCKETS: Final = 256
 MOST_THREADS: Final = 4
 """Maximum number of threads per task when there are fewer tasks than workers."""
@@ -70,10 +70,9 @@ class _JudgeTask:
 
 
 def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine) -> "list[Findings]":
-    """The findings about each of ``cases``, which share one table, lane and output level.
+    """The findings about each of ``cases``, all of the same table, lane and output level.
 
-    Raises the FirnError of an unreadable file, which names plan and file, and UnavailableError when the judge itself
-    fails.
+    Raises a FirnError that names plan and file if a file is unreadable, and UnavailableError if the judge itself fails.
     """
     wide = [number for number, case in enumerate(cases) if _is_wide(case)]
     narrow = [number for number in range(len(cases)) if number not in set(wide)]
@@ -93,7 +92,7 @@ def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown",
 
 
 def _raised(result: R | Exception) -> R:
-    """The findings of a task; raises its exception."""
+    """The findings of a task; if the task raised an exception, raises that."""
     if not isinstance(result, Exception):
         return result
     if isinstance(result, FirnError):
@@ -106,12 +105,13 @@ def _raised(result: R | Exception) -> R:
 
 
 def _is_wide(case: Case) -> bool:
-    """True when a case is spread. Transactions need a producer's records side by side: DuckDB spills these instead."""
+    """True if the case is spread over buckets. Transactions need all records of a producer in one place, so a case
+    with transactions is spilled to disk by DuckDB instead."""
     return not case.claim.transactional and (case.held > HELD_BYTES or case.read > READ_BYTES)
 
 
 def _shared(cases: Sequence[Case], numbers: Sequence[int], workers: int) -> list[list[int]]:
-    """Cases grouped by task: a task per worker, more when they would hold too much, fewer for little work."""
+    """Cases grouped by task: one task per worker, more if each would hold too much, fewer if there is little work."""
     weights = {number: cases[number].held + cases[number].read for number in numbers}
     if not weights:
         return []
@@ -156,7 +156,7 @@ def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) 
         ),
         case.claim,
         keys,
-        # The promises of lanes that write position deletes say nothing of offsets.
+        # The promises of lanes that write position deletes do not concern offsets.
         0 if flagged else max(1, keys // 4),
     )
     findings = _in_buckets(records, case, "none" if trusted else samples, buckets, engine)

@@ -1,6 +1,6 @@
-"""Audit plans and their compaction, and store the verdicts on their stage; or judge a commit in a table's history.
+"""Judge the results of plans and store the verdicts with the stage, or judge a commit in a table's history.
 
-``verify`` submits that commit to the same judge, as an outsider would: values are read on both sides.
+``verify`` submits a commit to the same judge but trusts no fingerprint: the judge reads the values of both sides.
 """
 
 import time
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Judged:
     """The verdict on one plan of a stage, or the error that kept the plan or the whole stage from getting one.
 
-    ``plan`` is its id; None when the error is the stage's.
+    ``plan`` is the plan's id; None if the error concerns the whole stage.
     """
 
     stage: str
@@ -53,7 +53,7 @@ class Judged:
 
     @property
     def failure(self) -> str:
-        """The reason why it did not pass, in one line; empty when it passed."""
+        """The reason why the plan did not pass, in one line; empty if it passed."""
         if self.verdict is None:
             return str(self.error)
         broken = "; ".join(f"{finding.name}: {finding.observed}" for finding in self.verdict.failures)
@@ -63,12 +63,12 @@ class Judged:
 def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], engine: Engine) -> list[Judged]:
     """Judge the results of every plan in ``stages``, in that order, in tasks of ``engine``.
 
-    ``stages`` are names; where their plans are given with them, what another process has done meanwhile is a
-    ConflictError, even if it has deleted the stage.
+    ``stages`` are names, or map names to plans. If plans are given, a plan that another process has published or whose
+    inputs it has changed gets a ConflictError, even if the stage has been deleted.
 
-    Errors are collected, not raised (C20); plans without a result, because compacting refused them, are left out. A
-    result keeps an existing verdict; a failed one marks its plan. Validation results are stored under the lake's
-    reports folder.
+    Errors are collected, not raised (C20). Plans that compaction refused have no result and are left out. A result that
+    has a verdict is not judged again. A failed verdict marks its plan as failed. Validation results are stored under
+    the lake's reports folder.
     """
     plans: Mapping[str, Sequence[Plan]] = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, ())
     return list(chain.from_iterable(_of_job(lake, identifier, own, engine) for identifier, own in plans.items()))
@@ -92,7 +92,7 @@ def _of_job(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine) 
 
 
 def _unjudged(lake: Lake, identifier: str, plans: Sequence[Plan], error: FirnError) -> list[Judged]:
-    """The ``error`` that kept a stage from being judged; of ``plans`` that another process overtook, that conflict."""
+    """The ``error`` that kept a stage from being judged; for each of ``plans``, its conflict if there is one."""
     conflicts = overtaken(lake, plans)
     if not conflicts:
         return [Judged(identifier, identifier, None, error)]
@@ -136,7 +136,7 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
 
 
 def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Verdict], Mapping[str, ConflictError]]:
-    """The verdicts on plans of the stage with a result, and conflicts of plans that must be made again."""
+    """The verdicts on the plans that have a result, and the conflicts of the plans that must be made again."""
     from firnlake_expectations.verdicts import verdicts
 
     started = time.monotonic()
@@ -155,7 +155,7 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
         raise next(iter(inputs.conflicts.values()))
     records = JudgedRecords.of(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
     try:
-        # Reports outlive what is to be erased.
+        # Reports outlive the records that are to be erased, so they must not show samples of these.
         samples = "none" if erases else samples_of(target.properties)
         findings = findings_of(records, cases, samples, engine)
     except (RefusedError, UnavailableError) as error:
@@ -167,7 +167,7 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
 
 @dataclass(frozen=True)
 class Verified:
-    """The verdict on one plan of a commit: its claim, and a line for each promise."""
+    """The verdict on one plan of a commit: the plan's claim, and a row for each promise."""
 
     snapshot_id: int
     claim: "Claim"
@@ -180,9 +180,9 @@ class Verified:
 
 
 def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> list[Verified]:
-    """``judge`` the commit that made ``snapshot_id``, by default Firn's newest one with a result.
+    """``judge`` the commit that made ``snapshot_id``, by default Firn's newest commit with a result.
 
-    Raises RefusedError when there is no such commit, or it can no longer be judged.
+    Raises RefusedError if there is no such commit, or if it can no longer be judged.
     """
     return judge(lake, identifier, published_commit(lake, identifier, snapshot_id), engine)
 
@@ -195,7 +195,7 @@ def judge(lake: Lake, identifier: str, commit: VerifiedCommit, engine: Engine) -
     verified = []
     for case in commit.cases:
         tried: list[tuple[Case, tuple[Row, ...]]] = []
-        # The log end at planning time: that of the snapshot before, or the last offset that the plan read.
+        # The log end at planning time: the log end of the parent snapshot, or the last offset that the plan read.
         for end, kept_from in commit.ends[case.claim.plan_id]:
             own = ended_at(case, end, kept_from)
             tried.append((own, rows(own.claim, findings_of(commit.records, [own], samples, engine)[0])))

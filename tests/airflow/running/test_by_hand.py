@@ -93,7 +93,7 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
     assert airflow.seen(ASKED) == before
     late = airflow.home / "late.txt"
     server.until(late.exists)
-    assert late.read_text() == "t.asked: a run is not finished after 1 minutes (deadline_minutes)"
+    assert late.read_text() == "t.asked: a run has not finished after 1 minute (deadline_minutes)"
     answer(server, dag_id, run_id, "Reject")
     assert ended(server, dag_id, run_id) == "success"
     assert tasks(server, dag_id, run_id)["full.publish"] == "skipped"

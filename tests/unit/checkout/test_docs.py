@@ -30,7 +30,7 @@ def test_every_profile_is_documented_with_its_defaults() -> None:
 
 
 def test_every_property_that_a_run_may_override_is_documented() -> None:
-    paragraph = _read("configuration.md").partition("### For one run")[2].partition("What may go")[0]
+    paragraph = _read("configuration.md").partition("### For one run")[2].partition("###")[0]
     assert set(re.findall(r"`([a-z.]+)`", paragraph)) == OVERRIDABLE
 
 

@@ -10,18 +10,18 @@ AT_MOST = {
     "floors": 8,
     "circles": 0,
     "imports against the floors": 53,
-    "product lines": 36_025,
-    "product lines that are not blank": 29_715,
+    "product lines": 36_523,
+    "product lines that are not blank": 30_142,
     "files": 215,
     "classes": 379,
-    "functions": 2_256,
-    "infra lines": 5_543,
-    "test lines": 51_023,
+    "functions": 2_259,
+    "infra lines": 5_555,
+    "test lines": 51_268,
     "modules above 350 lines": 0,
     "modules that commit": 2,
     "modules that delete": 5,
 }
-AT_LEAST = {"docstrings, %": 76.9}
+AT_LEAST = {"docstrings, %": 77.0}
 
 
 @pytest.fixture(scope="module")

@@ -94,19 +94,19 @@ class TestRetain:
     def test_c26_plans_go_to_the_command_of_their_lane(
         self, firn: Firn, lake: Lake, expired: list[Path], tmp_path: Path
     ) -> None:
-        refused(firn("compact", *expired), "is of the lane retain; allowed here: erase, hide, convert, merge, ")
+        refused(firn("compact", *expired), "is of lane retain; allowed for this step: erase, hide, convert, merge, ")
         firn("create", "lake.other")
         append(lake, [row(0)], "lake.other")
         full = only_plan(lake, identifier="lake.other").write(tmp_path)
-        refused(firn("retain", expired[0], full), "is of the lane full; allowed here: retain")
+        refused(firn("retain", expired[0], full), "is of lane full; allowed for this step: retain")
         assert lakes.offsets(lake) == [0, 0, 1, 1], "refused before anything was done"
 
     def test_plan_and_status_say_what_goes_and_what_stays(self, firn: Firn, expired: list[Path]) -> None:
         assert len(expired) == 2
-        assert "1 segments older than retention.ms 1000" in firn("plan", TABLE, "--lane", "retain").out
+        assert "1 segment older than retention.ms 1000" in firn("plan", TABLE, "--lane", "retain").out
         (status,) = firn("status", TABLE, "--json").json
         assert [part["due"] for part in status["partitions"]] == [
-            {"retain": "1 segments older than retention.ms 1000"}
+            {"retain": "1 segment older than retention.ms 1000"}
         ] * 2
         assert status["partitions"][0]["retained"].endswith("it holds the log end")
         out = firn("status", TABLE).out
@@ -118,7 +118,7 @@ class TestRetain:
         assert len(expired) == 2
         ran = firn("run", TABLE)
         assert ran.code == 0, ran
-        assert "of 2 plans: 2 segments with 2 records became 0 with 0" in ran.out
+        assert "of 2 plans: 2 segments with 2 records became 0 segments with 0 records" in ran.out
         assert "2 expired" in ran.out
         assert "report" not in ran.out
         assert lakes.offsets(lake) == [1, 1]
@@ -160,9 +160,11 @@ class TestStages:
     def test_discard_removes_the_stage(self, firn: Firn, landed: str, lake: Lake) -> None:
         stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
         ran = firn("discard", stage)
-        assert (ran.code, ran.out) == (0, f"discarded {stage}, deleted 1 data files\n")
+        assert (ran.code, ran.out) == (0, f"discarded {stage}, deleted 1 data file\n")
         assert stages_of(lake, landed) == []
-        refused(firn("discard", stage), f"there is no stage {stage}; allowed: one that `firn stages {landed}` lists")
+        refused(
+            firn("discard", stage), f"there is no stage {stage}; allowed: a stage that `firn stages {landed}` lists"
+        )
 
     def test_c20_discard_goes_on_after_a_refusal(self, firn: Firn, landed: str, lake: Lake) -> None:
         stage = lakes.opened(lake, only_plan(lake)).identifier

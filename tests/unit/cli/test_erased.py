@@ -14,7 +14,7 @@ from tests.support.proving import erase, expire
 def test_a_request_is_told(firn: Firn, landed: str, lake: Lake) -> None:
     ran = firn("erase", landed, "--key", "k", "--within", "30d", "--now", NOW)
     assert (ran.code, ran.err) == (0, "")
-    assert "lake.records: request 1: 1 keys in orders-0 below offset 2" in ran.out
+    assert "lake.records: request 1: 1 key in orders-0 below offset 2" in ran.out
     assert "to be erased by 2023-12-14T22:13:20.000Z (in 30 d)" in ran.out.replace("\n", " ")
     (request,) = read_erasures(lake.table(landed)).requests
     assert (request.id, request.below) == (1, 2)
@@ -37,7 +37,7 @@ def test_c25_the_same_request_is_told(firn: Firn, landed: str) -> None:
     firn("erase", landed, "--key", "k", "--now", NOW)
     ran = firn("erase", landed, "--key", "k", "--now", NOW)
     assert ran.code == 0
-    assert "an earlier request asks for this already; nothing was changed" in ran.out
+    assert "earlier requests already cover every given key; nothing was changed" in ran.out
 
 
 def test_keys_of_a_file(firn: Firn, landed: str, lake: Lake, tmp_path: Path) -> None:
@@ -52,12 +52,12 @@ def test_keys_of_a_file(firn: Firn, landed: str, lake: Lake, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "is empty; allowed: a key per line"),
-        (b"k\n\nl\n", "line 2 is no key: ''; allowed: a key per line (text: for the empty key)"),
-        (b"null:\n", "line 1 is no key: 'null:'"),
+        (b"", "is empty; allowed: one key per line"),
+        (b"k\n\nl\n", "line 2 is not a key: ''; allowed: a key (write the empty key as `text:`)"),
+        (b"null:\n", "line 1 is not a key: 'null:'"),
         (b"\xff\n", "is not UTF-8"),
         (b"hex:0\n", "key 'hex:0' is not hex:"),
-        (b"a\tb\n", "a key of 2 parts; allowed: 1"),
+        (b"a\tb\n", "the key has 2 parts; allowed: 1"),
     ],
 )
 def test_c26_a_bad_file_is_refused(firn: Firn, landed: str, tmp_path: Path, content: bytes, text: str) -> None:
@@ -69,13 +69,13 @@ def test_c26_a_bad_file_is_refused(firn: Firn, landed: str, tmp_path: Path, cont
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--key", "null:"), "null: is no key; allowed: a key"),
+        (("--key", "null:"), "'null:' is not a key; allowed: a key"),
         (("--key", "k", "--topic", "users"), "holds no record of topic 'users'; allowed: one of orders"),
         (
             ("--key", "k", "--within", "soon"),
-            "'soon' is not a duration; allowed: a whole number and d, h, min, s or ms",
+            "'soon' is not a duration; allowed: a number with a unit (d, h, min, s, ms)",
         ),
-        (("--key", "k", "--within", "0d"), "within 0 ms; allowed: 1 to 3155760000000"),
+        (("--key", "k", "--within", "0d"), "0 ms is not a valid time for an erasure; allowed: 1 to 3155760000000 ms"),
         (("--keys", "none.txt"), "file none.txt can't be read: No such file"),
     ],
 )
@@ -100,15 +100,13 @@ def test_wrong_usage_is_exit_code_2(firn: Firn, landed: str, arguments: tuple[st
 
 class TestStatus:
     def test_without_requests(self, firn: Firn, landed: str) -> None:
-        assert "no key was requested to be erased" in firn("erase", landed, "--status").out
+        assert "no request to erase a key" in firn("erase", landed, "--status").out
 
     def test_blockers_are_told_with_what_lifts_them(self, firn: Firn, landed: str) -> None:
         firn("erase", landed, "--key", "k")
         out = firn("erase", landed, "--status").out
-        assert "0 of 1 partitions" in out
-        assert (
-            "request 1: batch orders-0: it waits for other requests, to be served together; lifted by: firn run" in out
-        )
+        assert "0 of 1 partition" in out
+        assert "request 1: batch orders-0: the request waits for others, to be served together with them; lifted" in out
 
     def test_programs_read_json(self, firn: Firn, landed: str) -> None:
         firn("erase", landed, "--key", "k", "--now", NOW)
@@ -137,13 +135,14 @@ class TestProof:
         ran = firn("erase", erased, "--certify")
         assert ran.code == 1
         assert "request 1: no certificate" in ran.out
-        assert "request 1: snapshot older ones of branch main: 1 records that request 1 means are in file:" in ran.out
+        assert "request 1: snapshot older than the head of branch main: file:" in ran.out
+        assert " has 1 record that request 1 asks to erase" in ran.out
         found = firn("erase", erased, "--certify", "--json")
         assert (found.json["issued"], found.json["blocked"][0]["request"]) == ([], 1)
 
     def test_it_is_issued_and_verified(self, firn: Firn, erased: str, lake: Lake) -> None:
         expire(lake)
-        assert "no request waits for its certificate" in firn("erase", erased, "--certify").out
+        assert "no request is waiting for a certificate" in firn("erase", erased, "--certify").out
         ran = firn("erase", erased, "--verify", "--key", "k")
         assert ran.code == 0
         assert "the certificate of request 1, " in ran.out
@@ -164,4 +163,5 @@ class TestProof:
         ran = firn("erase", erased, "--verify", "--key", "k")
         assert ran.code == 1
         assert "does not hold" in ran.out
-        assert "head main: 1 records that request 1 means" in ran.out
+        assert "head main: file:" in ran.out
+        assert " has 1 record that request 1 asks to erase" in ran.out

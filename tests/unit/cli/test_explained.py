@@ -20,12 +20,12 @@ def published(landed: str, lake: Lake) -> str:
 def test_people_read_rules_times_and_commits(firn: Firn, published: str) -> None:
     out = firn("explain", TABLE, "--key", "k", "--now", NOW).out
     assert "orders-0 offset 1, level 3, in file:" in out
-    assert "kept by C2: superseded by offset 2; the next full removes it, and is" in out
+    assert "kept by C2: superseded by offset 2; lane full removes it, but is" in out
     assert "orders-0 offset 2, level 0, a tombstone, in file:" in out
     assert "kept by C4: a tombstone, but it has the highest offset of its topic partition" in out
     assert "orders-0 offset 0, level 0, removed\n  C2: superseded by offset 1: snapshot " in out
     assert f"(lane full, plan {published}: forced, dirty ratio 1.000)" in out
-    assert out.endswith("history: searched all 1 commits that removed records\n")
+    assert out.endswith("history: searched all commits that removed records: 1\n")
 
 
 def test_programs_read_the_same_as_json(firn: Firn, published: str) -> None:
@@ -50,7 +50,7 @@ def test_a_wait_says_until_when(firn: Firn, landed: str, lake: Lake) -> None:
     with lake.table(landed).transaction() as transaction:
         transaction.set_properties({"firn.min.compaction.lag.ms": "10800000"})
     out = firn("explain", landed, "--segment", "orders-0@0", "--now", NOW).out
-    assert "goes with merge now: 2 of 2 L0 segments (plan " in out
+    assert "due in lane merge now: 2 of 2 L0 segments (plan " in out
     assert "C11: is younger than min.compaction.lag.ms = 10800000, until 2023-11-15T01:13:19.000Z (in 2 h)" in out
 
 
@@ -59,8 +59,8 @@ def test_a_topic_partition_says_what_is_due_missing_and_in_the_way(firn: Firn, l
         transaction.set_properties({"firn.min.compaction.lag.ms": "10800000"})
     out = firn("explain", landed, "orders-0", "--now", NOW).out
     assert "merge: due, 2 segments (plan " in out
-    assert "full: not due, C11: nothing may be cleaned: orders-0 L0 [0..0]" in out
-    assert "blocked by C11: orders-0 L0 [0..0] " in out
+    assert "full: not due, C11: nothing may be cleaned: segment orders-0 L0 [0..0]" in out
+    assert "blocked by C11: segment orders-0 L0 [0..0] " in out
     assert "until 2023-11-15T01:13:19.000Z (in 2 h)" in out
     found = firn("explain", landed, "orders-0", "--now", NOW, "--json").json
     assert (found["topic_partition"], found["head_segments"], found["cleaned_through"]) == ("orders-0", 2, None)

@@ -26,8 +26,8 @@ def test_it_shows_what_would_go_and_why(firn: Firn, landed: str, lake: Lake, orp
     stage = lakes.opened(lake, only_plan(lake)).identifier
     ran = firn("maintain", landed, "--dry-run")
     assert ran.code == 0
-    assert "nothing refers to them; older than" in ran.out.replace("\n", " ")
-    assert f"{landed}: 1 files, 4 bytes; a dry run changes nothing" in ran.out
+    assert "unreferenced; older than" in ran.out.replace("\n", " ")
+    assert f"{landed}: 1 file, 4 bytes; a dry run changes nothing" in ran.out
     assert stage in ran.out
     assert "Firn's home: nothing to remove" in ran.out
     assert orphan.exists()

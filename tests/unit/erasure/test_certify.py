@@ -108,7 +108,7 @@ class TestWithheld:
         done = issue(lake, quick=quick)
         assert done.issued == ()
         ((found,),) = done.blocked.values()
-        assert (found.kind, found.name) == ("snapshot", "older ones of branch main")
+        assert (found.kind, found.name) == ("snapshot", "older than the head of branch main")
         assert quick or files[0] in found.why
 
     def test_c30_while_a_tag_holds_it(self, lake: Lake, files: list[str]) -> None:
@@ -160,7 +160,7 @@ class TestCare:
         assert files
         erase(lake, b"a")
         found = maintain_table(lake, TABLE, clock.now_ms(), remove=False)
-        assert "a run searches the table" in kept(found, Kind.CERTIFICATE)["request 1"]
+        assert "a maintenance run searches the table" in kept(found, Kind.CERTIFICATE)["request 1"]
         assert known(lake).certificates == ()
 
     def test_it_writes_a_page_and_the_document(self, lake: Lake, files: list[str]) -> None:

@@ -36,7 +36,7 @@ def copy(lake: Lake, gone: list[str], place: str) -> Path:
 def test_before_it_is_erased_main_holds_it(lake: Lake) -> None:
     found = blockers(lake)
     assert found.keys() == {HEAD, OLDER}
-    assert found[HEAD].why.startswith("1 records that request 1 means are in file:")
+    assert " has 1 record that request 1 asks to erase" in found[HEAD].why
     assert "firn run" in found[HEAD].lifted_by
 
 
@@ -74,7 +74,7 @@ class TestHistory:
 
     def test_a_file_of_an_old_snapshot_that_is_lost_can_not_be_searched(self, lake: Lake, erased: list[str]) -> None:
         on_disk(erased[0]).unlink()
-        assert "it is gone, so nobody can tell what it held" in searched(lake).everywhere[0].why
+        assert "the file is gone, so nobody can tell which records it held" in searched(lake).everywhere[0].why
         assert blockers(lake).keys() == {OLDER}
 
     def test_a_lost_manifest_hides_what_it_listed(self, lake: Lake) -> None:
@@ -86,7 +86,7 @@ class TestHistory:
         kept = {one.manifest_path for one in head.manifests(table.io)}
         gone = next(one.manifest_path for one in older.manifests(table.io) if one.manifest_path not in kept)
         on_disk(gone).unlink()
-        assert blockers(lake)["metadata", gone].lifted_by == "the snapshots that need it expire"
+        assert blockers(lake)["metadata", gone].lifted_by.startswith("firn maintain, once all snapshots")
 
 
 @pytest.mark.usefixtures("erased")
@@ -132,7 +132,7 @@ class TestBeside:
         JobDocuments.of(lake.table(TABLE), JOB).write("verdicts", text)
         (found,) = blockers(lake).values()
         assert (found.kind, found.name) == ("stage", JOB)
-        assert "shows 1 records" in found.why
+        assert "shows 1 record" in found.why
 
     def test_one_that_shows_none_is_harmless(self, lake: Lake) -> None:
         expire(lake)

@@ -71,7 +71,7 @@ class TestErased:
         erase(lake, b"a")
         found = told(lake)
         assert (found.state(clock.now_ms()), found.waiting, found.records_erased) == ("erased", (), 1)
-        assert [(one.kind, one.name) for one in found.blockers] == [("snapshot", "older ones of branch main")]
+        assert [(one.kind, one.name) for one in found.blockers] == [("snapshot", "older than the head of branch main")]
 
     def test_a_tag_and_a_branch_are_named(self, lake: Lake) -> None:
         request(lake, b"a")

@@ -174,9 +174,9 @@ def test_a_record_that_no_plan_is_about_fails_them_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        (replace(claim(2), lane="full", level_out=3), "one table, lane and output level"),
-        (replace(claim(2), plan_id="plan-1"), "two claims of the same plan"),
-        (replace(claim(1), plan_id="plan-2"), "two claims of the same topic partition"),
+        (replace(claim(2), lane="full", level_out=3), "with one table, lane and level"),
+        (replace(claim(2), plan_id="plan-1"), "claims with the same plan"),
+        (replace(claim(1), plan_id="plan-2"), "claims with the same topic partition"),
     ],
 )
 def test_claims_that_do_not_belong_together_are_refused(second: Claim, words: str, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
         "firn.lane": "erase",
         "firn.plan-id": "0123456789abcdef",
         "firn.topic-partition": "orders-0",
-        "firn.reason": "1 requests to erase a key",
+        "firn.reason": "1 request to erase a key",
         "firn.now-ms": str(NOW),
         "firn.waiting-segments": "0",
         "firn.core-ms": "0",

@@ -185,7 +185,7 @@ def test_c26_other_formats_are_refused_by_name(tmp_path: Path) -> None:
 def test_c26_a_file_of_other_records_than_the_manifest_tells_is_refused(tmp_path: Path) -> None:
     of = stored(tmp_path / "a", [(with_id(1, "a", pa.int64()), [1, 2])])
     wrong = Source(of.path, of.bytes, 3, 0, (3,))
-    with pytest.raises(RefusedError, match=r"holds 2 records; allowed: 3, as in the table's manifest"):
+    with pytest.raises(RefusedError, match=r"has a record count of 2; allowed: 3, as in the table's manifest"):
         read(files(field(1, "a", LongType())), wrong)
 
 

@@ -13,7 +13,7 @@ def test_c26_a_store_that_fails_is_no_damaged_document(lake: Lake, table: str) -
     document = Document.write(target, f"{target.location()}/metadata", "told", "{}")
     path = on_disk(document.location)
     path.write_text("[]")
-    with pytest.raises(RefusedError, match=r"allowed: [0-9a-f]{64}, what was written"):
+    with pytest.raises(RefusedError, match=r"allowed: [0-9a-f]{64}, as Firn wrote it"):
         document.read(target, "snapshot 1")
     path.unlink()
     with pytest.raises(RefusedError, match="is gone"):

@@ -37,7 +37,7 @@ def test_a_table_that_create_makes_is_one(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("schema", "spec", "version", "said"),
     [
-        (Schema(NestedField(1, "id", StringType())), PartitionSpec(), "2", "key is missing, allowed binary"),
+        (Schema(NestedField(1, "id", StringType())), PartitionSpec(), "2", "key is missing, allowed: binary"),
         (SCHEMA, PartitionSpec(), "2", "is partitioned by nothing; allowed: identity\\(topic\\) as topic, "),
         (SCHEMA, BUCKETS, "2", "is partitioned by bucket\\[4\\]\\(topic\\) as topic_bucket; allowed: "),
         (SCHEMA, RENAMED, "2", "is partitioned by identity\\(topic\\) as t, "),
@@ -82,7 +82,9 @@ def test_c10_a_column_for_transactions_has_kafkas_type(lake: Lake) -> None:
     with table.update_schema() as update:
         for name in TYPES:
             update.add_column(name, StringType())
-    with pytest.raises(RefusedError, match=r"is_control is string, allowed boolean; .* producer_id is string, allowed"):
+    with pytest.raises(
+        RefusedError, match=r"is_control is string, allowed: boolean; .* producer_id is string, allowed"
+    ):
         records.check(table, "checks.typed")
 
 

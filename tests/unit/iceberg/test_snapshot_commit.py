@@ -97,7 +97,7 @@ class TestAtOnce:
         prepared = moving(lake, stage)
         lake.table(TABLE).delete("offset = 0")
         before = heads(lake)
-        with pytest.raises(ConflictError, match="1 files to be removed are not live, first "):
+        with pytest.raises(ConflictError, match="files to be removed but not live: 1, first "):
             commit(lake, prepared)
         assert heads(lake) == before
         assert seen(lake) == ([1], [])

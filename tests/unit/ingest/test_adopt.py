@@ -97,7 +97,7 @@ class TestAdopting:
         assert [held[2].may_hold(TopicPartition("web", shard)) for shard in (0, 1, 2)] == [True, True, False]
         assert held[4].may_hold(TopicPartition(long, 0))
         (status,) = status_of(lake, events, NOW)
-        assert all("allowed: partitioned by source, shard (rewrite it" in stray for stray in status.details().strays)
+        assert all("a file partitioned by source, shard (rewrite it" in stray for stray in status.details().strays)
 
     def test_facts_are_read_from_the_mapped_columns(self, lake: Lake, events: str) -> None:
         adopt(lake, events, BY_ENTITY)
@@ -178,9 +178,7 @@ def test_the_commands(lake: Lake, cdc: str, monkeypatch: pytest.MonkeyPatch) -> 
     ]
     done = firn.invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert "1 topic partitions, 1 segments; Firn's columns are level and delete_horizon" in " ".join(
-        done.output.split()
-    )
+    assert "1 topic partition, 1 segment; Firn's columns are level and delete_horizon" in " ".join(done.output.split())
     assert lake.table(cdc).properties["firn.segment.bytes"] == "9"
     again = json.loads(firn.invoke(app, [*words, "--json"]).output)
     assert (again["repeated"], again["columns"]["key"]) == (True, ["id", "region"])

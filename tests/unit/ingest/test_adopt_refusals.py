@@ -47,7 +47,7 @@ class TestRefusals:
             (Choice(("id",), "lsn", partition="op"), "column op can't be the partition: it is string"),
             (Choice(("id", "id"), "lsn"), "key id, id with offset lsn; allowed: each column once"),
             (Choice(("id", "lsn"), "lsn"), "allowed: each column once"),
-            (Choice(("id",), "lsn", tombstone="op = 1"), "column op is string, compared with 1"),
+            (Choice(("id",), "lsn", tombstone="op = 1"), "column op is string, but is compared with 1"),
             (Choice(("id",), "lsn", tombstone="what?"), "tombstone condition 'what?' is not understood"),
         ],
     )

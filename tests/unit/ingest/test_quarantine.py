@@ -109,7 +109,7 @@ class TestExport:
         self, lake: Lake, tmp_path: Path
     ) -> None:
         quarantined(lake, [lost(0), lost(3, b"\xff\x00")], end=5)
-        with pytest.raises(RefusedError, match=r"offset 3: it is not UTF-8 .*allowed: export to a \.parquet file"):
+        with pytest.raises(RefusedError, match=r"offset 3: the record is not UTF-8 .*allowed: export to a \.parquet"):
             quarantine.export(lake, TABLE, tmp_path / "lost.jsonl")
         assert not (tmp_path / "lost.jsonl").exists()
         assert quarantine.export(lake, TABLE, tmp_path / "lost.parquet") == 2

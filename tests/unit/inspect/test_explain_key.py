@@ -40,22 +40,22 @@ class TestKept:
         create(lake, {})
         append(lake, [row(0), row(1, b"other"), row(2)])
         assert why(lake) == {
-            0: ("C2", "superseded by offset 2; the next full removes it, and is due", None),
+            0: ("C2", "superseded by offset 2; lane full removes it, and is due", None),
             2: ("C3", "the newest record of its key", None),
         }
 
     def test_c2_an_older_one_waits_for_a_full_that_is_not_due(self, lake: Lake) -> None:
         create(lake, NEVER_FULL)
         append(lake, [row(0), row(2)])
-        assert why(lake)[0] == ("C2", "superseded by offset 2; the next full removes it, and is not due", None)
+        assert why(lake)[0] == ("C2", "superseded by offset 2; lane full removes it, but is not due", None)
 
     def test_c14_a_clean_that_is_due_takes_what_it_supersedes_itself(self, lake: Lake) -> None:
         create(lake, NEVER_FULL | {"firn.clean.segments": "1"})
         append(lake, [row(0, level=3)])
         append(lake, [row(1, level=1), row(2, level=1)])
         assert why(lake) == {
-            0: ("C2", "superseded by offset 2; the next full removes it, and is not due", None),
-            1: ("C2", "superseded by offset 2; the next clean removes it, and is due", None),
+            0: ("C2", "superseded by offset 2; lane full removes it, but is not due", None),
+            1: ("C2", "superseded by offset 2; lane clean removes it, and is due", None),
             2: ("C3", "the newest record of its key", None),
         }
 
@@ -65,7 +65,7 @@ class TestKept:
         append(lake, [row(1, timestamp=ago(1000)), row(2, timestamp=ago(500))])
         rule, text, until = why(lake)[0]
         assert (rule, until) == ("C11", NOW - 500 + HOUR)
-        assert text.startswith("no cleanable record supersedes it: offset 1 does not yet, because its segment is young")
+        assert text.startswith("superseded by offset 1, which is not cleaned yet: its segment is young")
         rule, text, until = why(lake)[1]
         assert (rule, until) == ("C11", NOW - 500 + HOUR)
         assert text.startswith(
@@ -79,7 +79,7 @@ class TestKept:
         append(lake, [row(1, timestamp=ago(2 * HOUR)), row(2, timestamp=ago(2 * HOUR))])
         rule, text, until = why(lake)[1]
         assert (rule, until) == ("C11", NOW - 1000 + HOUR)
-        assert f"lies past orders-0 L0 [0..0] {young}, which is younger" in text
+        assert f"is later than segment orders-0 L0 [0..0] {young}, which is younger" in text
 
     def test_c11_active_segments_supersede_nothing(self, lake: Lake) -> None:
         create(lake, {"firn.active.segments": "1"})
@@ -87,7 +87,7 @@ class TestKept:
         append(lake, [row(1)])
         rule, text, until = why(lake)[0]
         assert (rule, until) == ("C11", None)
-        assert text.endswith("offset 1 does not yet, because its segment is active (firn.active.segments = 1)")
+        assert text.endswith("offset 1, which is not cleaned yet: its segment is active (firn.active.segments = 1)")
 
     def test_c4_a_tombstone_at_the_log_end_stays(self, lake: Lake) -> None:
         create(lake, {})
@@ -97,12 +97,12 @@ class TestKept:
     def test_c8_c9_the_stages_of_a_tombstone(self, lake: Lake) -> None:
         create(lake, NEVER_FULL)
         append(lake, [dead(0, level=3), row(9, b"end", level=3)])
-        assert why(lake)[0] == ("C8", "a tombstone without a delete horizon: the next full stamps it", None)
+        assert why(lake)[0] == ("C8", "a tombstone without a delete horizon, which the next full clean sets", None)
         lake.table(TABLE).delete()
         append(lake, [dead(0, NOW + HOUR, level=3), row(9, b"end", level=3)])
         assert why(lake)[0] == ("C9", "a tombstone before its delete horizon", NOW + HOUR)
         assert why(lake, now_ms=NOW + HOUR)[0] == (
-            "C9", "a tombstone whose delete horizon has passed; the next full removes it, and is not due", None,
+            "C9", "a tombstone whose delete horizon has passed; lane full removes it, but is not due", None,
         )  # fmt: skip
 
     def test_c8_a_stamp_that_a_writer_landed_counts_for_nothing(self, lake: Lake) -> None:
@@ -122,7 +122,11 @@ class TestKept:
         create(lake, NEVER_FULL | LAG)
         append(lake, [dead(5, NOW - HOUR, level=3), row(9, b"end", level=3)])
         append(lake, [row(2, b"late", timestamp=ago(1000))])
-        assert why(lake)[5] == ("C7", "a tombstone that is not clean: older offsets, from 2, wait outside full", None)
+        assert why(lake)[5] == (
+            "C7",
+            "a tombstone that is not clean: offsets from 2 on are not part of the next full clean",
+            None,
+        )
 
     def test_c5_a_record_without_a_key_waits_for_its_quarantine_and_at_the_log_end_for_a_newer_one(
         self, lake: Lake
@@ -130,7 +134,7 @@ class TestKept:
         create(lake, {})
         append(lake, [row(0, None), row(1, b"k"), row(2, None)])
         found = why(lake, None)
-        assert found[0] == ("C5", "without a key, so it is quarantined; the next full removes it, and is due", None)
+        assert found[0] == ("C5", "without a key, so it is quarantined; lane full removes it, and is due", None)
         assert found[2][0] == "C4"
         assert why(lake) == {1: ("C3", "the newest record of its key", None)}
 
@@ -141,7 +145,7 @@ class TestKept:
         assert {rule for rule, _, _ in why(lake).values()} == {"C19"}
         assert why(lake)[0][1] == "within the retention of its topic, which is not compacted"
         late = why(lake, now_ms=NOW + HOUR)[0][1]
-        assert late == "past the retention of its topic; the next retain removes it, and is due"
+        assert late == "past the retention of its topic; lane retain removes it, and is due"
 
     def test_c9_a_removed_tombstone_supersedes_what_turned_up_late(self, lake: Lake) -> None:
         create(lake, {})
@@ -151,7 +155,7 @@ class TestKept:
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert (found.kept, [version.offset for version in found.removed_tombstones]) == ((), [5])
         append(lake, [row(2)])
-        text = "superseded by offset 5, a removed tombstone that is restored; the next full removes it, and is due"
+        text = "superseded by offset 5, a removed tombstone that is restored; lane full removes it, and is due"
         assert why(lake) == {2: ("C2", text, None)}
 
     def test_c20_what_blocks_the_topic_partition_keeps_its_records(self, lake: Lake) -> None:
@@ -159,7 +163,7 @@ class TestKept:
         append(lake, [row(0), row(1), row(2, None)])
         rule, text, _ = why(lake)[0]
         assert rule == "C20"
-        assert "1 records without a key; allowed with firn.null.keys=fail: none" in text
+        assert "has records without a key (at least 1); allowed with firn.null.keys=fail: none" in text
 
     def test_c17_a_segment_that_is_too_large_and_one_behind_it(self, lake: Lake) -> None:
         create(lake, {"firn.plan.max.records": "2"})
@@ -173,8 +177,8 @@ class TestKept:
         for offset in range(4):
             append(lake, [row(offset)])
         found = why(lake)
-        assert found[0] == ("C2", "superseded by offset 1; the next full removes it, and is due", None)
-        waits = "but its segment exceeds the budgets of a plan that takes the 2 older segments first"
+        assert found[0] == ("C2", "superseded by offset 1; lane full removes it, and is due", None)
+        waits = "but its segment exceeds the budgets of a plan, which takes 2 older segments first"
         assert found[2][:2] == ("C17", f"superseded by offset 3, {waits}")
 
     def test_c6_keys_are_bytes_and_an_empty_key_is_a_key(self, lake: Lake) -> None:
@@ -213,7 +217,7 @@ class TestRepeats:
         append(lake, [row(0), row(10, b"end")])
         kept = explain_key(lake, TABLE, (b"k",), NOW).kept
         assert {one.record.level: (one.reason.rule, one.reason.text) for one in kept} == {
-            0: ("C1", f"{A_COPY}; the next full removes it, and is not due"),
+            0: ("C1", f"{A_COPY}; lane full removes it, but is not due"),
             3: ("C3", "the newest record of its key"),
         }
 

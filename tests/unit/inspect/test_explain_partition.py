@@ -50,7 +50,7 @@ def test_c13_what_is_left_to_full_says_so(lake: Lake) -> None:
     found = explained(lake, ratio | {"firn.clean.segments": "1"}, 3, 1, 0, 0, 0)
     due, rule, text = lanes(found)[Lane.MERGE]
     assert (due, rule) == (False, "C13")
-    assert text.startswith("3 of 3 adjacent L0 segments, left to full: at least 0.25 of the ")
+    assert text.startswith("3 of 3 adjacent L0 segments, but left to lane full: they hold at least 0.25 of the ")
     assert text.endswith(" bytes that it waits for (firn.leave.to.full.fraction)")
 
 
@@ -61,7 +61,7 @@ def test_c13_the_longest_series_of_neighbours_counts(lake: Lake) -> None:
 
 def test_c12_the_dirty_ratio_and_what_it_needs(lake: Lake) -> None:
     found = explained(lake, {"firn.min.cleanable.dirty.ratio": "0.9", "firn.full.interval.ms": "-1"}, 3, 0)
-    assert lanes(found)[Lane.FULL] == (False, "C12", f"dirty ratio {found.dirty_ratio:.3f}, needs > 0.9")
+    assert lanes(found)[Lane.FULL] == (False, "C12", f"dirty ratio {found.dirty_ratio:.3f}, needed: more than 0.9")
     assert (found.head_segments, found.tail_segments, found.cleaned_through, found.log_end_offset) == (1, 1, 0, 1)
 
 
@@ -71,7 +71,7 @@ def test_c11_the_first_young_segment_blocks_until_it_is_old_enough(lake: Lake) -
     assert (blocker.rule, blocker.until_ms) == ("C11", NOW + HOUR)
     assert "orders-0 L0 [0..0]" in blocker.text
     due, rule, text = lanes(found)[Lane.FULL]
-    assert (due, rule, text.startswith("nothing may be cleaned: orders-0 L0 [0..0]")) == (False, "C11", True)
+    assert (due, rule, text.startswith("nothing may be cleaned: segment orders-0 L0 [0..0]")) == (False, "C11", True)
     assert explain_partition(lake, TABLE, TOPIC_PARTITION, NOW + HOUR).blockers == ()
 
 
@@ -95,7 +95,7 @@ def test_c17_what_is_too_large_is_reported(lake: Lake) -> None:
 
 def test_c19_a_topic_that_is_not_compacted(lake: Lake) -> None:
     found = lanes(explained(lake, {"firn.cleanup.policy": "delete"}, 0, 0))
-    assert found[Lane.FULL] == (False, "C19", "its topic is not compacted (cleanup.policy = delete)")
+    assert found[Lane.FULL] == (False, "C19", "the topic is not compacted (cleanup.policy = delete)")
     assert found[Lane.RETAIN][:2] == (False, "C19")
     assert "retention.ms" in found[Lane.RETAIN][2]
 

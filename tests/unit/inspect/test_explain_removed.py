@@ -116,7 +116,7 @@ class TestRemoved:
         assert [one.commit.snapshot_id for one in found.removed] == twice[::-1]
         assert {(one.commit.lane, one.commit.topic_partition) for one in found.removed} == {("full", "orders-0")}
         assert all(one.commit.plan and one.commit.at_ms for one in found.removed)
-        assert found.reach == "searched all 2 commits that removed records"
+        assert found.reach == "searched all commits that removed records: 2"
 
     @pytest.mark.usefixtures("twice")
     def test_a_key_that_lost_nothing_and_another_partition_have_no_removals(self, lake: Lake) -> None:
@@ -129,7 +129,7 @@ class TestRemoved:
     def test_the_look_back_is_bounded_and_says_so(self, lake: Lake) -> None:
         found = explain_key(lake, TABLE, (b"k",), NOW, commits=1)
         assert [one.record.offset for one in found.removed] == [1]
-        assert found.reach == "searched the newest 1 commits that removed records; --commits searches further"
+        assert found.reach == "searched the newest commits that removed records, up to --commits 1"
 
     def test_it_stops_where_snapshots_are_expired(self, lake: Lake, twice: list[int]) -> None:
         table = lake.table(TABLE)
@@ -139,14 +139,14 @@ class TestRemoved:
         table.maintenance.expire_snapshots().by_id(before.parent_snapshot_id).commit()
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert gone(found) == []
-        assert found.reach == f"what snapshot {twice[1]} removed is unknown: the snapshot before it has expired"
+        assert found.reach == f"unknown which records snapshot {twice[1]} removed: the snapshot before it has expired"
 
     def test_it_stops_where_data_files_are_deleted(self, lake: Lake, twice: list[int]) -> None:
         for removed in explain_key(lake, TABLE, (b"k",), NOW).removed[1:]:
             on_disk(removed.record.path).unlink()
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert [one.record.offset for one in found.removed] == [1]
-        assert found.reach == f"what snapshot {twice[0]} removed is unknown: its data files are deleted"
+        assert found.reach == f"unknown which records snapshot {twice[0]} removed: its data files are deleted"
 
     def test_c9_a_removed_tombstone_and_c5_a_quarantined_record(self, lake: Lake) -> None:
         create(lake, {})

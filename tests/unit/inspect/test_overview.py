@@ -192,7 +192,7 @@ class TestPages:
     def test_reasons_are_beside_what_they_are_about(self, tmp_path: Path) -> None:
         write_overview(tmp_path)
         text = Elements(table_html(opened(tmp_path), Query(shown=Shown.UNCLEANABLE), TAKEN)).text
-        assert text.count("allowed: one of both (apply them with rewrite_data_files first)") == 9
+        assert text.count("allowed: one of the two (apply the deletes with rewrite_data_files first)") == 9
 
     def test_a_table_without_anything(self, tmp_path: Path) -> None:
         nothing = ("snapshot_id", "max_lag_ms", "since_ms", "last_verdict", "last_publication")

@@ -149,8 +149,9 @@ class TestShown:
         show_bytes(found)
         text = " ".join(capsys.readouterr().out.split())
         assert "orders │ 20,465,780,000 │ 21,000,000 │ 3,100,000,000" in text
-        assert "only history holds 38,000,000,000 bytes, expiry of snapshots would free 29,500,000,000 now" in text
-        assert "91,000,000,000 bytes landed, compaction wrote 139,000,000,000 and saved 62,000,000,000" in text
+        assert "history alone holds 38,000,000,000 bytes; expiring" in text
+        assert "expiring snapshots now would free 29,500,000,000 bytes" in text
+        assert "91,000,000,000 bytes landed, and compaction wrote 139,000,000,000 and saved 62,000,000,000" in text
         assert "write amplification 1.53" in text
 
     def test_what_is_not_exact_is_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +159,8 @@ class TestShown:
         found = self.written(tmp_path, space=vague)
         show_bytes(found)
         text = " ".join(capsys.readouterr().out.split())
-        assert "holds at least 38,000,000,000 bytes, expiry of snapshots would free about 29,500,000,000 now" in text
+        assert "history alone holds at least 38,000,000,000 bytes; expiring" in text
+        assert "expiring snapshots now would free about 29,500,000,000 bytes" in text
         page = seen(table_html(found, Query(), TAKEN))
         assert "Held by history only ≥ 38.0 GB ≈ 29.5 GB expirable now" in page
         assert "≥ 38.0 GB in history" in seen(overview_html([found.summary], {}, TAKEN))
@@ -173,7 +175,7 @@ class TestShown:
     def test_an_estimate_without_a_cleaning_is_a_dash(self, tmp_path: Path) -> None:
         unknown = SPACE.model_copy(update={"compactable_bytes": None})
         found = self.written(tmp_path, space=unknown)
-        assert "Compactable, about –" in seen(table_html(found, Query(), TAKEN))
+        assert "Compactable (estimate) –" in seen(table_html(found, Query(), TAKEN))
         assert "compactable-bytes" not in metrics(found.summary)
 
     def test_metrics(self, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class TestStatus:
         part = orders(lake, min_compaction_lag_ms=str(DAY_MS))
         assert (part.due, part.due_in_ms) == ({}, DAY_MS - HOUR)
         (waiting,) = part.waiting
-        assert "not cleaned until 2023-11-15T21:13:20Z (firn.min.compaction.lag.ms 86400000)" in waiting
+        assert "not cleaned until 2023-11-15T21:13:20Z (firn.min.compaction.lag.ms = 86400000)" in waiting
         assert orders(lake, NOW + DAY_MS).waiting == ()
 
     def test_c11_a_timestamp_in_the_future_says_so(self, lake: Lake) -> None:

@@ -110,7 +110,7 @@ class TestMarking:
     def test_c26_a_marker_that_can_not_be_read_is_refused_and_holds_up_nobody(self, lake: Lake, failed: Plan) -> None:
         document(Stage.load(lake, failed.stage), "failure").unlink()
         Stage.load(lake, failed.stage).documents.write("failure", "{")
-        with pytest.raises(RefusedError, match=f"stage {failed.stage}: its failure is not readable"):
+        with pytest.raises(RefusedError, match=f"the failure record of stage {failed.stage} is not readable"):
             Stage.load(lake, failed.stage)
         assert failed_plans(lake, TABLE) == []
         assert len(planned(lake)) == 3
@@ -138,7 +138,7 @@ class TestPlanning:
         (record,) = caplog.records
         assert record.levelname == "WARNING"
         assert f"{TABLE}: orders-0 full waits: it failed in validate at" in record.getMessage()
-        assert f"{REASON}; retried when its segments change, or by `firn retry {TABLE} orders-0`" in caplog.text
+        assert f"{REASON}; it is retried when its segments change, or by `firn retry {TABLE} orders-0`" in caplog.text
         assert failed.title.startswith("orders-0 full")
 
     def test_c20_shelved_or_not(self, lake: Lake, failed: Plan) -> None:

@@ -42,7 +42,7 @@ class TestFailures:
         manifest = first_of(lake).manifests(lake.table(TABLE).io)[0].manifest_path
         harm(on_disk(manifest))
         found = maintain(lake)
-        assert "so what it names can't be told" in kept(found, Kind.EXPIRED)[manifest]
+        assert "so nobody can tell which files it names" in kept(found, Kind.EXPIRED)[manifest]
         assert [path.exists() for path in sorted(old)].count(True) == 1
         assert not any(one.exit_code for one in found if one.kind is not Kind.ORPHANS)
         assert gone(maintain(lake), Kind.ORPHANS), "what could not be told is an orphan"
@@ -137,7 +137,7 @@ class TestSwitches:
         orphan.write_bytes(b"PAR1")
         os.utime(orphan, (0, 0))
         found = maintain(lake)
-        assert {one.kind for one in found if "GC is disabled" in one.reason} == {Kind.SNAPSHOTS, Kind.ORPHANS}
+        assert {one.kind for one in found if "property gc.enabled is" in one.reason} == {Kind.SNAPSHOTS, Kind.ORPHANS}
         assert not [one for one in found if one.goes]
         assert orphan.exists()
         assert all(path.exists() for path in old)

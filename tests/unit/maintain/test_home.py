@@ -53,7 +53,7 @@ class TestPlans:
         (found,) = collect(lake, 9 * DAY_MS)
         assert (found.goes, found.reason) == (
             False,
-            f"{stage.identifier} holds its result, which may still be published",
+            f"stage {stage.identifier} has its result, which may still be published",
         )
         assert file.exists()
         discard(lake, stage.identifier)
@@ -70,7 +70,7 @@ class TestPlans:
         lease.take(lake.runs_folder, TABLE, "the run", lambda _: True)
         file = plan.write(lake.plans_folder)
         (found,) = collect(lake, 9 * DAY_MS, working=frozenset({"the run"}))
-        assert (found.goes, found.reason) == (False, f"run the run works on {TABLE}")
+        assert (found.goes, found.reason) == (False, f"run the run is working on {TABLE}")
         assert not collect(lake, 9 * DAY_MS)[0].goes, "who can't ask the scheduler believes the lease"
         assert file.exists()
         lease.give_back(lake.runs_folder, TABLE, "the run")
@@ -115,7 +115,8 @@ class TestPlans:
         monkeypatch.setenv("FIRN_PLANS_AGE_MS", "-1")
         monkeypatch.setenv("FIRN_PLANS_BYTES", str(file.stat().st_size))
         (found,) = collect(lake, 2 * HOUR_MS)
-        assert (found.name, found.reason) == (str(older), f"the oldest beyond FIRN_PLANS_BYTES = {file.stat().st_size}")
+        reason = f"the oldest, beyond FIRN_PLANS_BYTES = {file.stat().st_size}"
+        assert (found.name, found.reason) == (str(older), reason)
         assert file.exists()
         monkeypatch.setenv("FIRN_PLANS_BYTES", "0")
         assert collect(lake, HOUR_MS // 2) == [], "its run may be at work"
@@ -156,8 +157,8 @@ class TestReports:
         report(lake, "other-table", days=119, table="lake.others")
         found = {one.name: one for one in collect(lake)}
         assert {name for name, one in found.items() if one.goes} == {"older"}
-        assert found["newest-merge"].reason == f"the newest of {TABLE}, lane merge"
-        assert found["other-table"].reason == "the newest of lake.others, lane full"
+        assert found["newest-merge"].reason == f"the newest report of {TABLE}, lane merge"
+        assert found["other-table"].reason == "the newest report of lake.others, lane full"
 
     def test_c20_what_failed_and_still_waits_stays(self, lake: Lake, table: str) -> None:
         append_two(lake, row(0), row(1))
@@ -170,7 +171,7 @@ class TestReports:
         report(lake, "newest", days=1)
         found = {one.name: one for one in collect(lake)}
         assert {name for name, one in found.items() if one.goes} == {"solved", "passed"}
-        assert found["failed"].reason == f"it failed, and orders-0 waits (firn retry {table})"
+        assert found["failed"].reason == f"the validation failed, and orders-0 waits (firn retry {table})"
         discard(lake, plan.stage)
         collect(lake)
         assert not failed[0].exists()
@@ -191,7 +192,7 @@ class TestReports:
         assert [one.name for one in collect(lake, HOUR_MS // 2) if one.goes] == ["run"], "a page may be on its way"
         assert not any(path.exists() for path in pages)
         (found,) = collect(lake, 2 * HOUR_MS)
-        assert (found.name, found.reason) == ("other", "its validation result is gone")
+        assert (found.name, found.reason) == ("other", "the validation result of the page is gone")
         assert not unfinished.exists()
 
     def test_a_torn_result_is_nobodys_newest(self, lake: Lake) -> None:

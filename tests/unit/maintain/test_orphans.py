@@ -72,7 +72,7 @@ class TestData:
         assert not any(one.goes for one in found)
         (held,) = found
         assert (held.files, held.bytes) == (3, sum(file.stat().st_size for file in files))
-        assert "only past snapshots refer to them" in held.reason
+        assert "referred to by past snapshots only" in held.reason
         assert lake.table(TABLE).scan(snapshot_id=published_as).to_arrow()["offset"].to_pylist() == [1]
 
     def test_what_was_expired_goes_with_its_folders(self, lake: Lake, plan: Plan) -> None:
@@ -133,7 +133,7 @@ class TestData:
             (Kind.ORPHANS, False, 1, 4),
         ]
         for one in found:
-            assert one.reason == "nothing refers to them; not older than firn.maintenance.orphans.age.ms = 259200000"
+            assert one.reason == "unreferenced, but not older than firn.maintenance.orphans.age.ms = 259200000"
         assert all(path.exists() for path in paths)
 
     def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
@@ -180,7 +180,7 @@ class TestData:
         path.write_bytes(b"PAR1")
         (found,) = collect(lake, LATER)
         assert (found.goes, found.files) == (False, 0)
-        assert "and may hold files of other tables" in found.reason
+        assert "and may have files of other tables" in found.reason
         assert path.exists()
 
     def test_c25_the_folder_of_a_stage_is_left_alone(self, lake: Lake, plan: Plan) -> None:
@@ -215,7 +215,7 @@ class TestData:
                 again.append_data_file(entry.data_file)
             catalog.go.set()
             found = collecting.result()
-        assert "they were in use again when they were to be deleted" in kept(found, Kind.DATA).values()
+        assert "in use again at the time of deletion" in kept(found, Kind.DATA).values()
         assert file.exists()
         assert lakes.offsets(lake) == [1]
 
@@ -241,7 +241,7 @@ class TestData:
         for manifest in on_disk(lake.table(TABLE).location()).glob("metadata/*-m0.avro"):
             manifest.unlink()
         (found,) = collect(lake, LATER)
-        assert "can't read what its snapshots refer to" in found.reason
+        assert "can't read which files its snapshots refer to" in found.reason
         assert (found.goes, found.exit_code) == (False, UnavailableError.exit_code)
         assert path.exists()
 

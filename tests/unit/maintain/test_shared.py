@@ -65,13 +65,13 @@ def test_c26_a_table_within_is_told_by_its_metadata(
     lake: Lake, orphan: Path, folder: str, name: str, fill: int
 ) -> None:
     path = metadata_file(location(lake) / folder, OTHER, name, fill)
-    assert_refused(maintain(lake), f"within it lies {path} of another table (UUID {OTHER})", orphan)
+    assert_refused(maintain(lake), f"{path}, within that location, is of another table (UUID {OTHER})", orphan)
     assert path.exists()
 
 
 def test_c26_a_table_above_is_told_by_its_metadata(lake: Lake, orphan: Path) -> None:
     path = metadata_file(location(lake).parent / "metadata", OTHER)
-    assert_refused(maintain(lake), f"above it lies {path} of another table", orphan)
+    assert_refused(maintain(lake), f"{path}, above that location, is of another table", orphan)
 
 
 def test_c26_a_table_of_the_catalog_at_the_same_place(lake: Lake, orphan: Path) -> None:

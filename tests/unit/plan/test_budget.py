@@ -75,7 +75,7 @@ class TestWorkedFigures:
         assert taken(found, lane) == 3
         (problem,) = found.oversized
         assert "needs 480000000 bytes for 20000000 keys; available: 199999992 bytes for 8333333 keys" in problem
-        assert "firn.cleaner.dedupe.buffer.size 1000000000 over firn.cleaner.threads 5, load factor 1.0" in problem
+        assert "dedupe.buffer.size 1000000000 divided by firn.cleaner.threads 5, at load factor 1.0" in problem
         assert found.blockers == ()
 
     def test_c17_a_repeated_key_counts_once_when_it_is_known(self) -> None:

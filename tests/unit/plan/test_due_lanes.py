@@ -66,7 +66,7 @@ class TestClean:
         found = due(Lane.CLEAN, state(*parts, clean_tail_fraction=0.5))
         assert (found is not None) is is_due
         if found:
-            assert found.reason == "50 L1 bytes of 50 (0.5 of the tail)"
+            assert found.reason == "50 of 50 L1 bytes (0.5 of the tail)"
 
     def test_c14_without_a_tail_only_the_number_counts(self) -> None:
         assert due(Lane.CLEAN, state(*series(3, MERGED), clean_tail_fraction=0.001)) is None

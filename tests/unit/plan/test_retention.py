@@ -15,6 +15,7 @@ from firnlake.plan.make import plan_partition
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import Policy
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment, Segments, UnassignedFile
+from firnlake_expectations.wording import count
 from tests.support.drawn import partitions
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, segment
 
@@ -66,7 +67,7 @@ class TestByAge:
     def test_c19_a_timestamp_in_the_future_keeps_a_segment_and_is_shown(self) -> None:
         at = state(*aged(-5, 9 * HOUR, 0), retention_ms=HOUR)
         assert names(at) == []
-        assert "s0: its newest record lies 5 ms in the future" in found(at).kept
+        assert "s0: its newest record has a timestamp 5 ms in the future" in found(at).kept
 
 
 class TestBySize:
@@ -76,7 +77,7 @@ class TestBySize:
     def test_c19_only_what_leaves_at_least_retention_bytes(self, limit: int, dropped: int) -> None:
         at = state(*aged(0, 0, 0, 0), retention_bytes=limit)
         assert len(found(at).dropped) == dropped
-        assert found(at).reason == (f"{dropped} segments beyond retention.bytes {limit}" if dropped else "")
+        assert found(at).reason == (f"{count(dropped, 'segment')} beyond retention.bytes {limit}" if dropped else "")
 
     def test_c19_every_level_counts(self) -> None:
         parts = [segment(str(level), level * 10, level * 10 + 9, TAIL - level) for level in range(4)]
@@ -84,7 +85,7 @@ class TestBySize:
 
     def test_c19_both_limits_are_named(self) -> None:
         at = state(*aged(9 * HOUR, 0, 0, 0), retention_ms=HOUR, retention_bytes=200)
-        assert found(at).reason == f"1 segments older than retention.ms {HOUR}, 1 segments beyond retention.bytes 200"
+        assert found(at).reason == f"1 segment older than retention.ms {HOUR}, 1 segment beyond retention.bytes 200"
 
 
 class TestWhatStays:
@@ -119,7 +120,7 @@ class TestWhatStays:
         old, late = segment("old", 0, 99, newest_ms=0), segment("late", 50, 59, newest_ms=NOW)
         at = state(segment("older", 0, 9, newest_ms=0), old, late, segment("end", 100, 109), retention_ms=HOUR)
         assert names(at) == []
-        assert found(at).kept.startswith("orders-0 L0 [0..9] older: it reaches into orders-0 L0 [50..59] late, which")
+        assert found(at).kept.startswith("orders-0 L0 [0..9] older: it overlaps orders-0 L0 [50..59] late, which")
 
     def test_c19_overlapping_segments_go_together(self) -> None:
         parts = segment("a", 0, 99, newest_ms=0), segment("b", 50, 59, newest_ms=1), segment("end", 100, 109)
@@ -136,7 +137,7 @@ class TestWhatStays:
         work = due(Lane.RETAIN, state(empty, *aged(9 * HOUR, 0), retention_ms=HOUR))
         assert work is not None
         assert [one.path for one in work.candidates] == ["empty", "s0"]
-        assert work.reason.startswith("1 segments")
+        assert work.reason.startswith("1 segment older")
 
     def test_c20_a_segment_with_a_problem_stays_and_ends_the_prefix(self) -> None:
         """Its timestamps are not known, which looks like 1970."""

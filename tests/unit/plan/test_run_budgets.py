@@ -83,7 +83,7 @@ class TestBudgets:
     def test_c26_one_that_is_too_large_for_any_run_says_so(self, limit: dict[str, int], problem: str) -> None:
         budget = replace(RunBudget(LONG_MAX, LONG_MAX, LONG_MAX, 1), **limit)
         (waits,) = admit([Candidate(plan(3), keys=8)], budget).postponed
-        assert str(waits) == f"orders-3 full waits until it is allowed more: it {problem}"
+        assert str(waits) == f"orders-3 full waits for a larger budget: it {problem}"
 
     def test_c17_small_plans_share_a_job_and_so_the_budget_in_jobs(self) -> None:
         """A second plan of a topic partition can't share the job of the first."""
@@ -91,7 +91,7 @@ class TestBudgets:
         found = admit(queue, replace(RunBudget.of(Policy()), jobs=1))
         assert [one.partition for one in found.plans] == [0, 1, 3, 4]
         (waits,) = found.postponed
-        assert waits.reason == "needs 1 more jobs; available: 0 of 1 (firn.run.max.jobs)"
+        assert waits.reason == "needs 1 more job; available: 0 of 1 (firn.run.max.jobs)"
 
 
 class TestTables:
@@ -153,4 +153,4 @@ class TestTables:
         states = sense(segments, Policies.parse(TABLE, {"firn.run.max.records": "105"}), NOW)
         assert candidates(Lane.FULL, segments, states, force=True) == []
         (problem,) = states[0].oversized
-        assert "0-0 and the tail of 1 segments together needs 110 records; available: 105" in problem
+        assert "0-0 together with the tail (segments: 1) needs 110 records; available: 105" in problem

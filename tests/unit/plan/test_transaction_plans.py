@@ -102,7 +102,8 @@ class TestPublish:
         log.offset = 5
         log.land(ABORT)
         with pytest.raises(
-            ConflictError, match="does not know the marker of producer 1 at offset 5, which has landed since"
+            ConflictError,
+            match="does not take into account the marker of producer 1 at offset 5, which has landed since",
         ):
             self.check(log, plan)
 
@@ -146,7 +147,7 @@ class TestExplaining:
         kept = explain_key(log.lake, TABLE, (b"k",), NOW).kept
         assert {one.record.offset: (one.reason.rule, one.reason.text) for one in kept} == {
             0: ("C3", "the newest record of its key"),
-            1: ("C10", f"of an aborted transaction of producer {ONE[0]}; the next full removes it, and is due"),
+            1: ("C10", f"of an aborted transaction of producer {ONE[0]}; lane full removes it, and is due"),
         }
 
     def test_c10_a_committed_one_is_like_any_other(self, log: Log) -> None:

@@ -95,7 +95,7 @@ class TestHeldBack:
         log.land(None, ONE)
         (status,) = status_of(log.lake, TABLE, NOW)
         (part,) = status.partitions
-        assert part.blockers == ("held back: transaction of producer 1 undecided since offset 1",)
+        assert part.blockers == ("held back: transaction of producer 1 is undecided from offset 1 on",)
         assert (part.cleanable_bytes, part.uncleanable_bytes) == (0, log.state().head[0].bytes)
         assert set(part.due) == set()
 

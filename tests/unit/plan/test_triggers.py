@@ -89,7 +89,10 @@ class TestTombstones:
     @pytest.mark.parametrize(("count", "is_due"), [(5, False), (6, True)])
     def test_c12_due_when_more_than_the_fraction_even_without_a_head(self, count: int, is_due: bool) -> None:
         found = reason(state(stamped(count, NOW - 9, NOW)))
-        expected = f"{count} of the tail's 100 records are tombstones past their delete horizon, more than 0.05 of them"
+        expected = (
+            f"{count} tombstones past the delete horizon among 100 records of the tail, more than the allowed "
+            "fraction of 0.05"
+        )
         assert found == (expected if is_due else None)
 
     def test_c12_the_plan_takes_the_tail_and_what_is_cleanable(self) -> None:

@@ -195,7 +195,9 @@ def test_c5_a_table_without_a_quarantine_refuses_it(lake: Lake) -> None:
     """Its catalog takes one snapshot per commit, which was not known when the plan was made."""
     stage = null_key_stage(lake)
     lake.set_properties(TABLE, {HAS_SIDE_BRANCHES: "false"})
-    with pytest.raises(RefusedError, match=r"1 records have no key, and .* no branch .*; allowed: firn.null.keys=fail"):
+    with pytest.raises(
+        RefusedError, match=r" 1 record without a key, but .* no branch .*; allowed: firn.null.keys=fail"
+    ):
         publish(lake, stage.identifier)
     assert lakes.offsets(lake) == [0, 1]
 

@@ -86,16 +86,12 @@ REFUSALS = {
     "a failed verdict": Refusal(failed_verdict, RefusedError, r"failed validation \(one_record_per_key\)"),
     "a verdict on an older result": Refusal(another_result, RefusedError, "allowed: a passing verdict on its result"),
     "unbalanced counts": Refusal(
-        unbalanced_counts, RefusedError, "2 records in, but .* = 3; allowed: records in = out [+] superseded"
+        unbalanced_counts, RefusedError, "records in = 2, but .* = 3; allowed: records in = out [+] superseded"
     ),
-    "deleted stage files": Refusal(
-        files_gone, RefusedError, "1 of 1 files are gone or have changed in length, first file:"
-    ),
-    "files of another length": Refusal(
-        files_cut, RefusedError, "1 of 1 files are gone or have changed in length, first file:"
-    ),
+    "deleted stage files": Refusal(files_gone, RefusedError, "1 of 1 file gone or changed in length, first file:"),
+    "files of another length": Refusal(files_cut, RefusedError, "1 of 1 file gone or changed in length, first file:"),
     "a deleted list of files": Refusal(list_gone, RefusedError, "its list of files is gone"),
-    "an input that is gone": Refusal(input_gone, ConflictError, "1 of 2 inputs are no longer live"),
+    "an input that is gone": Refusal(input_gone, ConflictError, r"inputs \(1 of 2\) are no longer live"),
     "a row-level delete": Refusal(row_deleted, ConflictError, "a row-level delete was added to"),
     "another table's uuid": Refusal(other_table, RefusedError, "was made for table lake.records with UUID"),
 }

@@ -235,5 +235,7 @@ class TestSetting:
     @pytest.mark.parametrize("wrong", ["", "many", "-1", "1.5"])
     def test_c26_what_is_no_size_is_refused(self, lake: Lake, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
         monkeypatch.setenv(LIMIT_SETTING, wrong)
-        with pytest.raises(RefusedError, match=r"FIRN_CACHE_BYTES is .*; allowed: a number of bytes, 0 for no cache"):
+        with pytest.raises(
+            RefusedError, match=r"FIRN_CACHE_BYTES is .*; allowed: a number of bytes, or 0 for no manifest cache"
+        ):
             ManifestCache.of(lake)

@@ -61,4 +61,6 @@ class TestStatus:
         assert common.startswith("max.compaction.lag.ms 60000 can't be met: runs start every 900000 ms")
         again, topic = self.status(lake, topic_a_active_segments="2")
         assert again == common
-        assert topic.startswith("topic a: max.compaction.lag.ms 60000 can't be met for the newest 2 segments")
+        assert topic.startswith(
+            "topic a: max.compaction.lag.ms 60000 can't be met for the newest segments (active.segments 2)"
+        )

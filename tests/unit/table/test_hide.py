@@ -29,7 +29,7 @@ def test_c21_off_unless_set_and_only_where_topics_are_compacted() -> None:
         ),
         (
             {"hide_max_lag_ms": "10", "side_branches": "false"},
-            "property firn.hide.max.lag.ms is 10; allowed: -1, as what was compared is told on a side branch",
+            "property firn.hide.max.lag.ms is 10; allowed: -1, because lane hide keeps its memory on a side branch",
         ),
     ],
 )

@@ -254,7 +254,10 @@ def test_c21_a_topic_may_not_contradict_its_table() -> None:
         ),
         ({"segment.bytes": "11", "plan.max.bytes": "10"}, "bytes is 11; allowed: at most plan.max.bytes, which is 10"),
         ({"segment.bytes": "11", "run.max.bytes": "10"}, "bytes is 11; allowed: at most run.max.bytes, which is 10"),
-        ({"cleaner.dedupe.buffer.size": "95"}, "size is 95; allowed: room for a key of 24 bytes in each of 4"),
+        (
+            {"cleaner.dedupe.buffer.size": "95"},
+            "size is 95; allowed: room for a key of 24 bytes per thread (cleaner.threads 4)",
+        ),
         ({"cleaner.dedupe.buffer.size": "24", "cleaner.threads": "1"}, "at cleaner.io.buffer.load.factor 0.9"),
     ],
 )

@@ -86,7 +86,7 @@ def test_kafka_cleans_by_dirty_ratio_and_max_lag_alone() -> None:
     assert ratio is not None
     assert lag is not None
     assert ratio.reason.startswith("dirty ratio")
-    assert lag.reason.startswith("oldest dirty record")
+    assert lag.reason.startswith("the oldest dirty record")
 
 
 def test_warpstream_cleans_once_a_day_and_by_no_ratio() -> None:

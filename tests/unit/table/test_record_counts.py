@@ -20,7 +20,9 @@ def test_c24_counts_that_add_up_pass() -> None:
 )
 def test_c24_one_record_more_anywhere_is_refused(name: str) -> None:
     wrong = COUNTS.model_copy(update={name: getattr(COUNTS, name) + 1})
-    with pytest.raises(RefusedError, match=r"stage x: 1[01] records in, but .* = 1[01]; allowed: records in = out [+]"):
+    with pytest.raises(
+        RefusedError, match=r"stage x: records in = 1[01], but .* = 1[01]; allowed: records in = out [+]"
+    ):
         wrong.check("stage x")
 
 

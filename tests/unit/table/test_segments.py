@@ -126,8 +126,8 @@ def test_row_level_deletes_are_counted_for_older_segments_of_their_partition(lak
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"offset": None}, "has no bounds for column offset, or NULLs in it"),
-        ({"timestamp": None}, "has no bounds for column timestamp, or NULLs in it"),
+        ({"offset": None}, "has no bounds for column offset, or has NULLs in it"),
+        ({"timestamp": None}, "has no bounds for column timestamp, or has NULLs in it"),
         ({"offset": -1}, "has offset -1; allowed: 0 or more"),
         ({"level": 4}, "has level 4; allowed: NULL, 0, 1, 2, 3"),
         ({"level": 7}, "has level 7; allowed: NULL, 0, 1, 2, 3"),
@@ -240,10 +240,11 @@ class TestStrays:
         path = written_under_no_spec(lake, [row(4), row(6, partition=3)])
         (status,) = status_of(lake, lakes.TABLE, NOW)
         assert [
-            path in stray and "allowed: partitioned by topic, partition" in stray for stray in status.details().strays
+            path in stray and "a file partitioned by topic, partition" in stray for stray in status.details().strays
         ] == [True]
         orders, payments = status.partitions
-        assert orders.blockers == (f"segment {path} may hold records from offset 4 on: tombstones at or past it stay",)
+        kept = "tombstones from there on are kept"
+        assert orders.blockers == (f"segment {path} may hold records from offset 4 on: {kept}",)
         assert orders.due
         assert payments.blockers == ()
 
@@ -280,5 +281,5 @@ def test_a_table_partitioned_otherwise_is_no_table_of_records(lake: Lake, table:
 def test_a_table_without_the_columns_is_no_table_of_records(lake: Lake, table: str) -> None:
     with lake.table(table).update_schema() as update:
         update.delete_column("headers")
-    with pytest.raises(RefusedError, match=r"headers is missing, allowed list<struct"):
+    with pytest.raises(RefusedError, match=r"headers is missing, allowed: list<struct"):
         records.check(lake.table(table), table)

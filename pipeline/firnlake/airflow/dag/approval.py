@@ -1,4 +1,4 @@
-"""The figures for a person who approves publishing: the record counts and the verdict of every plan."""
+"""Figures for the person who approves a publication: the record counts and the verdict of every plan."""
 
 import re
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from firnlake.job.stage import Stage, parts_of
 
 SHOWN = 100
 FIGURES = 7
-"""Number of columns with counts."""
+"""Number of columns that have counts."""
 _HEADER = (
-    "| topic partition | records in | out | superseded | tombstones removed | erased | bytes in | out | verdict |\n"
+    "| topic partition | records in | records out | superseded | tombstones removed | erased | bytes in | bytes out | "
+    "verdict |\n"
     "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
 )
 
 
 def figures_of(lake: Lake, jobs: Sequence[Job]) -> str:
-    """A Markdown table with a row per plan of ``jobs``, at most SHOWN."""
+    """A Markdown table with a row for each plan of ``jobs``, at most SHOWN rows."""
     by_plan = {plan_id: row for job in jobs for plan_id, row in _rows(lake, job).items()}
     plans = [plan for job in jobs for plan in job]
     rows = [by_plan.get(plan.id) or _row(plan, "not compacted, or not validated") for plan in plans[:SHOWN]]
@@ -28,7 +29,7 @@ def figures_of(lake: Lake, jobs: Sequence[Job]) -> str:
 
 
 def _rows(lake: Lake, job: Job) -> dict[str, str]:
-    """Rows by plan id; none for a stage that can't be read."""
+    """Rows by plan id; none if the stage of the job can't be read."""
     try:
         stages = [Stage.load(lake, name) for name in parts_of(lake, job.stage)]
     except FirnError:

@@ -1,4 +1,4 @@
-"""The params of a manual run: the form that a person fills in, and the scope and clock that follow from it."""
+"""The params of a manual run: the form that a person fills in, and the scope and clock that it defines."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,11 @@ _RECORDS, _THRESHOLDS = "Which records", "Thresholds"
 
 
 def params() -> dict[str, Param]:
-    """The params of a table's DAG; scheduled runs use the defaults, which mean everything that is due."""
+    """The params of a table's DAG. Scheduled runs use the defaults, which mean all due work."""
     return {
-        "lane": Param(ALL, type="string", enum=[ALL, RETAIN, *LANES], description="The lane to run, or all in turn."),
+        "lane": Param(ALL, type="string", enum=[ALL, RETAIN, *LANES], description="The lane to run, or all in order."),
         "force": _switch("Run even if no threshold is crossed. Limits such as min.compaction.lag.ms still apply."),
-        "dry_run": _switch("Log the plans and change nothing."),
+        "dry_run": _switch("Only log the plans; change nothing."),
         "ask": _switch("Ask before publishing: the run shows the figures and waits for approval."),
         "topics": _names("Only these topics, one per line. Empty: all."),
         "partitions": _names("Only these topic partitions, such as orders-3, one per line. Empty: all."),
@@ -45,8 +45,8 @@ def params() -> dict[str, Param]:
             type="object",
             additionalProperties={"type": ["string", "number", "boolean"]},
             section=_THRESHOLDS,
-            description="When and how much, instead of what the table says: "
-            '{"firn.merge.segments": "4"}. Never what may go. Not for the lane retain.',
+            description="Thresholds and budgets that override the table's, for example "
+            '{"firn.merge.segments": "4"}. They never change which records may be removed. Not for lane retain.',
         ),
     }
 
@@ -71,10 +71,10 @@ def scope_of(asked: Mapping[str, Any]) -> "Scope":
 
 
 def clock_of(run: Any, now: "datetime") -> "datetime":
-    """The clock of a DAG run's decisions: its logical date, or the time it was due if it has none.
+    """The clock of a DAG run's decisions: the run's logical date or, if it has none, the time at which the run was due.
 
-    So a backfill cleans as of each of its dates. The clock is never ahead of ``now``, even if that of the browser that
-    dated the run is: otherwise tombstones and whole segments would go before their time.
+    So each run of a backfill decides at its own date. The result is never later than ``now``, even if the run got its
+    date from a browser whose clock is ahead: a later time would remove tombstones and segments too early.
     """
     at: datetime = run.logical_date or run.run_after
     return min(at, now)
@@ -97,5 +97,5 @@ def _switch(description: str) -> Param:
 
 
 def _text(value: object) -> str:
-    """The value in the text form of table properties."""
+    """``value`` in the text form of table properties."""
     return str(value).lower() if isinstance(value, bool) else str(value)

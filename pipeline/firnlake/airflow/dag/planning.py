@@ -1,4 +1,4 @@
-"""Planning in a task: due plans are written to files, which the next tasks and their commands read."""
+"""Planning in a task: due plans are written to files, which later tasks and their commands read."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from firnlake.airflow.dag.params import ALL, LANES, RETAIN, clock_of, scope_of
 from firnlake.errors import RefusedError
+from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
     from firnlake.iceberg.catalog import Lake
@@ -25,8 +26,8 @@ PLANS_SHOWN = 50
 
 
 class MappedJob(TypedDict):
-    """One batch of plans: its name, the plans in words, their input bytes, and the arguments of the two commands that
-    process it, which are given the plans' files."""
+    """One batch of plans: its name, the titles and input bytes of the plans, and the arguments of the two commands that
+    process the plan files."""
 
     name: str
     plans: list[str]
@@ -36,11 +37,11 @@ class MappedJob(TypedDict):
 
 
 def lanes_to_skip(table: str) -> list[str]:
-    """The lanes that this run leaves out, and of the others those before the first that has plans: until then nothing
-    changes the table."""
+    """The lanes that this run leaves out, plus the lanes before the first lane with plans: no lane before that changes
+    the table, so none of them can become due."""
     every = (RETAIN, *LANES)
     wanted = [lane for lane in every if _left_out(lane) is None]
-    # One that was asked for by name looks for itself, and says why nothing is due.
+    # If the run is for a single lane, the lane's own task says that nothing is due.
     idle = _idle(table, wanted) if len(wanted) > 1 else ()
     return [lane for lane in every if lane not in wanted or lane in idle]
 
@@ -52,26 +53,26 @@ def skip_if_left_out(lane: str) -> None:
 
 
 def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
-    """Plan what is due in the lane and store the plans; skips the task when nothing is due, or in a dry run."""
+    """Plan the due work of the lane and store the plans; skips the task if nothing is due, or in a dry run."""
     from firnlake.plan.make import plan_table
 
     plans = plan_table(lake, table, lane, *_terms())
     for plan in plans:
         log.info("%s", plan.title)
     if not plans:
-        raise AirflowSkipException(f"nothing is due in the lane {lane}")
+        raise AirflowSkipException(f"nothing is due in lane {lane}")
     if get_current_context()["params"]["dry_run"]:
-        raise AirflowSkipException(f"dry run: {len(plans)} plans were not run")
+        raise AirflowSkipException(f"dry run: {count(len(plans), 'plan')} not run")
     for plan in plans:
         plan.write(lake.plans_folder)
     return plans
 
 
 def _left_out(lane: str) -> str | None:
-    """Why this run leaves the lane out; None when it does not."""
+    """The reason why this run leaves the lane out; None if the run includes it."""
     asked = get_current_context()["params"]
     if asked["lane"] != ALL:
-        return None if asked["lane"] == lane else f"this run is for the lane {asked['lane']} only"
+        return None if asked["lane"] == lane else f"this run is for lane {asked['lane']} only"
 
     from firnlake.job.lane import Lane
 
@@ -79,8 +80,8 @@ def _left_out(lane: str) -> str | None:
 
 
 def _idle(table: str, lanes: Sequence[str]) -> Sequence[str]:
-    """Those of ``lanes`` before the first that has plans; none when the table can't be planned: a lane's own task says
-    why."""
+    """Those of ``lanes`` that come before the first lane with plans. Empty if planning fails, so that a lane's own task
+    reports the error."""
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.lane import Lane
     from firnlake.plan.make import first_due
@@ -100,8 +101,8 @@ def _terms() -> "tuple[datetime, bool, Scope]":
 
 
 def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:
-    """Jobs of up to ``plans_per_job`` plans each, whose files lie in ``folder``; more in lane `convert`, where a delete
-    file leaves only when the topic partitions that it reaches share a job."""
+    """Jobs of up to ``plans_per_job`` plans each, whose files are in ``folder``. Jobs of lane `convert` are larger,
+    because the lane removes a delete file only if one job has all topic partitions that the file applies to."""
     from firnlake.job.job import LIMITS
     from firnlake.job.lane import Lane
 
@@ -111,7 +112,7 @@ def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[M
 
 
 def plan_files(jobs: Iterable[MappedJob]) -> list[Path]:
-    """The plan files of all jobs, taken from the arguments after the command's name."""
+    """The plan files of all jobs, from the arguments of their `firn compact` commands."""
     return [Path(path) for job in jobs for path in job["compact"][1:]]
 
 

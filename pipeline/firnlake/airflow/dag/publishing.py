@@ -1,4 +1,4 @@
-"""Publishing in a task, one commit per stage; and the end of a run: report, verdict and sweep."""
+"""The task that publishes, with one commit per stage, and the last tasks of a run: report, verdict and sweep."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,6 +17,7 @@ from firnlake.airflow.dag.planning import MappedJob, packed, plan_files
 from firnlake.airflow.site.links import AS_OF, address_of, links_of
 from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.job import lease
+from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def build(lake: "Lake") -> str:
-    """Build the pages of all stored validation results; returns the path of the front page."""
-    # Great Expectations logs hundreds of lines from its import on, which would bury the task's own.
+    """Build the pages of all stored validation results; returns the path of their front page."""
+    # From its import on, Great Expectations logs hundreds of lines, which would hide the task's own lines.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
     from firnlake.validate.validate import build_reports
@@ -43,7 +44,7 @@ PUBLISH, REJECT = "Publish", "Reject"
 
 
 class LaneOutcome(TypedDict):
-    """The outcome of publish in one lane: titles of published plans, and reasons for unpublished topic partitions."""
+    """The outcome of one lane: titles of published plans, and the reasons by unpublished topic partition."""
 
     lane: str
     published: list[str]
@@ -51,9 +52,9 @@ class LaneOutcome(TypedDict):
 
 
 class PublishOperator(HITLOperator):
-    """Operator that publishes every stage that passed; one that did not is named, and does not delay the others.
+    """Operator that publishes every stage that passed. It reports the other stages, which do not delay publication.
 
-    A run with approval shows a person the figures and waits for the answer without a worker slot; without an answer in
+    A run with approval shows a person the figures and waits for the answer without a worker slot. If no answer comes in
     time, nothing is published.
     """
 
@@ -74,7 +75,7 @@ class PublishOperator(HITLOperator):
         self.jobs = jobs
 
     def execute(self, context: "Context") -> LaneOutcome:
-        """Publish, or defer until a person approves."""
+        """Publish, or defer the task until a person answers."""
         if context["params"]["ask"]:
             from firnlake.airflow.dag.approval import figures_of
             from firnlake.clock import parse
@@ -96,7 +97,7 @@ class PublishOperator(HITLOperator):
         if answer["chosen_options"] == [PUBLISH]:
             return self._publish()
         who = answer["responded_by_user"] or {}
-        raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected it: nothing was published")
+        raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected the results: nothing was published")
 
     def _publish(self) -> LaneOutcome:
         from firnlake.publish.publish_jobs import publish_stages
@@ -117,9 +118,9 @@ class PublishOperator(HITLOperator):
 def each(
     table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[Lake], PublishResult]]]"
 ) -> LaneOutcome:
-    """Run one commit after another, each for some plans; plans that can't be published are named.
+    """Run the commits of ``work`` in turn, each for its plans. The outcome names the plans that could not be published.
 
-    Raises UnavailableError when a service did not answer and tries are left; published plans stay published.
+    Raises UnavailableError if a service did not answer and the task has tries left. Published plans stay published.
     """
     from firnlake.iceberg.catalog import Lake
 
@@ -154,7 +155,7 @@ def _carried_out(
     try:
         done = commit(lake)
     except Exception as error:  # no error may hold up the other topic partitions
-        log.exception("%s plans were not published", len(plans))
+        log.exception("%s not published", count(len(plans), "plan"))
         reason = error if isinstance(error, FirnError) else str(error)
         return (), dict.fromkeys((plan.id for plan in plans), reason)
     return done.publications, done.failures
@@ -162,7 +163,7 @@ def _carried_out(
 
 @task.sensor(poke_interval=15, mode="reschedule", timeout=24 * 3600)
 def turn(table: str) -> bool:
-    """Wait, without a worker slot, until no other run works on the table: two runs must not plan the same segments."""
+    """Wait without a worker slot until no other run works on the table, because two runs would plan the same work."""
     context = get_current_context()
 
     from firnlake.iceberg.catalog import Lake
@@ -174,7 +175,7 @@ def turn(table: str) -> bool:
 
     holder = lease.take(Lake.load().runs_folder, table, run.run_id, works)
     if holder:
-        log.info("waiting: run %s is working on %s", holder, table)
+        log.info("waiting until run %s has finished its work on %s", holder, table)
     return holder is None
 
 
@@ -196,7 +197,7 @@ def report(table: str, outcomes: list[LaneOutcome | None], as_of: str) -> str:  
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
 def verdict(outcomes: list[LaneOutcome | None]) -> None:
-    """Fail the run when a topic partition or a task failed, and name it; the others are already published."""
+    """Fail the run if a topic partition or a task failed, and name each; all others are already published."""
     context = get_current_context()
     run = context["dag_run"]
     states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])[run.run_id]
@@ -206,11 +207,11 @@ def verdict(outcomes: list[LaneOutcome | None]) -> None:
         for outcome in done
         for topic_partition, reason in outcome["failed"].items()
     ]
-    problems += [f"task {name} failed, see its log" for name, state in states.items() if state == "failed"]
+    problems += [f"task {name} failed: see its log" for name, state in states.items() if state == "failed"]
     if problems:
         raise AirflowFailException("\n".join(problems))
     for outcome in done:
-        log.info("%s: %s published", outcome["lane"], len(outcome["published"]))
+        log.info("%s: %s published", outcome["lane"], count(len(outcome["published"]), "plan"))
 
 
 @task
@@ -219,8 +220,8 @@ def sweep(
 ) -> None:
     """Discard the leftovers of this run: stages that were not published, and finished plans.
 
-    A dry run discards nothing. The plans of a failed run stay for a day: after a repair, the failed task can be cleared
-    and continues with the same plan.
+    A dry run discards nothing. The plans of a failed run stay for a day, so that a failed task that is cleared
+    after a repair continues with the same plans.
     """
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.collect import sweep as sweep_stages

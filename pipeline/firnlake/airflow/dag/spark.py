@@ -1,8 +1,8 @@
-"""`firn` as a task: the same command as on the command line, with the Spark that a connection of Airflow names.
+"""The command `firn` as a task, with the Spark that an Airflow connection names.
 
-It is a child process of the task: its memory is freed when it ends, and killing the task kills it too. Spark's driver
-is that process; executors are wherever the master has them. Airflow's Spark provider is not used, because it installs
-pyspark-client, whose files overwrite those of pyspark.
+The command runs in a child process of the task, so its memory is freed at its end, and a task that is killed ends it.
+The child process is Spark's driver; the Spark master decides where executors run. Airflow's Spark provider is not used,
+because it installs pyspark-client, whose files overwrite those of pyspark.
 """
 
 import json
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10
-"""Seconds that a child has to end before it is killed."""
+"""Seconds that a child process gets to end by itself before it is killed."""
 
 _BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
 
@@ -40,9 +40,9 @@ class Command:
     """One run of `firn`; its output is the task's log."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        # A connection's Spark, and no other.
+        # The process must use the connection's Spark, and no other Spark.
         inherited = {key: value for key, value in os.environ.items() if not (environment and key in _SPARK_VARIABLES)}
-        # A separate process group, because Spark's JVM and its workers may be children of the child.
+        # A separate process group, because Spark's JVM and its workers may be children of the process.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "firnlake", *arguments],
             env={**inherited, **environment},
@@ -54,14 +54,14 @@ class Command:
         )
 
     def wait(self) -> int:
-        """Wait until it ends; returns its exit code."""
+        """Wait until the process ends; returns its exit code."""
         assert self._process.stdout
         for line in self._process.stdout:
             log.info("%s", line.rstrip())
         return self._process.wait()
 
     def end(self) -> None:
-        """End it and its children, unless it has ended."""
+        """End the process and its children, unless the process has ended."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is not None:
                 return
@@ -73,32 +73,32 @@ class Command:
 
 
 def meant_by(exit_code: int, said: str) -> FirnError | None:
-    """The error for an exit code of `firn`; None for other codes, such as that of a killed process."""
+    """The error for ``exit_code`` of `firn`; None for other codes, such as that of a killed process."""
     kind: type[FirnError] | None = _BY_EXIT_CODE.get(exit_code)
     return kind(f"{said} The output of firn is above in this log.") if kind else None
 
 
 _HERE = {"conn_type": "spark", "host": "local[*]"}
-"""Connection used when none is defined: Spark inside the task."""
+"""Connection that is used if none is defined: Spark inside the task."""
 _CONNECT = "sc://"
 _TYPES = ("spark", "spark_connect", "generic")
-"""Types of connections to Spark; forms of Airflow without its Spark provider offer only the last."""
+"""Types of connections to Spark. Without Airflow's Spark provider, Airflow's form offers only the last type."""
 _EXTRAS = {"queue": "spark.yarn.queue", "namespace": "spark.kubernetes.namespace"}
-"""Extras of a connection to a Spark master, and the Spark settings that they stand for."""
+"""Extras of a connection to a Spark master, and the Spark settings for which they stand."""
 _SPARK_VARIABLES = frozenset({"FIRN_SPARK_MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"})
 """Environment variables that say which Spark a process uses."""
 
 
 class FirnOperator(BaseOperator):
-    """Operator that runs `firn` on the engine that the table is configured for. ``arguments`` are the command and its
-    arguments; ``conn_id`` is the connection to Spark, and ``conf`` are Spark settings for the driver that is started
-    here; ``plans`` describe the plans, one line each, in the rendered template; ``topic_partitions`` names a mapped
-    task; ``input_bytes`` is the number of bytes that the plans read.
+    """Operator that runs `firn` on the engine of the table's configuration.
 
-    Fails with the error for the exit code of `firn`, so that a retry policy can distinguish errors worth retrying. Any
-    other exit code, such as that of a killed process, is an AirflowException, which is retried in the first
-    ``crash_retries`` tries only, regardless of the task's ``retries``: a crash may cost hours, a catalog that was down
-    costs seconds.
+    ``arguments`` are the subcommand and its arguments, ``conn_id`` is the connection to Spark, and ``conf`` are Spark
+    settings of a driver that this task starts. The UI shows ``plans``, the titles of the plans; ``topic_partitions``,
+    the name of the mapped task; and ``input_bytes``, the bytes that the plans read.
+
+    Fails with the error for the exit code of `firn`, so that a retry policy can tell which errors are worth a retry.
+    Any other exit code, such as that of a killed process, raises AirflowException. A crash is retried
+    only if it is among the first ``crash_retries`` tries, even if the task has more ``retries``: it may cost hours.
     """
 
     template_fields: Sequence[str] = ("arguments", "conf", "topic_partitions", "plans", "input_bytes", "as_of")
@@ -134,7 +134,7 @@ class FirnOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Run `firn` and wait until it ends."""
         command, *rest = self.arguments
-        # As a user would type it; the UI shows it.
+        # The UI shows the arguments as a user would type them.
         self.arguments = [command, "--engine", self.engine, *rest]
         environment = {} if self.engine == "local" else spark_environment(self.conn_id, self.conf)
         log.info("firn %s", shlex.join(self.arguments))
@@ -159,7 +159,7 @@ class FirnOperator(BaseOperator):
 
 
 def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, Any]:
-    """The fixed arguments of a FirnOperator for ``firn <command>``, the same for all such tasks of a table."""
+    """The arguments shared by all FirnOperators that run ``firn <command>`` on a table."""
     return {
         "task_id": command,
         "table": settings.name,
@@ -177,16 +177,16 @@ def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, 
 def spark_environment(conn_id: str, conf: Mapping[str, str]) -> dict[str, str]:
     """The environment variables with which a process uses the Spark that the connection ``conn_id`` names.
 
-    The default connection may be undefined. Then SPARK_REMOTE names a Spark Connect server, or Spark runs in the task
-    itself (``local[*]``), and the log says so. A Spark Connect server has settings of its own: ``conf`` is not for it.
-    Fails the task when another connection does not exist, or is not to Spark.
+    The default connection may be undefined. Then SPARK_REMOTE names a Spark Connect server; if it is not set, Spark
+    runs in the task itself (``local[*]``), and the log says so. ``conf`` does not apply to a Spark Connect server,
+    which has its own settings. Fails the task if another connection does not exist, or is not a connection to Spark.
     """
     try:
         connection = Connection.get(conn_id)
     except AirflowNotFoundException:
         if conn_id != DEFAULT_CONNECTION:
             raise AirflowFailException(
-                f"the connection {conn_id} does not exist; allowed: any connection to Spark or to Spark Connect, "
+                f"the connection {conn_id} does not exist; allowed: a connection to Spark or to Spark Connect, "
                 f"for example AIRFLOW_CONN_{conn_id.upper()}='{json.dumps(_HERE)}'"
             ) from None
         if remote := os.environ.get("SPARK_REMOTE"):
@@ -213,7 +213,7 @@ def spark_environment(conn_id: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _remote(connection: Connection) -> str:
-    """The address of a Spark Connect server, with the parameters that Spark's client reads from it."""
+    """The address of a Spark Connect server, with parameters for Spark's client."""
     extra = connection.extra_dejson
     parameters = {"user_id": connection.login, "token": connection.password, "use_ssl": extra.get("use_ssl")}
     given = "".join(f";{name}={quote(str(value), safe='')}" for name, value in parameters.items() if value)
@@ -222,7 +222,7 @@ def _remote(connection: Connection) -> str:
 
 
 def _extras(connection: Connection) -> dict[str, str]:
-    """Spark settings from a connection's extras. Fails the task for one that would have no effect."""
+    """Spark settings from a connection's extras. Fails the task for an extra that would have no effect."""
     given = {name: value for name, value in connection.extra_dejson.items() if value}
     if given.pop("deploy-mode", "client") != "client":
         raise AirflowFailException(
@@ -232,6 +232,6 @@ def _extras(connection: Connection) -> dict[str, str]:
     if unknown := sorted(given.keys() - _EXTRAS.keys()):
         raise AirflowFailException(
             f"the connection {connection.conn_id} has the extra {', '.join(unknown)}; allowed: deploy-mode, "
-            f"{', '.join(_EXTRAS)}; `spark` in firn.toml takes all other settings"
+            f"{', '.join(_EXTRAS)}; all other Spark settings belong in the setting `spark` of firn.toml"
         )
     return {_EXTRAS[name]: str(value) for name, value in given.items()}

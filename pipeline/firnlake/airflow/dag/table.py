@@ -1,4 +1,4 @@
-"""The DAG of one table: a task group per lane, one after another, then report, verdict and sweep."""
+"""The DAG of one table: a task group for each lane, in sequence, and then the tasks report, verdict and sweep."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ from firnlake.airflow.notices import deadlines, notifiers
 from firnlake.airflow.site.links import AS_OF, links_of
 from firnlake.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
 
-# Timeouts and lost races are worth a retry; a refusal would only be repeated.
+# Timeouts and lost commit races are worth a retry; a refusal would only be repeated.
 RETRIES = ExceptionRetryPolicy(
     [
         RetryRule([UnavailableError, OutcomeUnknownError, ConflictError], RetryAction.RETRY),
@@ -62,12 +62,12 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        auto_register=False,  # the DAG files take what was built whole
+        auto_register=False,  # a DAG file registers only the DAGs that were built without an error
         is_paused_upon_creation=settings.paused,
         default_args=default_args(settings),
         deadline=deadlines(settings) or None,
     ) as dag:
-        # Any: these are references to results here; the tasks receive the annotated types.
+        # Any, because these are references to results of tasks; the tasks receive the annotated types.
         jobs_of_lanes: list[Any] = []
         first = turn.override(doc_md=lane_docs.TASKS["turn"])(settings.name)
         second = due.override(doc_md=lane_docs.TASKS["due"])(settings.name)
@@ -85,15 +85,15 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
             doc_md=lane_docs.TASKS["verdict"], on_failure_callback=notifiers(settings), retries=0
         )(outcomes)
         swept = sweep.override(doc_md=lane_docs.TASKS["sweep"])(settings.name, dropped, jobs_of_lanes, outcomes)
-        # A teardown runs in any case, and does not affect the state of the run.
+        # A teardown always runs, and does not affect the state of the run.
         chain(outcomes, reported, judged, swept.as_teardown())
-    # Not earlier: a task made in a DAG with params gets a copy of each, and Airflow checks and stores them all again.
+    # Set last, because a task that is made in a DAG with params gets copies of them, which Airflow checks and stores.
     dag.params.update(params())
     return dag
 
 
 def retain_lane(settings: TableSettings) -> tuple[Any, Any]:
-    """Build the task group of lane retain; returns references to its plan files and its outcome."""
+    """Build the task group of lane `retain`; returns references to its plan files and its outcome."""
     with TaskGroup(group_id=RETAIN, tooltip=lane_docs.LANES[RETAIN]):
         dropped: Any = plan_retain.override(doc_md=lane_docs.of_lane(RETAIN, "plan"))(settings.name)
         outcome: Any = drop.override(outlets=[outlet_of(settings.name)], doc_md=lane_docs.of_lane(RETAIN, "drop"))(
@@ -103,7 +103,7 @@ def retain_lane(settings: TableSettings) -> tuple[Any, Any]:
 
 
 def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
-    """Build the task group of another lane; returns references to its jobs and its outcome."""
+    """Build the task group of a lane other than `retain`; returns references to its jobs and its outcome."""
     with TaskGroup(group_id=lane, tooltip=lane_docs.LANES[lane]):
 
         @task_group(group_id="jobs")
@@ -117,19 +117,19 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
                 doc_md=lane_docs.of_lane(lane, "compact"),
             )
             judge = FirnOperator(
-                # Another JVM pays off only for input that one machine can't judge soon.
+                # Validation starts a second JVM only for input that one machine can't judge fast enough.
                 **task_of("validate", settings, "local" if settings.engine == "local" else "auto"),
                 arguments=validate,
                 topic_partitions=name,
                 plans=plans,
                 input_bytes=input_bytes,
-                # Plans that failed to compact must not keep the others from being validated.
+                # Plans that were not compacted must not keep the others from being validated.
                 trigger_rule=TriggerRule.ALL_DONE,
                 doc_md=lane_docs.of_lane(lane, "validate"),
             )
             chain(work, judge)
 
-        # A lane runs regardless of the outcome of the lane before.
+        # A lane runs whatever the outcome of the previous lane.
         jobs: Any = plan.override(
             trigger_rule=TriggerRule.ALL_DONE, inlets=[compacted(settings.name)], doc_md=lane_docs.of_lane(lane, "plan")
         )(settings.name, lane, settings.connection if settings.engine != "local" else None, settings.plans_per_job)
@@ -148,14 +148,14 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
 
 @task
 def due(table: str) -> None:
-    """Skip the lanes in which this run finds nothing to do: a task for each of them would take seconds to say so."""
+    """Skip the lanes in which this run finds nothing to do, because a task for each such lane would take seconds."""
     skipped = [f"{lane}.plan" for lane in lanes_to_skip(table)]
     raise DownstreamTasksSkipped(tasks=skipped)  # type: ignore[no-untyped-call]  # Airflow has no types there
 
 
 @task(task_id="plan")
 def plan_retain(table: str) -> list[str]:
-    """Plan the segments that are past retention; skipped when there are none."""
+    """Plan the drop of segments that are past their retention; the task is skipped if there are none."""
     from firnlake.iceberg.catalog import Lake
 
     skip_if_left_out(RETAIN)
@@ -165,7 +165,7 @@ def plan_retain(table: str) -> list[str]:
 
 @task
 def drop(table: str, plans: list[str]) -> LaneOutcome:
-    """Drop the segments of every plan, in metadata only: there is nothing to compact or validate."""
+    """Drop the segments of every plan. This changes metadata only, so there is nothing to compact or validate."""
     from firnlake.publish.publish_jobs import retain_plans
 
     due = read_plans(plans)
@@ -174,9 +174,9 @@ def drop(table: str, plans: list[str]) -> LaneOutcome:
 
 @task
 def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> list[MappedJob]:
-    """Plan what is due in the lane, in jobs of up to ``plans_per_job`` plans; skipped when nothing is due.
+    """Plan the due work of the lane, in jobs of up to ``plans_per_job`` plans; the task is skipped if nothing is due.
 
-    ``connection`` is the Spark connection that the jobs need; None when they need none.
+    ``connection`` is the Spark connection of the jobs; None if they need no Spark.
     """
     from firnlake.iceberg.catalog import Lake
 

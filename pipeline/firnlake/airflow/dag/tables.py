@@ -1,6 +1,6 @@
-"""The DAGs of all tables, and `firn_maintain`, the maintenance of every table between runs, busy or not.
+"""The DAGs of all tables, and `firn_maintain`, the DAG that maintains every table, even if the table's DAG is paused.
 
-What is wrong with one table keeps no other from its DAG.
+An error in the settings of one table does not affect the DAGs of the other tables.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 DAG_ID = "firn_maintain"
 EVERYTHING_AT_HOUR = 0
-"""Hour (UTC) of the run that does every part; the others do what costs little."""
+"""Hour (UTC) of the run that does all parts of maintenance; the other runs do only the cheap parts."""
 _DOC = """
 ### Maintenance of all tables
 
@@ -28,8 +28,8 @@ Every hour and for each table, this DAG discards stages that will never be publi
 removed tombstones that are older than the table's limits, and updates the table's page and metrics. It also deletes old
 plan files and reports of all tables. The run at midnight (UTC) and manual runs also expire snapshots by the table's own
 `history.expire.*`, merge small manifests, and delete files that nothing refers to. The task logs say what was removed
-and why; `firn maintain TABLE --dry-run` shows what the next run would remove. It needs no Spark and compacts nothing:
-each table has a DAG for that.
+and why; `firn maintain TABLE --dry-run` shows what the next run would remove. This DAG needs no Spark and compacts
+nothing: each table has its own DAG for that.
 """
 
 
@@ -45,7 +45,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        auto_register=False,  # as with the tables' own
+        auto_register=False,  # as for the DAGs of tables
         is_paused_upon_creation=all(table.paused for table in tables),
         default_args=default_args(Settings(owner=tables[0].owner) if tables else Settings()),
         params={
@@ -59,7 +59,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
         },
     ) as dag:
         look_after.override(map_index_template="{{ table }}").expand(table=chosen())
-        # In parallel with the tables: a failing table must not prevent it, and its success must not hide the failure.
+        # In parallel with the tables: a failed table must not prevent this task, nor may this task hide the failure.
         tidy_home()
     return dag
 
@@ -73,9 +73,9 @@ def chosen() -> list[str]:
 
 @task
 def look_after(table: str) -> None:
-    """Remove what is stale of a table, log it, and bring its page and its metrics up to date.
+    """Remove stale parts of a table, log them, and update the table's page and metrics.
 
-    Fails at the end when something could not be removed, and names it.
+    Fails at the end if a part could not be removed, and names each such part.
     """
     context = get_current_context()
     context["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
@@ -98,7 +98,7 @@ def look_after(table: str) -> None:
 
 @task
 def tidy_home() -> None:
-    """Delete plan files and reports, of all tables, that are beyond their limits and that nobody waits for."""
+    """Delete all tables' plan files and reports that are past their limits and that no waiting run needs."""
     context = get_current_context()
 
     from firnlake import clock
@@ -122,7 +122,7 @@ def tidy_home() -> None:
 
 @dataclass(frozen=True)
 class Built:
-    """The DAGs of the tables that have one, with `firn_maintain`, and a line for each table that is refused."""
+    """The DAGs of the tables and `firn_maintain`, and a message for each table that is refused."""
 
     dags: Sequence[DAG]
     refused: Sequence[str]
@@ -131,9 +131,8 @@ class Built:
 def build_all(folder: Path) -> Built:
     """Build the DAGs of the tables in FIRN_TABLES, by default ``firn.toml`` in ``folder``.
 
-    A process that runs a task builds the table's DAG alone: with hundreds of tables, the others take longer than it.
-
-    Raises ValueError when that file names no tables at all: it is no TOML, or has other sections.
+    A process that runs a task builds only the DAG of that task, because hundreds of other DAGs would take longer than
+    the task. Raises ValueError if the file is not TOML or has unknown sections.
     """
     path = Path(os.environ.get("FIRN_TABLES") or folder / "firn.toml")
     tables, refused = read_tables(path)
@@ -146,7 +145,7 @@ def build_all(folder: Path) -> Built:
         try:
             dag = build(table, watched)
             dag.validate()  # type: ignore[no-untyped-call]  # Airflow's has no types
-        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one table
+        except Exception as error:  # noqa: BLE001  # whatever the error is, it concerns one table
             refused.append(f"{path}: table {table.name}: {' '.join(str(error).split())}")
         else:
             dags.append(dag)

@@ -1,7 +1,7 @@
 """Firn's pages as a FastAPI application inside Airflow's API server.
 
-Every route requires the permission to see plugins, and every page of one table the permission to read the table's DAG.
-The pages use no catalog: they show the status that the last run wrote under ``$FIRN_HOME``
+Every route requires the permission to see plugins. A page of a table also requires the permission to read the table's
+DAG. The pages use no catalog: they show the status that the last run wrote under ``$FIRN_HOME``
 (``firnlake.inspect.status``).
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from firnlake.inspect.status.document import LaneVerdict, Summary
 
 LISTED = 300
-"""Maximum number of verdicts listed, for all tables together, and of certificates of one table."""
+"""Maximum number of verdicts in the list of all tables, and of certificates in the list of one table."""
 ON_THE_PAGE = 20
 """Maximum number of certificates on the page of a table."""
 TYPES = {".html": "text/html", ".json": "application/json"}
@@ -48,13 +48,13 @@ HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
-    # Pages may hold keys: no proxy may cache them, and they must not outlive a log-out.
+    # Pages may show keys, so no proxy may cache the pages, and a browser must not show them after a log-out.
     "Cache-Control": "private, no-cache",
 }
 
 
 def home() -> Path:
-    """Firn's home, as ``Lake.load`` finds it; the workers share it with the API server."""
+    """Firn's home, as ``Lake.load`` finds it. The workers share this folder with the API server."""
     return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
 
 
@@ -68,7 +68,7 @@ OfReadableTable = Depends(may_read)
 
 @cache
 def site() -> FastAPI:
-    """The application; users who are not logged in, or may not see plugins, get no page of it."""
+    """The application. Users who are not logged in, or may not see plugins, can't open its pages."""
     app = FastAPI(
         title="Firn",
         dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
@@ -117,7 +117,7 @@ def one_table(
 
 
 def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
-    """The last verdicts on one table, or those of its run as of ``as_of`` (epoch milliseconds)."""
+    """The last verdicts on one table, or those of the run with the clock ``as_of`` (epoch milliseconds)."""
     verdicts = _status(table).details().verdicts
     wanted = [verdict for verdict in verdicts if as_of in (None, verdict.as_of_ms)]
     return _html(reports_html("../../", table, wanted, as_of))
@@ -127,12 +127,12 @@ def certificates_of_table(table: str) -> HTMLResponse:
     """The certificates of erasures in one table."""
     issued = stored_verdicts.certificates(_reports(), table, LISTED)
     if not issued.total:
-        _status(table)  # a table that nobody knows has no page
+        _status(table)  # an unknown table has no page
     return _html(certificates_html(table, issued))
 
 
 def all_reports(user: GetUserDep) -> HTMLResponse:
-    """The last verdicts on all tables that the user may see: the front page that the report pages link to."""
+    """The last verdicts on all tables that the user may see. The report pages link to this page."""
     verdicts: list[LaneVerdict] = []
     for table in _readable(user):
         try:
@@ -145,7 +145,7 @@ def all_reports(user: GetUserDep) -> HTMLResponse:
 
 
 def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
-    """A report page of one plan, Firn's or Great Expectations', or a certificate as a page or as its document."""
+    """A plan's report (by Firn or by Great Expectations), or a certificate (its page or its document)."""
     file = stored_verdicts.report(_reports(), path) or stored_verdicts.certificate_file(_reports(), path)
     if file is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
@@ -154,7 +154,7 @@ def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
 
 
 def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
-    """The page for errors of access: not logged in, not allowed, not found."""
+    """The page for HTTP errors: not logged in, not allowed, not found."""
     code = HTTPStatus(error.status_code)
     if code is HTTPStatus.UNAUTHORIZED:
         login = get_auth_manager().get_url_login(next_url=str(request.url))
@@ -169,7 +169,7 @@ def misasked(_: Request, error: RequestValidationError) -> HTMLResponse:
 
 
 def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
-    """The page for a status that is torn, or was written by another version."""
+    """The page for a status that is damaged, or was written by another version of Firn."""
     return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
@@ -180,8 +180,8 @@ def _reports() -> Path:
 def _status(table: str) -> Status:
     document = rows.read(home(), table)
     if document is None:
-        known = "The task `report` of its DAG writes one"
-        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known} in every run.")
+        known = "In every run of the table's DAG, the task `report` writes the status."
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known}")
     return document
 
 

@@ -27,7 +27,7 @@ def address_of(table: str, page: str = "", **query: object) -> str:
 def in_the_ui(table: str, page: str = "", **query: object) -> str:
     """The address of a page of ``table`` inside the UI, relative to the API server's base URL.
 
-    In the UI's addresses, the path of its own view is followed by the path of the framed page, starting at the host.
+    Such an address is the path of Firn's view in the UI, followed by the whole path of the framed page.
     """
     root = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
     path = f"plugin/{ROUTE}{root}{PREFIX}/tables/{quote(table, safe='')}{page}"
@@ -35,7 +35,7 @@ def in_the_ui(table: str, page: str = "", **query: object) -> str:
 
 
 AS_OF = "{{ (dag_run.logical_date or dag_run.run_after).isoformat() }}"
-"""Template for the clock of a run's plans, which identifies the run's verdicts: the argument ``as_of`` of a task."""
+"""Template of the argument ``as_of`` of a task: the clock of the run's plans, which identifies the run's verdicts."""
 
 
 @attrs.define
@@ -49,13 +49,13 @@ class TableLink(BaseOperatorLink):
         return f"Firn: {self.table}"
 
     def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
-        """The address of the table's page; Airflow asks for it when the task ends, and stores it."""
+        """The address of the table's page. Airflow asks for the address when the task ends, and stores it."""
         return in_the_ui(self.table)
 
 
 @attrs.define
 class ReportLink(BaseOperatorLink):
-    """Link to the verdicts of a run, each with its report; for a task without a clock, to the table's last verdicts."""
+    """Link to the verdicts of a run or, for a task without a clock, to the last verdicts on the table."""
 
     table: str
 
@@ -64,7 +64,7 @@ class ReportLink(BaseOperatorLink):
         return "Data-quality report"
 
     def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
-        """The address of the list of verdicts; Airflow asks for it when the task ends, with its templates rendered."""
+        """The address of the list of verdicts. Airflow asks for it when the task ends, with rendered templates."""
         as_of = _as_of(operator)
         return in_the_ui(self.table, "/reports", **({"as_of": parse(as_of)} if as_of else {}))
 

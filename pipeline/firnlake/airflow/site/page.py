@@ -1,4 +1,4 @@
-"""The Firn page as HTML: facts in, text out. It depends neither on Airflow nor on HTTP, so it can be tested alone.
+"""Firn's pages as HTML text, made from facts. This module needs neither Airflow nor HTTP, so it can be tested alone.
 
 Text from tables is untrusted: jinja2 escapes it, and the pages run no script. Pictures are inline SVG.
 """
@@ -16,7 +16,7 @@ from firnlake.clock import show_ms
 from firnlake.inspect.status.document import LaneVerdict, Summary
 from firnlake.inspect.status.rows import Query, Shown, Sort, Status
 from firnlake.inspect.status.verdicts import Certificates
-from firnlake_expectations.wording import shown
+from firnlake_expectations.wording import count, shown
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -29,7 +29,7 @@ def number(value: int | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Bytes in decimal units: ``812 B``, ``12.3 MB``; negative for growth instead of savings; a dash for None."""
+    """Bytes in decimal units: ``812 B``, ``12.3 MB``; a dash for None. A negative amount means growth."""
     if value is None:
         return NOTHING
     amount, unit = float(value), _SIZES[0]
@@ -41,7 +41,7 @@ def size(value: int | None) -> str:
 
 
 def percent(ratio: float) -> str:
-    """A ratio from 0 to 1 as ``62 %``; rounded down, so that 100 % means all of it."""
+    """A ratio from 0 to 1 as ``62 %``; rounded down, so that 100 % means exactly 1."""
     return f"{int(ratio * 100)} %"
 
 
@@ -51,7 +51,7 @@ def ratio(value: float | None) -> str:
 
 
 def ago(at_ms: int, now_ms: int) -> str:
-    """The time since ``at_ms`` in the largest unit: ``3 h ago``. The clocks of two machines may differ a little."""
+    """The time since ``at_ms`` in its largest unit: ``3 h ago``; ``just now`` if the clocks of two machines differ."""
     passed = now_ms - at_ms
     for unit, length in _SPANS:
         if passed >= length:
@@ -80,7 +80,7 @@ def moment(milliseconds: int) -> str:
 _RECT = Markup('<rect class="l{}" x="{:.3f}" y="0" width="{:.3f}" height="10"><title>{}</title></rect>')
 _BAR = Markup('<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>')
 VISIBLE = 1.0
-"""Minimum width of a level that is not empty, in hundredths of the bar."""
+"""Minimum width of a level that is not empty, in percent of the bar."""
 
 
 def stacked(amounts: Sequence[int]) -> Markup:
@@ -101,7 +101,7 @@ def stacked(amounts: Sequence[int]) -> Markup:
 
 
 def alone(level: int, amount: int, largest: int) -> Markup:
-    """A bar for the bytes of one level, to scale with others, of which the largest fills its bar."""
+    """A bar for the bytes of one level, scaled so that the ``largest`` level fills its bar."""
     width = max(VISIBLE, 100 * amount / largest) if amount else 0.0
     text = f"L{level} {size(amount)}"
     return _BAR.format(text, _RECT.format(level, 0.0, width, text))
@@ -120,19 +120,19 @@ TOPICS_SHOWN: Final = 50
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )
-"""Content policy: pages load nothing and run no script, regardless of topic names; only Airflow's pages may frame
-them."""
+"""Content policy: pages load nothing and run no script, whatever topic names contain; only Airflow's pages may frame
+Firn's pages."""
 
 
 def overview_html(summaries: Sequence[Summary], broken: Mapping[str, str], now_ms: int) -> str:
-    """The page of all tables; ``broken`` has the tables whose status can't be read, with the reason."""
+    """The page of all tables; ``broken`` maps the tables whose status can't be read to the reason."""
     return _page("overview.html.j2", home="", summaries=summaries, broken=broken, now_ms=now_ms)
 
 
 def table_html(status: Status, query: Query, now_ms: int, certificates: Certificates = NO_CERTIFICATES) -> str:
-    """The page of one table, with the topic partitions that ``query`` asks for and its newest ``certificates``.
+    """The page of one table, with the topic partitions that ``query`` asks for and the newest ``certificates``.
 
-    Raises RefusedError for a file whose details are not Firn's.
+    Raises RefusedError if the details or rows of the status can't be read.
     """
     details = status.details()
     largest = sorted(details.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes))
@@ -155,15 +155,15 @@ def certificates_html(table: str, certificates: Certificates) -> str:
 
 
 def reports_html(home: str, table: str | None, verdicts: Sequence[LaneVerdict], as_of_ms: int | None = None) -> str:
-    """The page with a list of verdicts on one ``table`` or several (None); ``home`` is the link to the overview.
+    """The page with a list of verdicts on ``table``, or on all tables if it is None; ``home`` links to the overview.
 
-    ``as_of_ms``, if given, is the clock of the plans of the one run that the verdicts belong to.
+    ``as_of_ms``, if given, is the clock of the plans of the run that made all these verdicts.
     """
     return _page("reports.html.j2", home=home, table=table, verdicts=verdicts, as_of_ms=as_of_ms)
 
 
 def problem_html(title: str, text: str, way_out: str | None = None) -> str:
-    """The page for an error, in a sentence; ``way_out`` is the address of a login page."""
+    """The page for an error, described by ``text``; ``way_out`` is the address of a login page."""
     return _page("problem.html.j2", home="", title=title, text=text, way_out=way_out)
 
 
@@ -189,6 +189,7 @@ def _environment() -> Environment:
         span=span,
         moment=moment,
         segment=lambda name: quote(name, safe=""),
+        counted=count,
     )
     environment.globals.update(
         conditions=list(Shown),
@@ -207,7 +208,7 @@ _HEADS: Final = (
     (Sort.BYTES, "Bytes by level", ""),
     (Sort.SEGMENTS, "Segments", "number"),
     (Sort.RECORDS, "Records", "number"),
-    (Sort.DIRTY_RATIO, "Dirty", "number"),
+    (Sort.DIRTY_RATIO, "Dirty ratio", "number"),
     (Sort.LAG, "Lag", "number"),
     (Sort.QUARANTINED, "Quarantined", "number"),
 )
@@ -215,7 +216,7 @@ _HEADS: Final = (
 
 
 def address(query: Query, **changes: Any) -> str:
-    """The address of the same page with ``changes`` to the query, relative to the page itself."""
+    """The relative address of the same page with ``changes`` to ``query``."""
     said = {
         "text": query.text,
         "shown": query.shown.value,

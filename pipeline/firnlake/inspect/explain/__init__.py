@@ -1,1 +1,1 @@
-"""Explain why a record, a segment or a topic partition is as it is, by asking the code that decides (no JVM)."""
+"""Explain the state of a record, a segment or a topic partition with the code that makes the decisions (no JVM)."""

@@ -1,6 +1,6 @@
 """The rule that keeps a record in the table, in words.
 
-The records of one key among a plan's inputs are run through the cleaning rules (``firnlake.compact.keep_or_drop``).
+This module applies the cleaning rules (``firnlake.compact.keep_or_drop``) to the records of one key in a plan's inputs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,42 +28,42 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class KeyRecords:
-    """All records of one key in one topic partition, and its removed tombstones, which are kept beside (C9)."""
+    """All records of one key in one topic partition, and the key's removed tombstones from their side branch (C9)."""
 
     present: Sequence[Version]
     removed_tombstones: Sequence[Version] = ()
     has_key: bool = True
     transactions: Transactions = NO_TRANSACTIONS
     erased_below: int = 0
-    """Its records at lower offsets are to be erased (C30)."""
+    """Records of the key at lower offsets are to be erased (C30)."""
 
     def is_aborted(self, version: Version) -> bool:
-        """True for a record of an aborted transaction, which supersedes nothing (C10); levels 2 and 3 hold only
-        committed records, since a cleaning kept them."""
+        """True for a record of an aborted transaction; such a record supersedes nothing (C10). Levels 2 and 3 hold only
+        committed records, because a cleaning has removed all others."""
         landed = version.producer_id is not None and version.level < RUN
         return landed and self.transactions.is_aborted(version.producer_id or 0, version.offset)
 
     def newer(self, than: Version) -> list[Version]:
-        """The present records that may supersede ``than``, in offset order."""
+        """The present records that may supersede record ``than``, in offset order."""
         newer = [other for other in self.present if other.offset > than.offset] if self.has_key else []
         return sorted((other for other in newer if not self.is_aborted(other)), key=lambda other: other.offset)
 
 
 class Survivor(NamedTuple):
-    """The record that supersedes the others of its key; it ``comes_back`` if an earlier cleaning removed it."""
+    """The record that supersedes the others of its key. ``comes_back`` is true if an earlier cleaning removed it."""
 
     offset: int
     comes_back: bool
     stamped: bool
-    """A tombstone with a delete horizon: lane `hide` hides nothing below it (C9)."""
+    """True for a tombstone with a delete horizon. Lane `hide` hides no record below such a tombstone (C9)."""
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """A plan as seen from the records of one key, identified by their place among the present records.
+    """The effect of a plan on the records of one key. A place is an index into the present records of the key.
 
-    ``places`` are the places that the plan takes, ``versions`` their records followed by the removed tombstones that it
-    reads. Arrays have an element per version.
+    ``places`` are the places of the records that the plan takes. ``versions`` are these records, followed by the
+    removed tombstones that the plan reads. Each array has one element per version.
     """
 
     plan: Plan
@@ -77,7 +77,7 @@ class Cleaning:
 
     @classmethod
     def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
-        """The records ``of_key`` that ``plan`` takes; none if its lane copies segments or drops whole ones."""
+        """The effect of ``plan`` on the records ``of_key``; none if its lane copies or drops whole segments."""
         paths = frozenset[str]() if plan.lane in ANY_POLICY else taken(plan)
         beside = {segment.path for segment in plan.removed_tombstones}
         places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
@@ -95,12 +95,12 @@ class Cleaning:
         return cls(plan, places, (*present, *removed), keyless, aborted, repeated, newest, has_older)
 
     def outcome(self, place: int) -> Outcome:
-        """The outcome for the record at ``place``: kept if the plan does not take it."""
+        """The outcome for the record at ``place``: KEPT if the plan does not take the record."""
         return self._outcomes.get(place, Outcome.KEPT)
 
     @cached_property
     def survivor(self) -> Survivor | None:
-        """The record that supersedes the others; None if no record may."""
+        """The record that supersedes the others; None if no record of the key may supersede others."""
         for row in np.flatnonzero(self.newest).tolist():
             one = self.versions[row]
             stamped = one.level >= RUN and one.delete_horizon_ms is not None
@@ -108,19 +108,19 @@ class Cleaning:
         return None
 
     def supersedes(self, place: int) -> int | None:
-        """The lowest offset that the record at ``place`` supersedes in this commit; None when there is none."""
+        """The lowest offset that the record at ``place`` supersedes in this commit; None if it supersedes no record."""
         if not self.has_older[self._row(place)]:
             return None
         counts = ~(self.aborted | self.repeated)
         return min(self.versions[row].offset for row in range(len(self.places)) if counts[row])
 
     def waits_for_clock(self, place: int) -> bool:
-        """True when only the clock keeps the tombstone at ``place``: it goes once its delete horizon has passed."""
+        """True if the tombstone at ``place`` is kept only until its delete horizon has passed."""
         late = replace(self._parameters, now=_NEVER)
         return bool(outcomes(self._records([self._row(place)]), late)[0] == Outcome.TOMBSTONE_REMOVED)
 
     def stamps(self, place: int) -> bool:
-        """True when this cleaning is the first to find the tombstone at ``place`` clean."""
+        """True if this cleaning is the first to set the delete horizon of the tombstone at ``place``."""
         told_apart = replace(self._parameters, stamp=_NEVER)
         return bool(horizons(self._records([self._row(place)]), told_apart)[0] == _NEVER)
 
@@ -145,7 +145,7 @@ class Cleaning:
         return self.versions[row].level
 
     def _records(self, rows: Sequence[int]) -> Records:
-        """Records of one level in the form that the rules take."""
+        """The records of ``rows``, which have the same level, in the form that the cleaning rules take."""
         versions = [self.versions[row] for row in rows]
         stamps = [NO_HORIZON if one.delete_horizon_ms is None else one.delete_horizon_ms for one in versions]
         return Records(
@@ -162,7 +162,7 @@ class Cleaning:
 
 
 def _repeated(present: Sequence[Version]) -> Iterator[bool]:
-    """Flags for extra copies: of the records at one offset, the one at the highest level stays (C1)."""
+    """Flags of extra copies: if several records have the same offset, the one at the highest level is kept (C1)."""
     furthest: dict[int, int] = {}
     for row in sorted(range(len(present)), key=lambda row: _furthest_last(present[row])):
         furthest[present[row].offset] = row
@@ -176,27 +176,27 @@ def _furthest_last(version: Version) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Explains why the records of one key are in one topic partition, given what each lane would take of it now."""
+    """Explains why records of one key are in one topic partition, given the plans of the lanes (``prospects``)."""
 
     of_key: KeyRecords
     prospects: Prospects
 
     def reason(self, place: int) -> Reason:
-        """The rule that keeps the ``place``-th present record now, and what must happen before it goes."""
+        """The rule that keeps the present record at ``place``, and what must happen before the record is removed."""
         version = self.of_key.present[place]
         if version.offset < self.of_key.erased_below:
             return self._to_be_erased(version)
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
                 does = "hides" if lane is Lane.HIDE else "removes"
-                return Reason(going.rule, f"{going.text}; the next {lane} {does} it, and is due")
+                return Reason(going.rule, f"{going.text}; lane {lane} {does} it, and is due")
         if not self.prospects.state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
         if self._full and (going := _going(version, place, self._full)):
-            return Reason(going.rule, f"{going.text}; the next full removes it, and is not due")
+            return Reason(going.rule, f"{going.text}; lane full removes it, but is not due")
         held = self.prospects.held(version.path)
         if self.of_key.is_aborted(version):
-            assert held  # otherwise full would take it
+            assert held  # otherwise lane `full` would take the record
             return _but_held(_aborted(version), held)
         if newer := self.of_key.newer(version):
             return _but_held(f"superseded by offset {newer[0].offset}", held) if held else self._not_yet(newer[0])
@@ -208,11 +208,11 @@ class Keeping:
         if version.offset >= self.prospects.state.kept_from:
             has = "has" if self.prospects.state.kept_from == self.prospects.state.log_end_offset else "may have"
             return Reason(
-                "C4", f"{what}, but it {has} the highest offset of its topic partition: readers rely on the log end"
+                "C4", f"{what}, but it {has} the highest offset of its topic partition, on which readers rely"
             )
         if held:
             return Reason(held.rule, f"{what}; its segment {held.text}", held.until_ms)
-        assert self._full  # otherwise its segment would be held
+        assert self._full  # otherwise the record's segment would be held
         return _tombstone(version, place, self._full)
 
     def _to_be_erased(self, version: Version) -> Reason:
@@ -221,7 +221,7 @@ class Keeping:
         if in_the_way:
             return Reason(in_the_way.rule, f"{what}, but {in_the_way.why}", in_the_way.until_ms)
         if Lane.ERASE in self.prospects.due:
-            return Reason("C30", f"{what}; the next erase removes it, and is due")
+            return Reason("C30", f"{what}; lane erase removes it, and is due")
         held = self.prospects.not_due(Lane.ERASE)
         return Reason(held.rule, f"{what}; {held.text}", held.until_ms)
 
@@ -236,13 +236,13 @@ class Keeping:
 
     def _not_yet(self, newer: Version) -> Reason:
         held = self.prospects.held(newer.path)
-        assert held  # otherwise full would take both
-        text = "no cleanable record supersedes it: offset {} does not yet, because its segment {}"
-        return Reason(held.rule, text.format(newer.offset, held.text), held.until_ms)
+        assert held  # otherwise lane `full` would take both records
+        text = f"superseded by offset {newer.offset}, which is not cleaned yet: its segment {held.text}"
+        return Reason(held.rule, text, held.until_ms)
 
 
 def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
-    """The reason why the plan removes ``version``; None when it does not."""
+    """The reason why the plan removes ``version``; None if the plan keeps it."""
     if cleaning.plan.lane is Lane.RETAIN and version.path in taken(cleaning.plan):
         return Reason("C19", "past the retention of its topic")
     outcome = cleaning.outcome(place)
@@ -276,7 +276,7 @@ def _aborted(version: Version) -> str:
 
 
 def _tombstone(version: Version, place: int, full: Cleaning) -> Reason:
-    """The stage (of two, KIP-534) in which a tombstone that is the newest record of its key waits."""
+    """Why a tombstone stays that is the newest record of its key: its delete horizon must pass first (KIP-534)."""
     older = full.supersedes(place)
     if older is not None:
         return Reason(
@@ -285,6 +285,6 @@ def _tombstone(version: Version, place: int, full: Cleaning) -> Reason:
     if full.waits_for_clock(place):
         return Reason("C9", "a tombstone before its delete horizon", version.delete_horizon_ms)
     if full.stamps(place):
-        return Reason("C8", "a tombstone without a delete horizon: the next full stamps it")
-    text = f"a tombstone that is not clean: older offsets, from {full.plan.clean_below}, wait outside full"
+        return Reason("C8", "a tombstone without a delete horizon, which the next full clean sets")
+    text = f"a tombstone that is not clean: offsets from {full.plan.clean_below} on are not part of the next full clean"
     return Reason("C7", text)

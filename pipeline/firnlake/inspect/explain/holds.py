@@ -1,6 +1,6 @@
-"""Prospects of a segment: the lane that would take it now, or what holds it back, by asking the code that decides.
+"""Prospects of a segment: the lanes that would take the segment now, or the reason why no lane would.
 
-What a lane is waiting for is measured by asking the lane itself under lower thresholds.
+The code that plans the lanes gives both. To find the figure that a lane has reached, it is run with lower thresholds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,12 @@ from firnlake.table.partition import PartitionState
 from firnlake.table.policy import Policy
 from firnlake.table.profiles import INT_MAX
 from firnlake.table.segment import TAIL, Segments, UnassignedFile
+from firnlake_expectations.wording import count
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A rule of the contract, the reason in words, and until when it holds (epoch milliseconds) if a clock decides."""
+    """A rule of the contract, the reason in words, and the time at which it ends by itself (epoch milliseconds)."""
 
     rule: str
     text: str
@@ -42,30 +43,30 @@ RULES = {
     Lane.TIER: "C15",
     Lane.FULL: "C12",
 }
-"""Contract rule that defines when a lane is due."""
+"""Contract rule that defines when each lane is due."""
 
 _COUNTED = {
     Lane.MERGE: ("merge_segments", "adjacent L0 segments"),
     Lane.CLEAN: ("clean_segments", "adjacent cleanable L1 segments"),
     Lane.TIER: ("tier_runs", "adjacent cleanable runs of similar size"),
 }
-"""Lanes that wait for a count: the policy field with the threshold, and the noun for what is counted."""
+"""Lanes that wait for a number of segments: the policy field of the threshold, and the noun for these segments."""
 
 _IMPOSSIBLE = 1e300
 
 
 def missing(lane: Lane, state: PartitionState) -> Reason:
-    """The reason why ``lane``, which is not blocked, is not due in ``state``: the measured and the needed figure."""
+    """The reason why ``lane``, which nothing blocks, is not due in ``state``, with the reached and needed figures."""
     if lane is Lane.RETAIN:
         past = retention(state)
-        kept = past.kept if past else "its topic has no retention (cleanup.policy = compact)"
-        return Reason(RULES[lane], kept or "it holds no record")
+        kept = past.kept if past else "the topic has no retention (cleanup.policy = compact)"
+        return Reason(RULES[lane], kept or "the topic partition holds no record")
     if lane is Lane.ERASE:
         return _no_search(state)
     if lane is Lane.CONVERT:
         return _nothing_to_convert(state)
     if not state.policy.compacts and lane is not Lane.MERGE:
-        return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
+        return Reason("C19", "the topic is not compacted (cleanup.policy = delete)")
     if lane is Lane.HIDE:
         return _nothing_to_hide(state)
     if lane in _COUNTED:
@@ -73,68 +74,73 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         needed = getattr(state.policy, field)
         if needed >= INT_MAX:
             name = Policy.model_fields[field].alias
-            return Reason(RULES[lane], f"never for their number (firn.{name} = {needed})")
+            return Reason(RULES[lane], f"never due by the number of segments (firn.{name} = {needed})")
         most = _most(lane, field, state)
-        left = f", left to {Lane.FULL}: {_ahead(state)}" if most >= needed else ""
+        left = f", but left to lane {Lane.FULL}: {_ahead(state)}" if most >= needed else ""
         return Reason(RULES[lane], f"{most} of {needed} {what}{left}")
     if not state.cleanable:
         if state.held:
-            return Reason(state.held.rule, f"nothing may be cleaned: {state.held.segment} is {state.held.why}")
-        return Reason(RULES[lane], "no head")
-    return Reason(RULES[lane], f"dirty ratio {state.dirty_ratio:.3f}, needs > {state.policy.min_cleanable_dirty_ratio}")
+            return Reason(state.held.rule, f"nothing may be cleaned: segment {state.held.segment} is {state.held.why}")
+        return Reason(RULES[lane], "the head is empty")
+    needed = state.policy.min_cleanable_dirty_ratio
+    return Reason(RULES[lane], f"dirty ratio {state.dirty_ratio:.3f}, needed: more than {needed}")
 
 
 def _no_search(state: PartitionState) -> Reason:
-    """Why lane ``erase`` has nothing to search in ``state``."""
+    """The reason why lane `erase` has nothing to search in ``state``."""
     if state.erasing is None:
         return Reason(RULES[Lane.ERASE], "no request to erase a key")
     for one in obstacles(state):
-        return Reason(one.rule, f"nothing else is to be erased before offset {one.offset}: {one.why}", one.until_ms)
+        text = f"nothing to erase below offset {one.offset}, where the search stops: {one.why}"
+        return Reason(one.rule, text, one.until_ms)
     if state.erasing.waiting:
-        return Reason(RULES[Lane.ERASE], "requests to erase a key wait for others", state.erasing.due_ms)
+        return Reason(RULES[Lane.ERASE], "requests to erase a key wait for more requests", state.erasing.due_ms)
     return Reason(RULES[Lane.ERASE], "all requests to erase a key are served")
 
 
 def _nothing_to_hide(state: PartitionState) -> Reason:
-    """Why lane ``hide`` is not due in ``state``."""
+    """The reason why lane `hide` is not due in ``state``."""
     rule = RULES[Lane.HIDE]
     if not state.policy.hides:
-        return Reason(rule, "nothing is hidden before it is cleaned (firn.hide.max.lag.ms = -1)")
+        return Reason(rule, "the lane is off (firn.hide.max.lag.ms = -1)")
     for one in in_the_way(state):
         return Reason("C20", one)
     work = comparison(state)
     if work:
-        count = len(work.uncompared)
-        return Reason(rule, f"{count} segments are not compared with the others yet", due_from_ms(state, work))
+        segments = count(len(work.uncompared), "segment")
+        return Reason(rule, f"{segments} not compared with the others yet", due_from_ms(state, work))
     if state.held:
-        return Reason(state.held.rule, f"all else is compared: {state.held.segment} is {state.held.why}")
+        text = f"all other segments are compared; segment {state.held.segment} is {state.held.why}"
+        return Reason(state.held.rule, text)
     return Reason(rule, "all segments are compared with each other")
 
 
 def _nothing_to_convert(state: PartitionState) -> Reason:
-    """Why lane ``convert`` is not due in ``state``."""
+    """The reason why lane `convert` is not due in ``state``."""
     for segment in state.segments:
         if segment.equality_deletes and (problem := next(iter(excess(segment, state.policy)), None)):
             return Reason("C18", problem)
     most = max((one.equality_deletes for one in state.segments), default=0)
     if not most and any(one.holding_deletes for one in state.segments):
-        return Reason(RULES[Lane.CONVERT], "each equality delete file reaches a data file that no plan takes")
-    return Reason(RULES[Lane.CONVERT], f"{most} of {state.policy.convert_equality_deletes} equality delete files")
+        return Reason(RULES[Lane.CONVERT], "each equality delete file applies to a data file that no plan takes")
+    needed = count(state.policy.convert_equality_deletes, "equality delete file")
+    return Reason(RULES[Lane.CONVERT], f"{most} of {needed}")
 
 
 def _ahead(state: PartitionState) -> str:
-    """The distance to the next `full`, in words."""
+    """The share of the bytes that lane `full` waits for, in words."""
     missing_bytes, fraction = state.bytes_until_full, state.policy.leave_to_full_fraction
     if missing_bytes <= 0:
-        return "its bytes have landed"
-    return f"at least {fraction} of the {missing_bytes:.0f} bytes that it waits for (firn.leave.to.full.fraction)"
+        return "the bytes that it waits for have landed"
+    share = f"at least {fraction} of the {missing_bytes:.0f} bytes that it waits for"
+    return f"they hold {share} (firn.leave.to.full.fraction)"
 
 
 def _most(lane: Lane, field: str, state: PartitionState) -> int:
-    """The highest threshold in ``field`` at which ``lane`` would be due; 0 when there is none."""
+    """The highest threshold in ``field`` at which ``lane`` would be due; 0 if no threshold makes it due."""
     most = min(getattr(state.policy, field), len(state.head))
     for threshold in range(most, 0, -1):
-        # The other trigger of `clean` does not count segments, so it is switched off. Nothing is left to `full`.
+        # The other trigger of `clean` does not count segments, so it is off, as is leaving work to `full`.
         eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE, "leave_to_full_fraction": inf}
         if due(lane, replace(state, policy=state.policy.model_copy(update=eased))):
             return threshold
@@ -143,17 +149,17 @@ def _most(lane: Lane, field: str, state: PartitionState) -> int:
 
 @dataclass(frozen=True)
 class Prospects:
-    """The plans that are due now in one topic partition, by lane, and the plan of `full` regardless of thresholds."""
+    """The plans that are due now in one topic partition, by lane, and the plan of `full` without thresholds."""
 
     state: PartitionState
     due: Mapping[Lane, Plan]
     full: Plan | None
     failed: Mapping[Lane, FailedPlan]
-    """Lanes whose plan failed on the same segments before; it waits for a change (C20)."""
+    """Lanes whose plan failed on the same segments before. These plans wait until their segments change (C20)."""
 
     @classmethod
     def of(cls, segments: Segments, state: PartitionState, failed: Sequence[FailedPlan]) -> "Prospects":
-        """Plan every lane for ``state``; nothing is written. ``failed`` are the table's plans that failed before."""
+        """Plan every lane for ``state`` and write nothing. ``failed`` are the table's plans that failed before."""
         plans = [plan for lane in Lane if (plan := plan_partition(lane, segments, state))]
         full = plan_partition(Lane.FULL, segments, state, force=True)
         again = {plan.lane: marker for plan, marker in waiting(failed, [*plans, *([full] if full else [])])}
@@ -161,20 +167,20 @@ class Prospects:
         return cls(state, due, full, again)
 
     def not_due(self, lane: Lane) -> Reason:
-        """The reason why ``lane`` takes nothing of the topic partition now."""
+        """The reason why ``lane`` takes no segment of the topic partition now."""
         if lane in self.failed:
             return Reason("C20", str(self.failed[lane]))
         if self.state.blockers and lane not in UNBLOCKED:
             return Reason("C20", self.state.blockers[0])
         landed = late(self.state)
         if landed and lane in LEVELING:
-            return Reason("C30", f"segment {landed[0]} has to be searched for keys to erase first")
+            return Reason("C30", f"segment {landed[0]} must first be searched for keys to erase")
         return missing(lane, self.state)
 
     def held(self, path: str) -> Reason | None:
-        """The reason why `full` would not take the segment at ``path`` even if it were due; None when it would.
+        """The reason why lane `full`, even if due, would not take the segment at ``path``; None if it would take it.
 
-        The text continues "the segment".
+        The text is the rest of a sentence that begins with "the segment".
         """
         if path in taken(self.full):
             failed = self.failed.get(Lane.FULL)
@@ -195,26 +201,26 @@ class Prospects:
         if too_large := state.too_large(segment):
             return Reason("C17", f"is too large: {'; '.join(too_large)}")
         if segment.level == TAIL and state.tail_is_held:
-            return Reason("C10", f"waits with the whole tail: {state.undecided}")
+            return Reason("C10", f"waits, as does the whole tail: {state.undecided}")
         if state.held and segment in state.head and segment not in state.cleanable:
-            place = "is" if state.held.segment == segment else f"lies past {state.held.segment}, which is"
+            place = "is" if state.held.segment == segment else f"is later than segment {state.held.segment}, which is"
             return Reason(state.held.rule, f"{place} {state.held.why}", state.held.until_ms)
         return self._waiting()
 
     def _waiting(self) -> Reason:
-        """The reason for a cleanable segment that the plan ends before (C17)."""
+        """The reason why the plan of lane `full` ends before this cleanable segment (C17)."""
         left = [segment for segment in self.state.cleanable if segment.path not in taken(self.full)]
         if left and (too_large := self.state.too_large(left[0])):
-            return Reason("C17", f"waits behind a segment that is too large: {'; '.join(too_large)}")
+            return Reason("C17", f"waits because an older segment is too large: {'; '.join(too_large)}")
         fitting = len(self.state.cleanable) - len(left)
-        return Reason("C17", f"exceeds the budgets of a plan that takes the {fitting} older segments first")
+        return Reason("C17", f"exceeds the budgets of a plan, which takes {count(fitting, 'older segment')} first")
 
 
 def never_taken(stray: UnassignedFile) -> Reason:
-    """The reason why a data file is left alone when metadata does not show its topic partition (C20)."""
-    return Reason("C20", f"{stray.problem}: it is never an input")
+    """The reason why no plan takes a data file whose metadata does not show its topic partition (C20)."""
+    return Reason("C20", f"{stray.problem}: no plan takes this file")
 
 
 def taken(plan: Plan | None) -> frozenset[str]:
-    """Paths of the segments that ``plan`` takes."""
+    """Paths of the segments that ``plan`` takes; empty if there is no plan."""
     return frozenset(segment.path for segment in plan.inputs) if plan else frozenset()

@@ -1,4 +1,4 @@
-"""Explanation of a key: why its records are still there, and which commits removed the others (C1 to C11)."""
+"""Explanation of a key: why its records are kept, and which commits removed its other records (C1 to C11)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Removed:
-    """A record that a commit removed, and the rule for it."""
+    """A record that a commit removed, and the rule by which the commit removed it."""
 
     record: Version
     reason: Reason
@@ -44,14 +44,14 @@ class Removed:
 
 @dataclass(frozen=True)
 class KeyExplanation:
-    """Everything known about a key; ``reach`` says how far back. ``key`` None: records without a key."""
+    """All records of a key, or of no key if ``key`` is None. ``reach`` says how far back the search went."""
 
     table: str
     snapshot_id: int | None
     key: Key
     kept: tuple[Kept, ...]
     removed_tombstones: tuple[Version, ...]
-    """Tombstones of the key that were removed; one comes back when an older record of the key arrives late (C9)."""
+    """Removed tombstones of the key. Firn restores one if an older record of the key lands late (C9)."""
     removed: tuple[Removed, ...]
     reach: str
 
@@ -66,8 +66,9 @@ def explain_key(
 ) -> KeyExplanation:
     """Explain the records of ``key`` (None: records without a key) in table ``identifier`` at ``now_ms``.
 
-    ``only`` restricts it to one topic partition. ``commits`` is the maximum number of commits that removed records to
-    search, newest first. Raises RefusedError for an unknown table or topic partition, but not for an unknown key.
+    ``only`` restricts the explanation to one topic partition. ``commits`` is the maximum number of commits that are
+    searched for removed records, newest first. Raises RefusedError for an unknown table or topic partition, but not for
+    an unknown key.
     """
     segments, sensed = sense_table(lake, identifier, now_ms, {only} if only else ())
     if only and only not in segments.by_partition:
@@ -99,13 +100,13 @@ def explain_key(
 
 
 def _removed_tombstones(table: Table, columns: ColumnRoles, key: Key, only: TopicPartition | None) -> list[Version]:
-    """The removed tombstones of the key; one that came back and was removed again appears twice."""
+    """The removed tombstones of the key; a tombstone that was restored and removed again appears twice."""
     head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
     return Versions(table, columns, key, only).of(head.snapshot_id) if head and key is not None else []
 
 
 def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[TopicPartition, int]:
-    """The offsets below which records of the key are to be erased; none where the requests can't be read."""
+    """The offsets below which records of the key are to be erased; empty if the requests can't be read."""
     try:
         known = read_erasures(table)
         named = named_keys(table, columns, [key]) if known.requests and key is not None else []
@@ -120,7 +121,7 @@ def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[Topic
 
 
 def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -> Iterator[Kept]:
-    """Explain why each record of the key in one topic partition is there."""
+    """Explain why each record of the key in one topic partition is kept."""
     strays = {stray.path: stray for stray in segments.strays}
     keeping = Keeping(of_key, prospects) if prospects else None
     for place, version in enumerate(of_key.present):
@@ -133,34 +134,33 @@ def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -
 def _removed(
     table: Table, columns: ColumnRoles, key: Key, only: TopicPartition | None, limit: int
 ) -> tuple[list[Removed], str]:
-    """The records that Firn's commits removed, newest commit first, and how far back the search went."""
+    """The records of the key that Firn's commits removed, newest commit first, and how far back the search went."""
     history = History(table)
+    unknown = "unknown which records snapshot {} removed: {}"
     removed: list[Removed] = []
     readers: dict[str, Versions] = {}
     looked: set[int] = set()
     for commit in history.commits():
         place = commit.topic_partition
         if place is None and commit.plan:
-            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: the list of its plans is gone"
+            return removed, unknown.format(commit.snapshot_id, "the list of its plans is gone")
         if place is None or not commit.removed or (only and place != str(only)):
             continue
         if commit.snapshot_id not in looked and len(looked) == limit:
-            return removed, f"searched the newest {limit} commits that removed records; --commits searches further"
+            return removed, f"searched the newest commits that removed records, up to --commits {limit}"
         looked.add(commit.snapshot_id)
         if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
-            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: the snapshot before it has expired"
+            return removed, unknown.format(commit.snapshot_id, "the snapshot before it has expired")
         if place not in readers:
             readers[place] = Versions(table, columns, key, TopicPartition.parse(place))
         try:
             removed += _removed_by(commit, commit.parent_id, readers[place], has_key=key is not None)
         except FileNotFoundError:
-            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: its data files are deleted"
+            return removed, unknown.format(commit.snapshot_id, "its data files are deleted")
     if history.complete:
-        return removed, f"searched all {len(looked)} commits that removed records"
-    return removed, (
-        f"searched all {len(looked)} commits that removed records since snapshot "
-        f"{history.snapshots[-1].snapshot_id}; older ones have expired"
-    )
+        return removed, f"searched all commits that removed records: {len(looked)}"
+    oldest = history.snapshots[-1].snapshot_id
+    return removed, f"searched all commits that removed records since snapshot {oldest}, the oldest: {len(looked)}"
 
 
 def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
@@ -177,7 +177,7 @@ def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: boo
 
 
 def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bool) -> Reason:
-    """The rule by which ``commit`` removed ``version``; ``left`` are the records of its key right after the commit."""
+    """The rule by which ``commit`` removed ``version``; ``left`` are the records of the key right after the commit."""
     newest = max((other.offset for other in left), default=-1)
     if commit.lane == Lane.RETAIN:
         return Reason("C19", "past the retention of its topic")
@@ -195,7 +195,7 @@ def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bo
         return Reason("C1", "written more than once: another copy was kept")
     if version.tombstone:
         return Reason("C9", "a tombstone whose delete horizon had passed")
-    return Reason("C26", "no rule explains it: please report this with the plan's id")
+    return Reason("C26", "no rule explains this removal: please report it with the plan's id")
 
 
 def _names(states: Iterable[TopicPartition]) -> str:

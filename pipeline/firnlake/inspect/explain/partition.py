@@ -1,6 +1,6 @@
-"""Explanation of a topic partition or a segment: per lane what is due, what is missing, what blocks it, until when.
+"""Explanation of a topic partition or a segment: for each lane, the plan that is due, or the reason why no plan is due.
 
-Of a segment that is gone, the commit of Firn that took it (C11 to C20).
+A segment that is no longer live is explained by the commit that removed it (C11 to C20).
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,15 @@ from firnlake.table.segment import LANDED, MERGED, RUN, Segment, Segments, Unass
 from firnlake.table.segments import facts
 from firnlake.table.summaries import CommitSummary
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import count
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit on the table, or one plan's share of it.
+    """A commit on the table, or the share of one plan in a commit.
 
-    ``plan``, ``lane`` and ``reason`` are None if the commit is not Firn's. If a job's plans are no longer known,
-    ``plan`` is the job's id and ``topic_partition`` is None.
+    ``plan``, ``lane`` and ``reason`` are None for a commit of another writer. If the plans of Firn's job are no longer
+    known, ``plan`` is the job's id and ``topic_partition`` is None.
     """
 
     snapshot_id: int
@@ -44,7 +45,7 @@ class Commit:
     reason: str | None = None
     topic_partition: str | None = None
     removed: int = 0
-    """Number of records that a plan of Firn removed, for any reason."""
+    """Number of records that Firn's plan removed, for any reason; 0 without a plan."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "Commit":
@@ -72,31 +73,31 @@ class History:
 
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """All snapshots that are still known, newest first."""
+        """All snapshots of the history that have not expired, newest first."""
         return tuple(ancestors(self._table))
 
     def commits(self) -> Iterator[Commit]:
-        """All commits that are still known, newest first; a commit of Firn as one share per plan."""
+        """All commits whose snapshots have not expired, newest first; for a commit of Firn, one share per plan."""
         for snapshot in self.snapshots:
             yield from self._of(snapshot)
 
     @property
     def complete(self) -> bool:
-        """True when no commit before the oldest known one has expired."""
+        """True when the history goes back to the first snapshot."""
         return not self.snapshots or self.snapshots[-1].parent_snapshot_id is None
 
     def removals(self) -> Iterator[tuple[Snapshot, ManifestEntry]]:
-        """All data files that commits removed from the table, newest commit first."""
+        """All data files that commits removed from the table, those of the newest commit first."""
         for snapshot in self.snapshots:
             for manifest in snapshot.manifests(self._table.io):
-                # The commit that removes a file lists it once more, as deleted (Iceberg spec, "Manifests").
+                # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
                 if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
                     for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
                         if entry.status == ManifestEntryStatus.DELETED:
                             yield snapshot, entry
 
     def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> Commit:
-        """The commit of ``snapshot``: the share that took a segment of ``topic_partition``, if that is known."""
+        """The commit of ``snapshot``: the share of the plan for ``topic_partition``, or the first if there is none."""
         commits = list(self._of(snapshot))
         return next((one for one in commits if one.topic_partition == str(topic_partition)), commits[0])
 
@@ -113,7 +114,7 @@ class History:
 
 @dataclass(frozen=True)
 class LaneOutlook:
-    """One lane: the plan that is due, or what is missing; ``next_ms`` is the time when the clock alone makes it due."""
+    """The due plan of one lane, or the reason why no plan is due. Time alone makes the lane due at ``next_ms``."""
 
     lane: Lane
     plan: str | None
@@ -124,7 +125,7 @@ class LaneOutlook:
 
 @dataclass(frozen=True)
 class PartitionExplanation:
-    """One topic partition. Offsets are inclusive, bytes are file sizes."""
+    """One topic partition. Offsets are inclusive; bytes are file sizes."""
 
     table: str
     topic_partition: TopicPartition
@@ -178,24 +179,24 @@ def _outlook(lane: Lane, prospects: Prospects) -> LaneOutlook:
 
 
 def _blockers(state: PartitionState) -> list[Reason]:
-    """Everything that blocks the topic partition now, in any lane."""
+    """The reasons that block the topic partition now, in any lane."""
     reasons = [Reason("C20", blocker) for blocker in state.blockers]
     reasons += [Reason("C17", oversized) for oversized in state.oversized]
     for stray in state.strays:
-        reasons.append(Reason("C7", f"{stray}: tombstones at or past offset {stray.base_offset} stay"))
+        reasons.append(Reason("C7", f"{stray}: tombstones at offset {stray.base_offset} or later are kept"))
     if state.held and state.policy.compacts:
-        why = f"{state.held.segment} is {state.held.why}: it and everything after it wait"
+        why = f"segment {state.held.segment} is {state.held.why}: this segment and all later ones wait"
         reasons.append(Reason(state.held.rule, why, state.held.until_ms))
     return reasons
 
 
 LANE_OF_LEVEL = {LANDED: Lane.MERGE, MERGED: Lane.CLEAN, RUN: Lane.TIER}
-"""Lane that takes segments of this level only; `full` takes segments of every level."""
+"""For each level, the lane that takes only its segments; lane `full` takes segments of every level."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """A lane that would take the segment now, and why it is due."""
+    """A lane that would take the segment now, and the reason why the lane is due."""
 
     lane: Lane
     plan: str
@@ -204,7 +205,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class SegmentExplanation:
-    """One segment: the plans that would take it now, why no other does, and if it is gone, the commit that took it."""
+    """One segment: the plans that would take it now, why other lanes would not, and the commit that removed it."""
 
     table: str
     segment: Segment | UnassignedFile
@@ -221,7 +222,7 @@ class SegmentExplanation:
 def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list[SegmentExplanation]:
     """Explain the segments named by ``name``: a path, a file name, or ``topic-partition@offset`` (several may match).
 
-    A segment that is no longer live is searched for in the snapshots that are still known. Raises RefusedError when no
+    A segment that is no longer live is searched for in the snapshots that have not expired. Raises RefusedError if no
     segment has that name, or for an unknown table.
     """
     segments, states = sense_table(lake, identifier, now_ms)
@@ -243,13 +244,13 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
                 owner = listed.topic_partition if isinstance(listed, Segment) else None
                 return [SegmentExplanation(identifier, listed, removed_by=history.taking(snapshot, owner))]
     raise RefusedError(
-        f"table {identifier} holds no segment {name!r}, and none of its {len(history.snapshots)} remaining snapshots "
-        "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
+        f"table {identifier} holds no segment {name!r}, and none of its snapshots ({len(history.snapshots)}) removed "
+        "one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
     )
 
 
 def _at_offset(segments: Segments, name: str) -> Iterator[Segment]:
-    """The live segments whose range covers the offset in ``name``; none when ``name`` has no offset."""
+    """The live segments whose offset range covers the offset in ``name``; none if ``name`` has no offset."""
     place, _, offset = name.rpartition("@")
     if not place or not (offset.isascii() and offset.isdigit()):
         return
@@ -281,12 +282,12 @@ def _waiting(segment: Segment, prospects: Prospects) -> Iterator[Reason]:
         if plan is None:
             yield _later(lane, prospects)
         elif segment.path not in taken(plan):
-            yield Reason("C17", f"the {lane} that is due takes {len(plan.inputs)} others first")
+            yield Reason("C17", f"lane {lane} is due, but takes {count(len(plan.inputs), 'other segment')} first")
 
 
 def _later(lane: Lane, prospects: Prospects) -> Reason:
     reason = prospects.not_due(lane)
-    return Reason(reason.rule, f"{lane} is not due: {reason.text}", reason.until_ms)
+    return Reason(reason.rule, f"lane {lane} is not due: {reason.text}", reason.until_ms)
 
 
 def _file_name(path: str) -> str:

@@ -1,7 +1,6 @@
-"""Read every record of one key, with the data file that holds it, from any snapshot: PyIceberg scans, no JVM.
+"""Read all records of one key in a snapshot, each with its data file, by PyIceberg scans without a JVM.
 
-Files are pruned by their key bounds. A data file never changes, so none is read twice, even if several snapshots hold
-it.
+Key bounds exclude data files that can't hold the key. Data files never change, so each is read only once.
 """
 
 import base64
@@ -29,9 +28,10 @@ from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED
 from firnlake.table.segments import PlannedFiles, planned
 from firnlake.table.topic_partition import TopicPartition, in_ms
+from firnlake_expectations.wording import count
 
 Key: TypeAlias = tuple[bytes, ...] | None
-"""Bytes for each key column, its value as text where the column is not binary; None: records without a key."""
+"""The bytes of each key column's value, or of its text if the column is not binary; None for records without a key."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Version:
     delete_horizon_ms: int | None
     path: str
     producer_id: int | None = None
-    """Producer id of a transactional record; None for others."""
+    """Producer id of a transactional record; None for other records."""
 
     @property
     def place(self) -> tuple[TopicPartition, int]:
@@ -57,7 +57,8 @@ class Version:
 def parse_key(texts: Sequence[str]) -> Key:
     """Parse a key from ``texts``, one per key column; ``null:`` alone means records without a key.
 
-    A text is UTF-8, or follows ``hex:``, ``base64:`` or ``text:``. Raises RefusedError when it does not fit its prefix.
+    A text is encoded as UTF-8 unless it has the prefix ``hex:`` or ``base64:``; a prefix ``text:`` is dropped. Raises
+    RefusedError for a text that does not fit its prefix.
     """
     return None if list(texts) == ["null:"] else tuple(_parse(text) for text in texts)
 
@@ -96,7 +97,7 @@ class Versions:
         self._read: dict[frozenset[str], tuple[Version, ...]] = {}
 
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
-        """The records in the snapshot, in offset order; only those in the data files ``among`` when given.
+        """The records in the snapshot, in offset order; if ``among`` is given, only those in these data files.
 
         Raises FileNotFoundError when a data file of an old snapshot has been deleted.
         """
@@ -116,7 +117,7 @@ class Versions:
         return self._planned_files[snapshot_id]
 
     def _versions(self, task: "_Task") -> tuple[Version, ...]:
-        # Row-level deletes change which rows of a file a reader sees.
+        # Row-level deletes change the rows of a file that a reader sees, so they are part of the cache's key.
         unapplied = task.unapplied.files if task.unapplied else ()
         deletes = (*(one.file_path for one in task.scan.delete_files), *(one.path for one in unapplied))
         seen = frozenset({task.path, *deletes})
@@ -150,11 +151,11 @@ class Versions:
         )
 
     def _tombstones(self, task: "_Task") -> frozenset[int]:
-        """Offsets of the key's tombstones. Values are large, so they are read only if metadata can't decide."""
+        """Offsets of the key's tombstones. Values are large, so they are read only if metadata does not suffice."""
         names, condition = self._columns, self._columns.is_tombstone
         if condition is None or not _may_hold(self._table, condition, task.scan):
             return frozenset()
-        # A scan sometimes treats comparisons with NULL as true and returns rows with values; the mask decides.
+        # A scan sometimes treats comparisons with NULL as true and returns too many rows, which the mask leaves out.
         candidates = both(self._filter, condition.expression)
         rows = self._scan(task, candidates, sorted({names.offset, *condition.reads}))
         return frozenset(rows[names.offset].filter(mask(condition.expression, rows)).to_pylist())
@@ -180,7 +181,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class _Task:
-    """A data file to read: its scan, and its row-level deletes where a scan does not apply them all."""
+    """A data file to read: its scan, and its row-level deletes if the scan does not apply all of them."""
 
     path: str
     scan: FileScanTask
@@ -192,7 +193,7 @@ class _Task:
 
 
 def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
-    """True unless the file's counts rule out that one of its records meets ``condition``."""
+    """True unless the counts in the file's metadata rule out that any of its records meets ``condition``."""
     if condition.null_of is None:
         return True
     column = table.schema().find_field(condition.null_of)
@@ -200,13 +201,14 @@ def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
 
 
 def _with_key(table: Table, columns: ColumnRoles, key: Key) -> BooleanExpression:
-    """Filter for the rows of the key; control records have no key, regardless of their bytes (C10)."""
+    """Filter for the rows of the key. Control records have no key, whatever their key bytes (C10)."""
     names = columns.key
     if key is None:
         absent = [IsNull(term=Reference(name)) for name in names]
         chosen: BooleanExpression = absent[0] if len(absent) == 1 else Or(absent[0], absent[1], *absent[2:])
     elif len(key) != len(names):
-        raise RefusedError(f"a key of {len(key)} parts; allowed: {len(names)}, one for each of {', '.join(names)}")
+        each = f"one for each of {', '.join(names)}"
+        raise RefusedError(f"a key of {count(len(key), 'part')}; allowed: {len(names)}, {each}")
     else:
         chosen = EVERYTHING
         for name, part in zip(names, key, strict=True):
@@ -223,5 +225,5 @@ def _equals(table: Table, name: str, part: bytes) -> BooleanExpression:
     try:
         literal(part.decode()).to(kind)
     except (ValueError, TypeError) as error:
-        raise RefusedError(f"key {part!r}: column {name} can't be equal to it: {error}; allowed: {kind}") from error
+        raise RefusedError(f"key {part!r} is not a value of column {name}: {error}; allowed: {kind}") from error
     return equals(name, part.decode())

@@ -1,1 +1,1 @@
-"""Status of a table as one document: contents, dirty ratio, the work that is due, and the work Firn has done."""
+"""Status of a table as one document: contents, dirty ratio, due work, and the work that Firn has done."""

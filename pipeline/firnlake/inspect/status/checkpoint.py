@@ -1,8 +1,8 @@
 """Cleaning progress of topic partitions in the format of Kafka's ``cleaner-offset-checkpoint`` (C16).
 
-Kafka's CheckpointFile has a line with the version, a line with the number of entries, then a line per entry; its
-OffsetCheckpointFile has version 0 and entries ``topic partition offset``. The offset is the first dirty one. As in
-Kafka, a topic partition has an entry once it was cleaned: here, when it has a tail.
+Kafka's CheckpointFile has a line for the version, a line for the number of entries, and a line per entry. Kafka's
+OffsetCheckpointFile has version 0 and entries ``topic partition offset``, with the first dirty offset. As in Kafka, a
+topic partition has an entry once it has been cleaned; in Firn it then has a tail.
 """
 
 import os
@@ -20,7 +20,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def checkpoint_text(lake: Lake, identifier: str) -> str:
-    """The checkpoint of table ``identifier`` as of its current snapshot, entries by topic and partition.
+    """The checkpoint of table ``identifier`` at its current snapshot, sorted by topic and partition.
 
     Raises RefusedError for a topic name that Kafka does not allow, because its entry could not be read back.
     """
@@ -37,7 +37,7 @@ def checkpoint_text(lake: Lake, identifier: str) -> str:
 
 
 def write_checkpoint(text: str, path: Path) -> None:
-    """Write ``text`` to ``path`` atomically, as Kafka does: a reader sees the old checkpoint or the new one.
+    """Write ``text`` to ``path`` atomically, as Kafka does: a reader sees either the old or the new checkpoint.
 
     Raises RefusedError when the file can't be written.
     """

@@ -1,6 +1,6 @@
-"""The figures of a table, as stored and shown.
+"""The figures of a table, as they are stored and shown.
 
-Bytes are file sizes, times epoch milliseconds, durations milliseconds.
+Bytes are file sizes, times are epoch milliseconds, durations are milliseconds.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Level(FrozenModel):
-    """One level of one topic partition, or of all of them together."""
+    """One level of one topic partition, or of all topic partitions together."""
 
     segments: int = 0
     records: int = 0
@@ -21,30 +21,30 @@ class Level(FrozenModel):
 
 
 class LevelStatus(Level):
-    """One level of one topic partition. Offsets are inclusive, None without a record."""
+    """One level of one topic partition. Offsets are inclusive; they are None without a record."""
 
     level: int
     tombstones: int | None
-    """Number of tombstones; None when metadata does not have it."""
+    """Number of tombstones; None if metadata does not have the number."""
     hidden: int | None = 0
-    """Number of records that row-level deletes hide, an upper bound where lane `hide` has not counted them; None: only
-    reading tells."""
+    """Number of records that row-level deletes hide: an upper bound, unless lane `hide` has counted them; None if
+    metadata gives no bound."""
     delete_files: int = 0
-    """Most row-level delete files that may apply to one segment."""
+    """Maximum number of row-level delete files that may apply to one segment."""
     base_offset: int | None
     last_offset: int | None
 
 
 class PartitionCondition(StrEnum):
-    """Condition of a topic partition: the first member that fits, in this order."""
+    """Condition of a topic partition: the first member that applies, in this order."""
 
     UNCLEANABLE = "uncleanable"
-    """Some of it can't be cleaned in any run (C20)."""
+    """Some of its segments can't be cleaned in any run (C20)."""
     REFUSED = "refused"
-    """A due plan was tried and refused; it waits until its segments change (C20)."""
+    """A due plan failed. The plan waits until its segments change (C20)."""
     DUE = "due"
     WAITING = "waiting"
-    """Some of it must wait for a lag, an active segment, a transaction, or a stray file (C7, C10, C11)."""
+    """Some of its segments wait for a lag, an active segment, a transaction, or a stray file (C7, C10, C11)."""
     IDLE = "idle"
     """Nothing is due and nothing is blocked."""
 
@@ -58,25 +58,25 @@ class PartitionStatus(FrozenModel):
     levels: tuple[LevelStatus, ...]
     dirty_ratio: float
     lag_ms: int | None
-    """Wait of the oldest cleanable record, milliseconds; None when nothing is cleanable."""
+    """Time that the oldest cleanable record has waited, milliseconds; None if nothing is cleanable."""
     cleanable_bytes: int
     uncleanable_bytes: int
     cleaned_through: int | None
     first_dirty_offset: int | None
-    """First offset that a cleaning would read, as Kafka counts it; None without a record."""
+    """First offset that a cleaning would read, as Kafka counts; None without a record."""
     due: dict[str, str]
     """Reason for each due lane."""
     due_in_ms: int | None
-    """Milliseconds until the clock alone makes a lane due, 0 when one is; None when only new data can."""
+    """Milliseconds until time alone makes a lane due; 0 if a lane is due now; None if only new data can make it due."""
     blockers: tuple[str, ...]
     compared_through: int | None = None
-    """Offset up to which lane `hide` has compared all segments with each other (C28); None where it has not."""
+    """Offset up to which lane `hide` has compared all segments with each other (C28); None if it has compared none."""
     retained: str | None
-    """The oldest segment that retention keeps, and the reason; None when the policy does not delete (C19)."""
+    """The oldest segment that retention keeps, and the reason; None if the policy does not delete (C19)."""
     waiting: tuple[str, ...]
-    """Data that must wait, and until when (C11)."""
+    """Segments that must wait, each with the reason and, if known, the end of the wait (C11)."""
     quarantined: int
-    """Number of records that Firn moved to the quarantine and that are still there (C5)."""
+    """Number of records of the topic partition in the quarantine (C5)."""
 
     @property
     def name(self) -> str:
@@ -85,20 +85,20 @@ class PartitionStatus(FrozenModel):
 
     @property
     def topic_partition(self) -> "TopicPartition":
-        """Topic and partition in the type of the modules that use a catalog."""
-        from firnlake.table.topic_partition import TopicPartition  # imports PyIceberg, which pages do not need
+        """Topic and partition as a TopicPartition, the type of the modules that use a catalog."""
+        from firnlake.table.topic_partition import TopicPartition  # imports PyIceberg, which the pages do not need
 
         return TopicPartition(self.topic, self.partition)
 
 
 class LaneCommit(FrozenModel):
-    """One commit by Firn, of one plan or several, with its input and output."""
+    """One commit by Firn, for one or several plans, with the sizes of its input and output."""
 
     snapshot_id: int
     at_ms: int
     lane: str
     what: str
-    """The topic partition, or the number of them."""
+    """The topic partition of the commit, or the number of its topic partitions."""
     reason: str | None
     segments_in: int
     segments_out: int
@@ -111,7 +111,7 @@ class LaneCommit(FrozenModel):
 
 
 class LaneVerdict(FrozenModel):
-    """Great Expectations' verdict on one plan; ``run_name`` names its page among the reports."""
+    """The verdict of Great Expectations on one plan; ``run_name`` is the name of the verdict's page."""
 
     table: str
     run_name: str
@@ -121,11 +121,11 @@ class LaneVerdict(FrozenModel):
     passed: bool
     at_ms: int
     as_of_ms: int
-    """The plan's clock: all plans of one run have the same."""
+    """The plan's clock, which is the same for all plans of one run."""
     records_in: int
     records_out: int
     failures: tuple[str, ...]
-    """Observations for the broken promises."""
+    """The observation for each broken promise."""
 
     @property
     def page(self) -> str:
@@ -146,14 +146,14 @@ class Quarantined(FrozenModel):
 
 
 class Space(FrozenModel):
-    """File bytes of a table or a topic that branches hold. Only files of a known topic count."""
+    """File bytes of a table or a topic on main and on Firn's branches. Only files of a known topic count."""
 
     main_bytes: int
     """Data files that readers of main see."""
     side_bytes: int
     """Data files on Firn's side branches: quarantine and removed tombstones."""
     compactable_bytes: int | None
-    """Estimate of what cleaning would remove from main now, and what retention would; None: nothing to estimate by."""
+    """Estimate of the bytes that cleaning and retention would remove from main now; None if it has no basis."""
 
 
 class TopicSpace(Space):
@@ -163,16 +163,17 @@ class TopicSpace(Space):
 
 
 class HistorySpace(FrozenModel):
-    """File bytes that main and Firn's branches no longer hold, but another snapshot of the table does."""
+    """File bytes that main and Firn's branches no longer hold, but that another snapshot of the table still holds."""
 
     history_bytes: int
-    """Data and delete files that only older snapshots, other branches and tags reach."""
+    """Data and delete files that belong only to older snapshots, other branches and tags."""
     history_is_exact: bool
-    """False: at least so many. A summary lacks sizes, or a tag or branch has lost the snapshot that it began with."""
+    """False if ``history_bytes`` is a lower bound, because a summary lacks sizes, or because an ancestor of a tag's or
+    another branch's snapshot has expired."""
     expirable_bytes: int
-    """The part of ``history_bytes`` that expiring snapshots would free now, by the limits ``history.expire.*``."""
+    """The part of ``history_bytes`` that expiring snapshots would free now, under the limits ``history.expire.*``."""
     expirable_is_exact: bool
-    """False: about so many. A tag or another branch may share files with the snapshots that expire."""
+    """False if ``expirable_bytes`` is approximate, because a tag or branch may share files with expiring snapshots."""
 
 
 class TableSpace(Space, HistorySpace):
@@ -180,34 +181,34 @@ class TableSpace(Space, HistorySpace):
 
 
 class LaneWork(FrozenModel):
-    """Arrivals and Firn's work on them, back to the table's oldest snapshot."""
+    """The bytes that landed since the table's oldest snapshot, and Firn's work on them."""
 
     landed_bytes: int
     written_bytes: int
     saved_bytes: int
     """Bytes that Firn's commits removed minus bytes that they added."""
     cleaned_bytes: int
-    """The part of ``saved_bytes`` by lanes that remove superseded records."""
+    """The part of ``saved_bytes`` that is due to lanes that remove superseded records."""
     core_ms: int
-    """Core time of compactions, milliseconds: their duration times the tasks that could run at once."""
+    """Core time of compactions, milliseconds: their duration times the number of tasks that could run in parallel."""
     since_ms: int | None
-    """Commit time of the oldest of these snapshots."""
+    """Commit time of the table's oldest snapshot; None without a snapshot."""
 
 
 class Summary(LaneWork):
-    """Summary of a table as of ``snapshot_id`` (None: it has no snapshot) at ``taken_ms``."""
+    """Summary of a table at ``taken_ms`` and ``snapshot_id``, which is None if the table has no snapshot."""
 
     table: str
     snapshot_id: int | None
     taken_ms: int
     topic_partitions: int
     levels: tuple[Level, Level, Level, Level]
-    """Levels L0 to L3; the last one is the tail."""
+    """Levels L0 to L3; L3 is the tail."""
     conditions: dict[PartitionCondition, int]
     """Number of topic partitions in each condition."""
     max_dirty_ratio: float
     max_lag_ms: int | None
-    """Longest wait of a cleanable record, milliseconds; None when nothing is cleanable."""
+    """Longest time that a cleanable record has waited, milliseconds; None if nothing is cleanable."""
     quarantined_records: int
     space: TableSpace
     last_publication: LaneCommit | None
@@ -215,12 +216,12 @@ class Summary(LaneWork):
 
     @property
     def uncleanable_partitions(self) -> int:
-        """Number of topic partitions that can't be cleaned, or whose last plan was refused."""
+        """Number of topic partitions that can't be cleaned or whose due plan failed."""
         return self.conditions[PartitionCondition.UNCLEANABLE] + self.conditions[PartitionCondition.REFUSED]
 
     @property
     def write_amplification(self) -> float | None:
-        """Bytes that plans wrote / bytes that landed; None when nothing landed."""
+        """Bytes that plans wrote / bytes that landed; None if no bytes landed."""
         return self.written_bytes / self.landed_bytes if self.landed_bytes else None
 
     @property
@@ -230,15 +231,15 @@ class Summary(LaneWork):
 
 
 class Details(FrozenModel):
-    """Lists about a table; publications and verdicts are the last ones, newest first."""
+    """Lists about a table. ``publications`` and ``verdicts`` are the latest, newest first."""
 
     publications: tuple[LaneCommit, ...]
     verdicts: tuple[LaneVerdict, ...]
     quarantine: tuple[Quarantined, ...]
-    """The largest batches; ``firn quarantine`` lists all."""
+    """The largest batches of quarantined records; ``firn quarantine`` lists all."""
     topics: tuple[TopicSpace, ...]
     """The space of each topic, by name."""
     strays: tuple[str, ...]
-    """Live files whose topic partition is missing or unknown, each with what is allowed (C20)."""
+    """Messages about live files whose topic partition is missing or unknown (C20)."""
     doubts: tuple[str, ...]
-    """Declared lags that the thresholds can't hold, in general or at the current rate, and what would (C21)."""
+    """Messages about declared lags that the thresholds can't keep, with thresholds that would keep them (C21)."""

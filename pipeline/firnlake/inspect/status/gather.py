@@ -45,6 +45,7 @@ from firnlake.table.policies import Policies, doubts
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LEVELS, Segments
 from firnlake.table.summaries import CommitSummary, appended
+from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
@@ -67,7 +68,7 @@ def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
 
 
 def write_snapshot(lake: Lake, table: str, now_ms: int) -> Summary:
-    """Store the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home; returns its summary.
+    """Store the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home and return its summary.
 
     Raises RefusedError for an unknown table, or a folder that can't be written to.
     """
@@ -144,13 +145,13 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
 
 
 def _possible(survey: DueSurvey) -> Iterator[list[Lane]]:
-    """The lanes that may be due in each topic partition, sorted by topic and partition: ``due`` costs far more."""
+    """The lanes that may be due in each topic partition, in order of topic and partition, to save calls of ``due``."""
     by_lane = zip(*(survey.may_be_due(lane).tolist() for lane in Lane), strict=True)
     return ([lane for lane, may_be in zip(Lane, flags, strict=True) if may_be] for flags in by_lane)
 
 
 def _sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
-    """Sums over all topic partitions by level; segments that claim another level are blocked, and left out."""
+    """Sums over all topic partitions by level, without segments of an unknown level, which are blocked."""
     sums = {level: Counter[str]() for level in LEVELS}
     for counted in (counted for part in parts for counted in part.levels if counted.level in LEVELS):
         sums[counted.level].update(segments=counted.segments, records=counted.records, bytes=counted.bytes)
@@ -164,7 +165,7 @@ def _largest(quarantined: Iterable[Batch]) -> tuple[Quarantined, ...]:
 
 
 def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
-    """The markers of failed plans that keep due work from being tried again (C20)."""
+    """The failed plans that keep due work from being tried again (C20)."""
     lanes = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
     plans = [plan for lane in lanes if (plan := plan_partition(lane, segments, state))]
     return [marker for _, marker in waiting(failed, plans)]
@@ -177,7 +178,7 @@ def _partition(
     quarantined: int,
     busy: OpenJob | None,
 ) -> PartitionStatus:
-    """The status of ``state``; no lane is due that is not in ``possible``. Lane `hide` waits for ``busy``."""
+    """The status of ``state``. Only lanes in ``possible`` can be due. Lane `hide` waits for job ``busy``, if any."""
     held = {marker.plan.lane for marker in failed}
     lanes = [lane for lane in Lane if lane not in held]
     works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
@@ -222,32 +223,32 @@ def _condition(
 
 def _lag_ms(state: PartitionState) -> int | None:
     oldest = min((segment.oldest_ms for segment in state.cleanable), default=None)
-    # Producers set the timestamps: a record with one in the future has not waited.
+    # Producers set the timestamps, and a record with a timestamp in the future has not waited.
     return None if oldest is None else max(0, state.now_ms - oldest)
 
 
 def _bounded(milliseconds: int | None) -> int | None:
-    """The value limited to 64 bits: producers set the timestamps, to anything."""
+    """``milliseconds`` limited to 64 bits, because producers may set any timestamp."""
     return None if milliseconds is None else min(max(milliseconds, _LOWEST), _HIGHEST)
 
 
 def _young(state: PartitionState) -> tuple[str, ...]:
-    """Data that the lag holds back (C11). A timestamp in the future holds it back for long, so it is named."""
+    """A message about segments that the compaction lag holds back (C11); a future timestamp prolongs the wait."""
     held = state.held
     if not held or held.until_ms is None or not state.policy.compacts:
         return ()
     ahead = held.segment.newest_ms - state.now_ms
-    newest = f", its newest timestamp is {ahead} ms in the future" if ahead > 0 else ""
-    lag = f"firn.min.compaction.lag.ms {state.policy.min_compaction_lag_ms}"
+    newest = f"; its newest timestamp is {ahead} ms in the future" if ahead > 0 else ""
+    lag = f"firn.min.compaction.lag.ms = {state.policy.min_compaction_lag_ms}"
     until = show_ms(held.until_ms)
-    return (f"segment {held.segment} and everything after it is not cleaned until {until} ({lag}{newest})",)
+    return (f"segment {held.segment} and later ones are not cleaned until {until} ({lag}{newest})",)
 
 
 def _held(state: PartitionState) -> tuple[str, ...]:
-    """Data that a transaction holds back (C10), and tombstones that strays keep (C7)."""
+    """Messages about segments that a transaction holds back (C10), and about tombstones that stray files keep (C7)."""
     undecided = (f"held back: {state.undecided}",) if state.undecided else ()
     return undecided + tuple(
-        f"segment {stray.path} may hold records from offset {stray.base_offset} on: tombstones at or past it stay"
+        f"segment {stray.path} may hold records from offset {stray.base_offset} on: tombstones from there on are kept"
         for stray in state.strays
     )
 
@@ -275,7 +276,7 @@ def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """The sum; None when a number is unknown."""
+    """The sum; None if a number is unknown."""
     total = 0
     for number in numbers:
         if number is None:
@@ -289,7 +290,7 @@ _CLEANING = frozenset(Lane) - ANY_POLICY
 
 
 def work_on(table: Table) -> tuple[LaneWork, tuple[LaneCommit, ...]]:
-    """Arrivals in ``table`` and Firn's work on them, back to its oldest snapshot; and Firn's last commits."""
+    """The bytes that landed in ``table`` since its oldest snapshot, Firn's work on them, and Firn's last commits."""
     landed, core_ms, publications = 0, 0, []
     since = None
     for snapshot in ancestors(table):
@@ -315,7 +316,7 @@ def _publication(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
         snapshot_id=snapshot.snapshot_id,
         at_ms=snapshot.timestamp_ms,
         lane=told.lane,
-        what=told.topic_partition or f"{told.plans} topic partitions",
+        what=told.topic_partition or count(told.plans, "topic partition"),
         reason=told.reason,
         **told.counts.model_dump(include=set(LaneCommit.model_fields)),
     )

@@ -1,8 +1,8 @@
-"""The status of a table: topic partitions as an Arrow table, one row each, filtered, sorted and split into pages.
+"""The status of a table as an Arrow table with a row per topic partition, to be filtered, sorted and split into pages.
 
-The table's figures and lists are in the schema's metadata. A run stores it as one file per table under
-``$FIRN_HOME/status``. The file is written atomically, so readers need no lock, and it is memory-mapped: a page of
-10,000 topic partitions costs milliseconds. It can be rebuilt at any time, and no decision depends on it.
+The schema's metadata has the figures and lists of the whole table. A run stores the status of a table as a file
+under ``$FIRN_HOME/status``. The file is written atomically, so readers need no lock, and memory-mapped, so a page of
+10,000 topic partitions costs milliseconds. A status can be rebuilt at any time, and no decision depends on it.
 """
 
 import uuid
@@ -49,13 +49,13 @@ COLUMNS: Final = pa.schema(
         ("compared_through", pa.int64()),
     ]
 )
-"""Schema of a stored status. In ``due`` the lane precedes the reason; ``in_the_way`` are the blockers."""
+"""Schema of a stored status. ``due`` has texts ``lane: reason``; ``in_the_way`` has the blockers."""
 
 PAGE_ROWS: Final = 25
 
 
 class Shown(StrEnum):
-    """Filter of topic partitions: all, or those in one condition."""
+    """Filter of topic partitions: all partitions, or only those in one condition."""
 
     ALL = "all"
     DUE = "due"
@@ -101,7 +101,7 @@ class Page:
 
 
 def rows_of(parts: Sequence[PartitionStatus]) -> pa.Table:
-    """``parts`` as a table with the schema COLUMNS."""
+    """``parts`` as an Arrow table with the schema COLUMNS."""
     return pa.Table.from_pylist([_row(part) for part in parts], schema=COLUMNS)
 
 
@@ -128,7 +128,7 @@ def _part(row: dict[str, Any]) -> PartitionStatus:
 
 
 def page_of(rows: pa.Table, query: Query) -> Page:
-    """The page that ``query`` asks for; the last one when there are fewer."""
+    """The page that ``query`` asks for; the last page if there are fewer pages."""
     wanted = _filtered(rows, query)
     pages = max(1, -(-wanted.num_rows // PAGE_ROWS))
     number = min(query.page, pages)
@@ -138,7 +138,7 @@ def page_of(rows: pa.Table, query: Query) -> Page:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """``row`` with the figures of each level by name, such as ``l0_bytes``."""
+    """``row`` with a column for each figure of each level, such as ``l0_bytes``."""
     flat = dict.fromkeys((f"l{level}_{what}" for level in LEVELS for what in Level.model_fields), 0)
     return row | flat | {f"l{one['level']}_{what}": one[what] for one in row["levels"] for what in Level.model_fields}
 
@@ -182,7 +182,7 @@ def tables(home: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Status:
-    """One table as of one snapshot. Its ``rows`` have the COLUMNS; ``path`` is the file that stores it, or would."""
+    """The status of one table at one snapshot. ``rows`` have the schema COLUMNS; ``path`` is its file's path."""
 
     path: Path
     summary: Summary
@@ -205,12 +205,12 @@ class Status:
         return parts_of(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """The status as JSON-ready names and values."""
+        """The status as a dictionary of JSON values."""
         parts = [part.model_dump(mode="json") for part in self.partitions]
         return self.summary.model_dump(mode="json") | self.details().model_dump(mode="json") | {"partitions": parts}
 
     def details(self) -> Details:
-        """The lists about the table. Raises RefusedError when they are not Firn's."""
+        """The lists about the table. Raises RefusedError if Firn can't read them."""
         try:
             return Details.model_validate_json(self.rows.schema.metadata[_DETAILS])
         except (ValidationError, KeyError) as error:
@@ -246,10 +246,10 @@ def write(status: Status) -> Path:
 
 
 def read(home: Path, table: str) -> Status | None:
-    """Read the status of ``table``; None when there is no file. Raises RefusedError if it is torn or not Firn's."""
+    """Read the status of ``table``; None without a file. Raises RefusedError for a damaged or foreign file."""
     path = path_of(home, table)
     try:
-        # Memory-mapped, because the page of all tables reads no row.
+        # Memory-mapped, because the overview of all tables reads no rows.
         with pa.memory_map(str(path)) as mapped:
             rows = pa.ipc.open_file(mapped).read_all()
         status = Status(path, Summary.model_validate_json((rows.schema.metadata or {})[_SUMMARY]), rows)

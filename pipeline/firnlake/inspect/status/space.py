@@ -1,6 +1,6 @@
-"""The space of a table and of its topics: what is live, what only history holds, what could be freed now.
+"""The space of a table and of its topics: live bytes, bytes that only history holds, and bytes that could be freed now.
 
-History goes by snapshot summaries, which cost nothing, so its figures are those of the whole table.
+The figures of history come from snapshot summaries, which cost nothing to read but cover only the table as a whole.
 """
 
 from collections import Counter, defaultdict
@@ -23,11 +23,11 @@ from firnlake.table.segment import LANDED, MERGED
 from firnlake.table.summaries import cherry_picked, file_bytes
 
 _RAW: Final = (LANDED, MERGED)
-"""Levels that no cleaning has read yet."""
+"""Levels of segments that no cleaning has read yet."""
 
 
 def history_of(table: Table, identifier: str, now_ms: int) -> tuple[HistorySpace, tuple[str, ...]]:
-    """The space of the history of ``table``, and what is wrong with its limits: nothing counts as expirable then."""
+    """The space of the history of ``table``, and errors in its limits; with an error, nothing counts as expirable."""
     try:
         return history_space(table, retained(identifier, table.metadata, now_ms).snapshots), ()
     except RefusedError as error:
@@ -37,12 +37,12 @@ def history_of(table: Table, identifier: str, now_ms: int) -> tuple[HistorySpace
 def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
     """The space of the history of ``table`` when expiry keeps the snapshots with the ids ``staying``.
 
-    A commit to main or to a branch of Firn's leaves to history what it removed; the snapshot before it is the last that
-    has it. Any other snapshot, such as a staged one, holds what it added, for itself and those that follow it.
+    Files that a commit to main or to a branch of Firn removed belong to history; the commit's parent is the last
+    snapshot that has them. Files that another (for example staged) snapshot added belong to it and its descendants.
     """
     lines = [tuple(ancestors(on_branch(table, name))) for name in (MAIN_BRANCH, *FIRN_BRANCHES)]
     on_line = {snapshot.snapshot_id for line in lines for snapshot in line}
-    # The files of a cherry-picked snapshot are main's.
+    # The files of a cherry-picked snapshot belong to main.
     known = on_line | {picked for commit in lines[0] if (picked := cherry_picked(commit)) is not None}
     beside = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
     held = [*_removed(lines), *_added(beside, known)]
@@ -59,15 +59,15 @@ def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
 
 
 def _removed(lines: Iterable[Sequence[Snapshot]]) -> Iterator[tuple[int, int | None]]:
-    """The last snapshot that holds what each commit removed, and its bytes; ``lines`` are newest first."""
+    """For each commit, the last snapshot that has the files it removed, and their bytes; ``lines`` are newest first."""
     for line in lines:
         for commit, before in pairwise(line):
             yield before.snapshot_id, file_bytes(commit).removed
 
 
 def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple[int, int | None]]:
-    """Each snapshot ``beside`` the lines and the bytes it added; None where a parent has expired: no summary tells then
-    what it shares with others. All others descend from ``known`` snapshots."""
+    """Each snapshot ``beside`` the lines, and the bytes that it added. The bytes are None if an ancestor has expired,
+    because then no summary says which files the snapshot shares. Other snapshots descend from ``known`` ones."""
     rooted = set(known)
     for snapshot in beside:
         if snapshot.parent_snapshot_id in rooted:
@@ -78,7 +78,7 @@ def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple
 
 
 def _with_parents(beside: Sequence[Snapshot], staying: Collection[int]) -> set[int | None]:
-    """``staying`` and the snapshots ``beside`` the lines that these descend from, and may share files with."""
+    """``staying``, plus their ancestors among the snapshots ``beside`` the lines, which may share files with them."""
     needed: set[int | None] = set(staying)
     for snapshot in reversed(beside):
         if snapshot.snapshot_id in needed:
@@ -87,7 +87,7 @@ def _with_parents(beside: Sequence[Snapshot], staying: Collection[int]) -> set[i
 
 
 def _newest_stay(line: Sequence[Snapshot], staying: Collection[int]) -> bool:
-    """True when no snapshot of ``line`` stays that is older than one that goes."""
+    """True if every snapshot of ``line`` that stays is newer than every snapshot that expires."""
     stay = [snapshot.snapshot_id in staying for snapshot in line]
     return stay == sorted(stay, reverse=True)
 
@@ -128,7 +128,7 @@ def _topic(topic: str, sizes: Counter[str]) -> TopicSpace:
 
 
 def _garbage_share(states: Iterable[PartitionState], work: LaneWork) -> float | None:
-    """Share of the bytes that cleanings have read which they removed, so far; None where history has no cleaning."""
+    """The share that cleanings have removed of the bytes that they read; None if the history has no cleaning."""
     raw = sum(segment.bytes for state in states for segment in state.head if segment.level in _RAW)
     cleaned = work.landed_bytes - raw
     return min(1.0, max(0.0, work.cleaned_bytes / cleaned)) if cleaned > 0 and work.cleaned_bytes else None

@@ -1,8 +1,9 @@
-"""Verdicts and certificates with their pages, read from the documents stored beside the reports.
+"""Verdicts and certificates with their pages, read from the documents in the folder of the reports.
 
-Results are read as plain JSON, without Great Expectations. It stores a result as
-``results/<suite>/<run name>/<time>/<batch>.json``, where the time sorts as text, and its page under the same names.
-The run name names Firn's own page. A certificate is ``erasures/<table>/request-<id>.json``; its page has the same name.
+Results are read as plain JSON, without Great Expectations, which stores each result as
+``results/<suite>/<run name>/<time>/<batch>.json``, and the result's page under the same names. The times sort as text.
+Firn's own page is named after the run. A certificate is ``erasures/<table>/request-<id>.json``, with a page of the same
+name.
 """
 
 import os
@@ -22,12 +23,12 @@ from firnlake.inspect.status.document import LaneVerdict
 from firnlake_expectations.templates import CERTIFICATES
 
 LOOKED_AT = 2_000
-"""Maximum number of results read, for all tables, newest first: old results must not make a run slower."""
+"""Maximum number of results that are read for all tables, newest first: old results must not slow down a run."""
 KEPT = 300
 
 _RESULTS = "results"
 _NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
-"""Pattern of names under the reports folder: none can lead out of it or be too long."""
+"""Pattern of names under the reports folder: no such name can lead out of the folder or be too long."""
 
 
 class _Claim(BaseModel):
@@ -73,7 +74,7 @@ class StoredResult(BaseModel):
         return self.meta.firn.claim.table
 
     def verdict(self) -> LaneVerdict:
-        """The verdict without its samples, which are shown only on its own page."""
+        """The verdict without its samples, which only the verdict's own page shows."""
         claim, judged = self.meta.firn.claim, self.meta.firn.verdict
         return LaneVerdict(
             table=claim.table,
@@ -91,7 +92,7 @@ class StoredResult(BaseModel):
 
 
 def last_verdicts(reports: Path) -> Mapping[str, tuple[LaneVerdict, ...]]:
-    """The newest verdicts by table, newest first; at most KEPT per table, with failed ones kept before passed ones."""
+    """The newest verdicts by table, newest first; at most KEPT per table, where failed verdicts have precedence."""
     paths = (path for path in files_below(reports / _RESULTS) if path.suffix == ".json")
     newest = sorted(paths, key=lambda path: path.parent.name, reverse=True)
     by_table: dict[str, list[LaneVerdict]] = defaultdict(list)
@@ -106,7 +107,7 @@ def _kept(verdicts: Iterable[LaneVerdict]) -> tuple[LaneVerdict, ...]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files below ``folder``; unlike ``Path.rglob``, it tolerates that old reports are deleted meanwhile."""
+    """All files below ``folder``. Unlike ``Path.rglob``, this tolerates that old reports are deleted meanwhile."""
     for parent, _, names in os.walk(folder):
         for name in names:
             yield Path(parent, name)
@@ -114,7 +115,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class StoredReport:
-    """A page of the reports, open to users who may see ``table``."""
+    """A page of the reports. Users who may see ``table`` may open the page."""
 
     file: Path
     table: str
@@ -133,7 +134,7 @@ def report(reports: Path, path: str) -> StoredReport | None:
         case _:
             return None
     file = reports.joinpath(*parts)
-    # Resolved, because a symbolic link must not lead out either.
+    # Resolved, because a symbolic link must not lead out of the folder either.
     if not file.is_file() or not file.resolve().is_relative_to(reports.resolve()):
         return None
     return next((StoredReport(file, stored.table) for stored in _read(results)), None)
@@ -144,12 +145,12 @@ def _read(paths: Iterable[Path]) -> Iterator[StoredResult]:
         try:
             yield StoredResult.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
-            continue  # being written, or not Firn's: the pages of the others don't wait for it
+            continue  # being written, or not Firn's: other results are read all the same
 
 
 _CERTIFICATE: Final = re.compile(r"request-([0-9]{1,18})\.(json|html)", re.ASCII)
 _REMEMBERED: Final = 1_000
-"""Number of documents that a process keeps the row of: one of 100,000 keys has 7 MB."""
+"""Number of documents whose rows a process caches, because a document of 100,000 keys has 7 MB."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class CertificateRow:
 
 @dataclass(frozen=True)
 class Certificates:
-    """The newest certificates of a table, and how many there are."""
+    """The newest certificates of a table, and the number of all its certificates."""
 
     rows: tuple[CertificateRow, ...] = ()
     total: int = 0
@@ -193,19 +194,18 @@ class _Document(BaseModel):
 
 
 def certificates(reports: Path, table: str, most: int) -> Certificates:
-    """The certificates of ``table`` under the folder ``reports``, those of the newest requests first; ``most`` bounds
-    how many are read."""
+    """At most ``most`` certificates of ``table`` under the folder ``reports``, those of the newest requests first."""
     numbered = {
         int(match[1]): path for path in _documents(reports, table) if (match := _CERTIFICATE.fullmatch(path.name))
     }
     newest = [numbered[number] for number in sorted(numbered, reverse=True)[:most]]
-    # One that is being written, or not Firn's, does not keep the others from being shown.
+    # A certificate that is being written, or is not Firn's, does not keep the others from being shown.
     rows = tuple(row for row in map(_row_of, newest) if row and row.table == table)
     return Certificates(rows, len(numbered))
 
 
 def certificate_file(reports: Path, path: str) -> StoredReport | None:
-    """The page or the document of a certificate at ``path`` under ``reports``; None when it is neither."""
+    """The page or the document of a certificate at ``path`` under ``reports``; None for any other file."""
     parts = PurePosixPath(path).parts
     if len(parts) != len(("folder", "table", "name")) or parts[0] != CERTIFICATES:
         return None
@@ -219,7 +219,7 @@ def certificate_file(reports: Path, path: str) -> StoredReport | None:
 
 
 def _documents(reports: Path, table: str) -> Iterator[Path]:
-    """Paths of the documents of ``table``. No path is made of a name that somebody asks for."""
+    """Paths of the documents of ``table``. No path is built from a name in a request."""
     for folder in _listed(reports / CERTIFICATES):
         if folder.name == table:
             yield from (one for one in _listed(folder) if one.suffix == ".json" and _CERTIFICATE.fullmatch(one.name))
@@ -233,12 +233,12 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _is_inside(reports: Path, file: Path) -> bool:
-    """True for a file that is there, and that no symbolic link leads out to."""
+    """True for an existing file that is inside ``reports``, with symbolic links resolved."""
     return file.is_file() and file.resolve().is_relative_to(reports.resolve())
 
 
 def _row_of(path: Path) -> CertificateRow | None:
-    """The row of the document at ``path``; None when it can't be read, or is none."""
+    """The row of the document at ``path``; None if it can't be read or is not a certificate."""
     try:
         stat = path.stat()
         return _row(path, stat.st_mtime_ns, stat.st_size)

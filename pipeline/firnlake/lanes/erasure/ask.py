@@ -1,4 +1,4 @@
-"""Request that keys are erased: a row per key and topic partition, up to the log end of that moment (C30)."""
+"""Requests to erase keys: one row per key and topic partition, up to the log end at the time of the request (C30)."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -18,26 +18,31 @@ from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read, removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import count
 
 _LONGEST_MS = 36_525 * 86_400_000
-"""Longest time that a request allows, in milliseconds: a hundred years."""
+"""Longest time that a request may allow for the erasure, in milliseconds: a hundred years."""
 _SHOWN = 20
 """Maximum number of topics that a message names."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A recorded request. ``id`` is None when an earlier one already asks for all of it; ``earlier`` counts the rows
-    (key and topic partition) for which that is so."""
+    """The outcome of a request to erase keys."""
 
     id: int | None
+    """Id of the recorded request; None when earlier requests already cover everything."""
     topic: str
     below: Mapping[TopicPartition, int]
-    """Offset per topic partition: records with lower ones are to go."""
+    """By topic partition, the offset below which the request asks to erase records of its keys."""
     keys: int
+    """Number of different keys."""
     earlier: int
+    """Number of rows (key and topic partition) that earlier requests already ask for."""
     deadline_ms: int
+    """Epoch milliseconds by which the keys have to be erased."""
     expire_history: bool
+    """True when older snapshots expire for the request, whatever `history.expire.*` says."""
 
 
 def ask(
@@ -50,9 +55,9 @@ def ask(
 ) -> Asked:
     """Request that ``keys``, each given by the values of its columns, are erased from ``topic`` of a table.
 
-    Without ``topic`` the table must have only one; without ``within_ms`` its `firn.erase.within.ms` counts. A key that
-    it never held is no error. Raises RefusedError for a key that does not fit the table, an unknown topic, or a table
-    that can't keep requests.
+    Without ``topic``, the table must have only one topic. Without ``within_ms``, `firn.erase.within.ms` applies.
+    A key of which the table has never held a record is no error. Raises RefusedError for a key that does not fit the
+    table, an unknown topic, or a table that can't keep requests.
     """
     table = lake.table(identifier)
     check_has_branches(table, identifier)
@@ -64,7 +69,7 @@ def ask(
     within = policy.erase_within_ms if within_ms is None else within_ms
     if not 0 < within <= _LONGEST_MS:
         raise RefusedError(
-            f"table {identifier}: a request can't be fulfilled within {within} ms; allowed: 1 to {_LONGEST_MS}"
+            f"table {identifier}: {within} ms is not a valid time for an erasure; allowed: 1 to {_LONGEST_MS} ms"
         )
     result = Asked(None, topic, below, len(wanted), 0, now_ms + within, expire_history)
 
@@ -92,14 +97,14 @@ def ask(
 
 
 def _covers(one: Request, row: Request) -> bool:
-    """True when ``one``, for the same key, asks for all of ``row``, and at least as soon."""
+    """True when ``one``, a request for the same key, asks for everything that ``row`` asks for, at least as soon."""
     return (
         one.below >= row.below and one.deadline_ms <= row.deadline_ms and (one.expire_history or not row.expire_history)
     )
 
 
 def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> tuple[str, dict[TopicPartition, int]]:
-    """The topic that is meant, and the offset after the last one of each of its topic partitions."""
+    """The requested topic, and the log end (the offset after the last one) of each of its topic partitions."""
     cache = ManifestCache.of(lake)
     segments = read(table, identifier, cache=cache)
     held = (*segments.by_partition.items(), *removed_tombstones(lake, identifier, cache).items())
@@ -108,8 +113,10 @@ def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> t
         (topic,) = topics
     if topic not in topics:
         names = ", ".join(topics[:_SHOWN]) + (f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else "")
-        told = f"holds no record of topic {topic!r}" if topic else f"has {len(topics)} topics, and none was named"
-        raise RefusedError(f"table {identifier} {told}; allowed: one of {names or 'none, as the table is empty'}")
+        several = f"has {count(len(topics), 'topic')}, and none was named"
+        found = f"holds no record of topic {topic!r}" if topic else several
+        allowed = f"one of {names}" if names else "none, because the table is empty"
+        raise RefusedError(f"table {identifier} {found}; allowed: {allowed}")
     ends: dict[TopicPartition, int] = {}
     for place, own in held:
         if place.topic != topic:
@@ -121,8 +128,8 @@ def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> t
                 )
             if segment.last_offset == LONG_MAX:
                 raise RefusedError(
-                    f"table {identifier}: the log of {place} ends at offset {LONG_MAX}, which no request covers; "
-                    "allowed: a log with offsets left past its end"
+                    f"table {identifier}: the log of {place} ends at offset {LONG_MAX}, which no request can cover; "
+                    "allowed: a log that ends at a lower offset"
                 )
             ends[place] = max(ends.get(place, 0), segment.last_offset + 1)
     return topic, ends

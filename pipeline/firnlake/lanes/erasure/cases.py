@@ -1,8 +1,9 @@
-"""Cases for the judge from a commit of lane `erase` in a table's history (C30).
+"""Cases for the judge to verify a commit of lane `erase` in a table's history (C30).
 
-The requests that it served, and how far it searched for them, are on branch `firn_erasures`, which the same commit
-moved. Everything that was in the table when the search was planned, below the offset that it stopped at, is held to
-the requests: what the commit rewrote, what it left, and the removed tombstones beside it.
+The requests that the commit served, and how far it searched for them, are on branch `firn_erasures`, which the same
+commit changed. The judge compares the requests with every file that was in the table when the search was planned: the
+files that the commit rewrote, those that it left in place, and the removed tombstones on their branch. It checks only
+records below the offset at which the search stopped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
 
 @dataclass(frozen=True)
 class ErasingCommit:
-    """A commit of lane `erase`: the table today, main's snapshots before it and after it, and the job that made it."""
+    """A commit of lane `erase`: the table today, main's snapshots before and after the commit, and the commit's job."""
 
     identifier: str
     table: Table
@@ -40,9 +41,9 @@ class ErasingCommit:
     job_id: str
 
     def case(self, plan: PublishedPlan, segments: Segments, deletes: SnapshotDeletes) -> Case:
-        """The case of one plan. ``segments`` and row-level ``deletes`` are those of the snapshot before.
+        """The case of ``plan``. ``segments`` and row-level ``deletes`` are those of the snapshot before the commit.
 
-        Raises RefusedError when the history that it needs has expired.
+        Raises RefusedError when a snapshot that the case needs has expired.
         """
         owner = plan.topic_partition
         erasures, progress = self._served(owner)
@@ -55,7 +56,7 @@ class ErasingCommit:
         judged = [
             *(listing.file(BEFORE, one, listed.get(one.file_path)) for one in files(moved.removed)),
             *(listing.file(BEFORE, one) for one in files(beside.removed)),
-            # What stays must not hold a requested record even where row-level deletes hide it.
+            # Files that stay must not hold a requested record, not even one that row-level deletes hide.
             *(listing.file(IN_PLACE, one) for one in left),
             *(listing.file(AFTER, one) for one in files([*moved.added, *beside.added])),
         ]
@@ -63,7 +64,10 @@ class ErasingCommit:
         return with_requests(Case(claim, tuple(judged), None), erasures, progress.through)
 
     def _served(self, owner: TopicPartition) -> tuple[Erasures, SearchProgress]:
-        """The erasures right after the commit, or later ones that tell as much, and its progress in ``owner``."""
+        """The erasures of the oldest kept branch snapshot since the commit, and the commit's progress in ``owner``.
+
+        Raises RefusedError when a later search has replaced that progress.
+        """
         number, oldest = self.snapshot.sequence_number or 0, None
         for one in ancestors(on_branch(self.table, ERASURES)):
             if (one.sequence_number or 0) <= number:
@@ -74,15 +78,17 @@ class ErasingCommit:
         if progress is None or progress.snapshot_id != self.snapshot.snapshot_id:
             raise RefusedError(
                 f"table {self.identifier}: which requests snapshot {self.snapshot.snapshot_id} served in {owner} is no "
-                f"longer known, because that snapshot of branch {ERASURES} has expired and a later search took its "
-                "place; allowed: a commit of lane erase whose snapshot there is kept, or the last one of its topic "
-                "partition"
+                f"longer known, because its snapshot on branch {ERASURES} has expired and a later search took its "
+                "place; allowed: a commit of lane erase whose snapshot on that branch is kept, or the last such commit "
+                "of a topic partition"
             )
         return erasures, progress
 
     def _tombstones(self) -> tuple[Snapshot | None, Snapshot | None]:
-        """The snapshots of branch `firn_tombstones` right before and after the commit, the same where it changed
-        nothing there."""
+        """The snapshots of branch `firn_tombstones` right before and after the commit.
+
+        Both are the same if the commit changed nothing on the branch, and None if the branch did not exist yet.
+        """
         for one in ancestors(on_branch(self.table, REMOVED_TOMBSTONES)):
             if properties_of(one).get(JOB_ID) == self.job_id:
                 return self._parent(one), one
@@ -97,7 +103,7 @@ class ErasingCommit:
         if parent is None:
             raise RefusedError(
                 f"table {self.identifier}: the snapshot before {snapshot.snapshot_id} on branch {REMOVED_TOMBSTONES} "
-                "has expired; allowed: a commit whose parent snapshot is kept there, too"
+                "has expired; allowed: a commit whose parent snapshot on that branch is kept, too"
             )
         return parent
 
@@ -119,7 +125,7 @@ class ErasingCommit:
             log_end_offset=_log_end(progress, (one.last_offset for one in own if one.records)),
             delete_retention_ms=0,
             transactional=any(one.control for one in own),
-            # A log end that stays was reached: nothing before it was in the way.
+            # If the requested log end stayed, the search has reached the log end, and no obstacle stopped it earlier.
             erase_before=None if kept else progress.before,
             end_kept=kept,
             **plan.counts.model_dump(exclude={"expired"}),
@@ -127,7 +133,7 @@ class ErasingCommit:
 
 
 def _log_end(progress: SearchProgress, offsets: Iterator[int]) -> int:
-    """The log end that the plan knew: the progress tells it where it stays although it is requested (C4)."""
+    """The log end that the plan knew. The progress has it if the record at the log end is requested, but stays (C4)."""
     if progress.log_end_kept and progress.before is not None:
         return progress.before
     return max(offsets, default=-1)

@@ -1,6 +1,6 @@
-"""The certificate of an erasure: a JSON document that says what was erased, where it was looked for, and when (C30).
+"""The certificate of an erasure: a JSON document that says what was erased, which files were searched, and when (C30).
 
-It is written beside the data-quality reports, as JSON and as a page, which the front page lists.
+Firn writes certificates next to the data-quality reports, as JSON and as a page that the front page lists.
 """
 
 import hashlib
@@ -22,8 +22,10 @@ from firnlake_expectations.templates import CERTIFICATES, certificate_page, writ
 
 FORMAT: Final = "firn-certificate-v1"
 SEAL: Final = "sha256"
-"""Name of the digest of the document: of its canonical JSON without this name. It has no key: whoever can write the
-document can make it anew, so it shows changes by accident only."""
+"""Name of the field with the digest of the document. The digest is that of the canonical JSON without this field.
+
+The digest reveals only accidental changes: it has no key, so whoever changes the document can also make a new digest.
+"""
 NOT_COVERED: Final = (
     "the Kafka topic itself, and other copies of the records outside the table: backups, exports, other tables",
     "values of other records that mention the key",
@@ -36,9 +38,9 @@ NOT_COVERED: Final = (
 def certificate(
     table: Table, identifier: str, erasures: Erasures, request: int, result: SearchResult, now_ms: int, versions: str
 ) -> Certificate:
-    """The certificate of ``request``, whose search has this ``result``; ``versions`` says what keeps old objects.
+    """The certificate of ``request``, whose search has this ``result``.
 
-    All times in it are ISO 8601, UTC.
+    ``versions`` says why no older versions of deleted files are kept. All times in the certificate are ISO 8601, UTC.
     """
     rows = erasures.rows_of(request)
     places: dict[TopicPartition, int] = {}
@@ -84,13 +86,15 @@ def certificate(
 
 
 def _differ(rows: Sequence[Request], places: Mapping[TopicPartition, int]) -> bool:
-    """True when the rows of a request have deadlines or, within a topic partition, offsets of their own."""
+    """True when the rows of a request differ in their deadlines or, within a topic partition, in their offsets."""
     return any(one.below != places[one.topic_partition] or one.deadline_ms != rows[0].deadline_ms for one in rows)
 
 
 def _by_key(rows: Sequence[Request]) -> list[dict[str, object]]:
-    """The offset and deadline of each key. Without them a certificate tells only the lowest offset of a topic
-    partition, and the earliest deadline."""
+    """The offset and deadline of each key and topic partition, in the form of the certificate's field ``by_key``.
+
+    The other fields only have the lowest offset of a topic partition, and the earliest deadline.
+    """
     ordered = sorted(rows, key=lambda one: (one.topic_partition, one.digest))
     return [
         {
@@ -105,13 +109,13 @@ def _by_key(rows: Sequence[Request]) -> list[dict[str, object]]:
 
 
 def content_of(issued: Certificate) -> Mapping[str, Any]:
-    """The content of ``issued``."""
+    """The decoded document of ``issued``; raises ValueError when it is not JSON."""
     content: Mapping[str, Any] = json.loads(issued.document)
     return content
 
 
 def is_intact(issued: Certificate) -> bool:
-    """True when the document agrees with its own digest: no accident has changed it (``SEAL``)."""
+    """True when the document agrees with the digest that it contains, so that no accident has changed it (``SEAL``)."""
     try:
         content = dict(content_of(issued))
     except ValueError:
@@ -120,15 +124,15 @@ def is_intact(issued: Certificate) -> bool:
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """SHA-256, hexadecimal, of the canonical JSON of ``content``: sorted names, no spaces, UTF-8."""
+    """The SHA-256, in hexadecimal, of the canonical JSON of ``content``: sorted names, no spaces, UTF-8."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def export(lake: Lake, identifier: str, issued: Iterable[Certificate]) -> dict[int, Path]:
-    """Write ``issued`` below the reports of Firn's home, and the front page anew; returns the pages by request.
+    """Write the certificates ``issued`` to the reports in Firn's home, and update the front page.
 
-    The table keeps the documents as well.
+    Returns the path of each certificate's page by request id. The table keeps the documents as well.
     """
     pages = {one.request: _write(lake, identifier, one) for one in issued}
     if pages:

@@ -1,7 +1,7 @@
-"""Issues certificates to every request that is erased from main and that an exact search finds nowhere else (C30).
+"""Issues a certificate for each request whose records are erased from main, and not found by an exact search (C30).
 
-It is the last part of maintenance, because expiry and orphans are what certificates wait for. ``verify`` repeats the
-search with the key itself.
+Certificates are the last step of maintenance, because they wait for snapshots to expire and for orphans to be deleted.
+``verify`` repeats the search with the key itself.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,15 +35,17 @@ _DECLARED: Final = "none, as the operator declares (firn.erase.object.versions =
 
 @dataclass(frozen=True)
 class Certified:
-    """Certificates that were issued, and the blockers of the other requests that were looked at, by request id."""
+    """The certificates that were ``issued``, and the blockers of the other erased requests, by request id."""
 
     issued: tuple[Certificate, ...] = ()
     blocked: Mapping[int, list[Blocker]] = field(default_factory=dict)
 
 
 def uncertified(erasures: Erasures, vanished: Collection[TopicPartition] = ()) -> list[int]:
-    """Ids of the requests that are erased from main and have no certificate; main holds nothing of the topic partitions
-    that ``vanished``."""
+    """Ids of the requests whose records are erased from main, and that have no certificate.
+
+    Topic partitions in ``vanished`` count as erased, because main has no file of them.
+    """
     return [
         request
         for request in erasures.ids
@@ -55,11 +57,11 @@ def uncertified(erasures: Erasures, vanished: Collection[TopicPartition] = ()) -
 def certify(
     lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: Collection[int] = (), *, quick: bool = False
 ) -> Certified:
-    """Issue certificates to those of ``requests`` (all without one, if empty) of table ``identifier`` that are erased.
+    """Issue the missing certificates for those ``requests`` of table ``identifier`` whose records are erased from main.
 
-    With ``quick`` no data file is read while snapshots from before the erasure have yet to expire, or something keeps a
-    file that an erasure took from main.
-    Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
+    If ``requests`` is empty, all requests of the table count. With ``quick``, no data file is read for a request as
+    long as snapshots from before its erasure have yet to expire, or something keeps a file that its erasure removed
+    from main. Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
     """
     with lake.answering():
         table = lake.table(identifier)
@@ -91,7 +93,7 @@ def certify(
 
 
 def check_known(identifier: str, known: Sequence[int], requests: Collection[int]) -> None:
-    """Raise RefusedError for one of ``requests`` that is not among the ``known`` ones of table ``identifier``."""
+    """Raise RefusedError if one of ``requests`` is not among the ``known`` request ids of table ``identifier``."""
     for one in requests:
         if one not in known:
             allowed = f"1 to {known[-1]}" if known else "none, as nothing was requested"
@@ -104,13 +106,13 @@ def _with(known: Erasures, issued: Collection[Certificate]) -> Erasures:
 
 
 def _waiting(table: Table, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
-    """Those of the requests ``ids`` for which older snapshots have yet to expire, with these as blockers."""
+    """Those of the requests ``ids`` for which older snapshots have yet to expire; the snapshots are their blockers."""
     older = {one: [held for held in older_snapshots(table, erasures, one) if held.kind == "snapshot"] for one in ids}
     return {request: together(own) for request, own in older.items() if own}
 
 
 def _kept(inventory: Inventory, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
-    """Those of the requests ``ids`` of which a destroyed file is still in the table, with what keeps it."""
+    """Those of the requests ``ids`` for which a destroyed file still exists, with the blockers that keep the file."""
     blockers: dict[int, list[Blocker]] = {}
     left = [one for one in erasures.destroyed if one.path in inventory.data]
     for request in ids if left else ():
@@ -124,32 +126,33 @@ def _kept(inventory: Inventory, erasures: Erasures, ids: Collection[int]) -> dic
 
 
 def kept_versions(table: Table, identifier: str) -> str | Blocker:
-    """What keeps older versions of deleted files: nothing, as a certificate says it, or nobody knows."""
+    """Why no older versions of deleted files are kept, in a certificate's words; a blocker if some may be kept."""
     scheme, _, _ = PyArrowFileIO.parse_location(table.location(), table.io.properties)
     if scheme == "file":
         return _NO_VERSIONS
     if Policies.parse(identifier, table.properties).default.erase_object_versions == "none":
         return _DECLARED
     why = "the store may keep older versions of files that are deleted (versioning, soft delete, object lock)"
-    lift = "firn.erase.object.versions = none, once it keeps none of this table"
+    lift = "firn.erase.object.versions = none, once the store keeps no older version of this table's files"
     return Blocker("object versions", table.location(), why, lift)
 
 
 @dataclass(frozen=True)
 class VerifiedCertificate:
-    """What a search for one key found. ``requests`` are the ids of those that name the key."""
+    """What a search for one key found."""
 
     requests: tuple[int, ...]
+    """Ids of the requests that name the key."""
     certificate: Certificate | None
-    """The newest certificate for the key."""
+    """The newest certificate for the key; None without one."""
     is_intact: bool
-    """True when the certificate is as it was issued."""
+    """True when the certificate has not changed since it was issued."""
     blockers: tuple[Blocker, ...]
-    """Where records that the requests mean are, or may be."""
+    """The files, snapshots and the like that hold, or may hold, records that the requests ask to erase."""
     landed_again: bool
     """True when the table holds records of the key with offsets past those of the requests."""
     landed_before: bool
-    """True when that was so already when the certificate was issued."""
+    """True when the table already held such records when the certificate was issued."""
 
     @property
     def holds(self) -> bool:
@@ -160,7 +163,7 @@ class VerifiedCertificate:
 def verify(
     lake: Lake, identifier: str, key: Sequence[bytes], engine: Engine, topic: str | None = None
 ) -> VerifiedCertificate:
-    """Search table ``identifier`` for ``key``, in ``topic`` or all of them, as for a certificate.
+    """Search table ``identifier`` for ``key``, in ``topic`` or in all topics, as for a certificate.
 
     Raises RefusedError when no request names the key.
     """
@@ -172,7 +175,7 @@ def verify(
         (digest,) = digests_of(keys, erasures.secret) if erasures.secret else (None,)
         rows = [one for one in erasures.requests if one.digest == digest and topic in (None, one.topic)]
         if not rows:
-            raise RefusedError(f"table {identifier}: no request names this key; allowed: one that firn erase was given")
+            raise RefusedError(f"table {identifier}: no request names this key; allowed: a key given to firn erase")
         result = search(table, identifier, KeyMatcher(erasures.secret, rows), engine, key=known)
         ids = sorted({one.id for one in rows})
         own = [certificate for one in ids if (certificate := erasures.certificate_of(one))]
@@ -187,10 +190,11 @@ def verify(
 
 
 def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> list[Finding]:
-    """A finding per request of table ``identifier`` that is erased from main and had no certificate.
+    """One finding for each request of table ``identifier`` whose records are erased from main, but not yet certified.
 
-    With ``issue`` the table is searched and certificates are issued where nothing is found; not before the files that
-    held the records have left all snapshots. Raises UnavailableError when catalog or store do not answer.
+    With ``issue``, the table is searched, and each request of which no record is found gets a certificate. The search
+    waits until no snapshot has the files that held the records. Raises UnavailableError when catalog or store do not
+    answer.
     """
     table = lake.table(identifier)
     if ERASURES not in table.metadata.refs:
@@ -199,7 +203,7 @@ def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> li
         if not issue:
             known = read_erasures(table)
             return [
-                _finding(request, "it is erased from main: a run searches the table for it")
+                _finding(request, "its records are erased from main; a maintenance run searches the table for them")
                 for request in uncertified(known, vanished(lake, table, identifier, known))
             ]
         done = certify(lake, identifier, now_ms, LocalEngine(), quick=True)

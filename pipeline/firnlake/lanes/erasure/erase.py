@@ -1,6 +1,7 @@
 """Lane `erase`: rewrites the segments that hold a record of a requested key, and leaves all others in place (C30).
 
-Its progress is published with its commit. No other lane may write beside a request what it would bring back.
+The lane's commit also publishes its progress. A plan of another lane is refused if requested records may have landed
+during a search, and the plan could write them into a segment that counts as searched.
 """
 
 from collections import Counter, defaultdict
@@ -33,7 +34,7 @@ CONTROL = "is_control"
 
 @dataclass(frozen=True)
 class EraseTask:
-    """Search some segments of a plan, and write those anew that lose a record."""
+    """Search some segments of a plan, and rewrite those that lose a record."""
 
     inputs: PlanInputs
     matcher: Matcher = field(repr=False)
@@ -49,7 +50,7 @@ class EraseTask:
             return Result((), Counter(), 0, frozenset({segment.path}), (), log_end_kept)
         source, hidden = segment.source, self.inputs.hidden(segment)
         sha256 = self.inputs.files.sha256(source)
-        # What row-level deletes hide is not written, requested or not (C27).
+        # Records that row-level deletes hide are not written, whether requested or not (C27).
         erased = requested if hidden is None else requested[~hidden]
         written = rewrite(self.inputs, [(segment, Marks(len(erased), erased=erased))], self.target)
         records = int(np.count_nonzero(requested)) * segment.facts.copies
@@ -59,8 +60,10 @@ class EraseTask:
         )
 
     def _requested(self, segment: InputSegment) -> tuple[Flags, bool]:
-        """The records of the file to erase, hidden ones included, and whether a requested one stays because it is the
-        log end (C4)."""
+        """Flags of the records to erase from the file, hidden records included, and whether a requested record stays.
+
+        A requested record stays if it is the log end (C4).
+        """
         plan, columns = self.inputs.plan, self.inputs.columns
         before = plan.searched.before
         names = [*columns.key, columns.offset, *([CONTROL] if plan.transactional else [])]
@@ -83,7 +86,7 @@ class EraseTask:
 def erased(
     plans: Sequence[PlanInputs], erasures: Erasures, target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of ``plans`` of lane `erase`, and the errors of the others, by plan id."""
+    """The results of those ``plans`` of lane `erase` that succeed, and the errors of the others, by plan id."""
     tasks = [(one.plan.id, task) for one in plans for task in _tasks(one, erasures, target)]
     weights = [task.inputs.bytes for _, task in tasks]
     results = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"erase {title}")
@@ -99,7 +102,7 @@ def erased(
 
 
 def _tasks(inputs: PlanInputs, erasures: Erasures, target: Target) -> Iterator[EraseTask]:
-    """The tasks of a plan, each of as many segments as fit one."""
+    """The tasks of a plan: each has one segment, or several of at most WHOLE_BYTES together."""
     plan = inputs.plan
     own = (one for one in erasures.of(plan.topic_partition) if one.id <= plan.searched.through)
     matcher = Matcher(erasures.secret, own)
@@ -135,7 +138,7 @@ class Searched:
     result: PlanResult
 
     def progress(self, snapshot_id: int) -> SearchProgress:
-        """How far the topic partition is searched once main is at ``snapshot_id``."""
+        """How far the topic partition has been searched once main is at ``snapshot_id``."""
         plan, search = self.plan, self.plan.searched
         kept = self.result.log_end_kept
         return SearchProgress(
@@ -158,9 +161,9 @@ class Searched:
 
 
 def with_searches(known: Erasures, searched: Sequence[Searched], snapshot_id: int) -> Erasures:
-    """``known`` with what plans have ``searched``, which the commit of ``snapshot_id`` publishes.
+    """``known`` updated with the plans ``searched``, which the commit of ``snapshot_id`` publishes.
 
-    Raises ConflictError when one of them no longer fits.
+    Raises ConflictError when a later search has overtaken one of the plans.
     """
     for one in searched:
         if problem := overtaken(known, one.plan):
@@ -170,17 +173,18 @@ def with_searches(known: Erasures, searched: Sequence[Searched], snapshot_id: in
 
 
 def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce) -> Mapping[str, ConflictError]:
-    """The conflicts of ``plans`` with the requests of ``current`` and what was searched for them, by plan id.
+    """The conflicts of ``plans`` with the requests of ``current`` and the searches for them, by plan id.
 
-    Lane `erase`: another search was published first, or a removed tombstone is gone. Other lanes: an input may have
-    landed below a search that its plan did not know; what they made of it would count as searched.
+    A plan of lane `erase` is in conflict if another search was published first, or a removed tombstone is gone. A plan
+    of another lane is in conflict if a search that the plan did not know may have missed one of its inputs, because the
+    output of the plan would count as searched.
     """
     if ERASURES not in current.metadata.refs:
         return {}
     try:
         known = erasures.of(current)
     except RefusedError as error:
-        # Then nothing counts as erased, and only lane `erase` has to wait.
+        # Without the requests no record counts as erased, so only lane `erase` has to wait.
         return {plan.id: ConflictError(str(error)) for plan in plans if plan.lane is Lane.ERASE}
     gone = _gone_beside(current, plans)
     conflicts = {}
@@ -188,17 +192,17 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
         snapshot = current.snapshot_by_id(plan.snapshot_id)
         made = snapshot.sequence_number if snapshot else None
         problem = overtaken(known, plan) if plan.lane is Lane.ERASE else None
-        if plan.lane in LEVELING:  # what lanes that write position deletes leave in place is searched there
+        if plan.lane in LEVELING:  # lanes that write position deletes leave their inputs in place, to be searched there
             problem = unsearched(known, plan, made)
         if plan.id in gone:
-            problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} left {REMOVED_TOMBSTONES}; plan again"
+            problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} is no longer on {REMOVED_TOMBSTONES}; plan again"
         if problem:
             conflicts[plan.id] = ConflictError(problem)
     return conflicts
 
 
 def overtaken(known: Erasures, plan: Plan) -> str | None:
-    """Why a search of ``plan`` is no progress; None when it is."""
+    """The conflict of ``plan`` with a later search that was published first; None without such a search."""
     now, search = known.progress_of(plan.topic_partition), plan.searched
     if now and (now.through > search.through or now.sequence_number > search.sequence_number):
         return f"plan {plan.id} ({plan.title}): a later search was published in snapshot {now.snapshot_id}; plan again"
@@ -206,10 +210,11 @@ def overtaken(known: Erasures, plan: Plan) -> str | None:
 
 
 def unsearched(known: Erasures, plan: Plan, made: int | None) -> str | None:
-    """Why ``plan`` of another lane may take what landed below a search that was under way when it was made; else None.
+    """The reason why ``plan``, which is of another lane, may have an input that the last search missed.
 
-    ``made`` is the sequence number of the snapshot that it was made on. None: that has expired, so nobody can tell what
-    the plan knew.
+    None if the plan has no such input. The plan can have one only if the search was under way when the plan was made.
+    ``made`` is the sequence number of the snapshot on which the plan was made; None if that snapshot has expired. Then
+    nobody can tell which searches came before the plan.
     """
     progress = known.progress_of(plan.topic_partition)
     if progress is None:
@@ -220,14 +225,14 @@ def unsearched(known: Erasures, plan: Plan, made: int | None) -> str | None:
     for one in plan.inputs:
         if one.base_offset < end and job_of(one.path) is None:
             return (
-                f"plan {plan.id} ({plan.title}): segment {one.path} may have landed after it was searched for keys to "
-                f"erase (snapshot {progress.snapshot_id}); plan again"
+                f"plan {plan.id} ({plan.title}): segment {one.path} may have landed after the search for keys to erase "
+                f"that snapshot {progress.snapshot_id} published; plan again"
             )
     return None
 
 
 def _gone_beside(current: Table, plans: Sequence[Plan]) -> Mapping[str, str]:
-    """The first removed tombstone of each plan of lane `erase` that is no longer live, by plan id."""
+    """For each plan of lane `erase`, the first file of its removed tombstones that is no longer live, by plan id."""
     wanted = {one.path: plan.id for plan in plans if plan.lane is Lane.ERASE for one in plan.removed_tombstones}
     if not wanted:
         return {}

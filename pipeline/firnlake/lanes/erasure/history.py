@@ -1,7 +1,7 @@
-"""Older snapshots, which still hold what a request means: what keeps them, and which expire for its sake (C30).
+"""Older snapshots that still hold requested records: what keeps these snapshots, and which of them expire early (C30).
 
-Manifests may tell keys that are to be erased, by the bounds that they keep of files which are gone: a bound may be a
-key, or its beginning. The bounds of a file that is there come from its records, which are searched themselves.
+Manifests keep the bounds of removed files. These bounds may reveal a key to erase, because a bound may be a key or the
+beginning of a key. The bounds of a file that still exists need no search, because its records are searched.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,13 +28,16 @@ from firnlake.table.segments import read, removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 
 TRUNCATED: Final = 16
-"""Length at which a bound may be cut, in characters or bytes (Iceberg docs, "write.metadata.metrics.default")."""
+"""Default length, in characters or bytes, to which bounds are cut (Iceberg docs, "write.metadata.metrics.default")."""
 _MODE: Final = "write.metadata.metrics.column."
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A manifest's entry of a file that is gone: its bounds by field id. ``place`` is None where it is not known."""
+    """A manifest's entry for a file that is gone, with the file's bounds by field id.
+
+    ``place`` is the topic partition of the file's records; None if not known.
+    """
 
     path: str
     lower: Mapping[int, bytes]
@@ -43,7 +46,7 @@ class Entry:
 
 
 class Bounds:
-    """Tells which requests the bounds of an entry may concern."""
+    """Finds the requests whose keys the bounds of an entry may reveal."""
 
     def __init__(self, table: Table, columns: ColumnRoles, wanted: KeyMatcher) -> None:
         self._wanted = wanted
@@ -52,7 +55,7 @@ class Bounds:
         self._cut = _cut(table, columns.key)
 
     def concern(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, frozenset[int]]]:
-        """Yield each entry that may tell a requested key, with the ids of the requests."""
+        """Yield each entry that may reveal a requested key, with the ids of the requests."""
         kept = [one for one in entries if one.place is None or self._wanted.holds(one.place)]
         values = [self._values(one) for one in kept]
         exact = self._digests([value for own in values for value in own])
@@ -67,7 +70,7 @@ class Bounds:
                 yield entry, ids
 
     def _values(self, entry: Entry) -> list[bytes]:
-        """The bounds of the only key column; none where several make the key, which no bound is."""
+        """The bounds of the only key column; empty if there are several, because then no bound is a whole key."""
         if len(self._fields) > 1:
             return []
         number = self._fields[0].field_id
@@ -83,7 +86,7 @@ class Bounds:
         return self._wanted.digests_of(key_bytes(batch, self._schema.names))
 
     def _may_begin(self, entry: Entry, own: Sequence[bytes]) -> bool:
-        """True when a bound may be the beginning of a key, or a part of it."""
+        """True when a bound may be the beginning of a key, or the value of one of several key columns."""
         if len(self._fields) > 1:
             return any(field.field_id in bounds for field in self._fields for bounds in (entry.lower, entry.upper))
         kind = self._fields[0].field_type
@@ -94,7 +97,7 @@ class Bounds:
 
 def _decoded(kind: PrimitiveType, value: bytes) -> object:
     if isinstance(kind, IntegerType | LongType):
-        # After an int column became a long, old bounds keep 4 bytes.
+        # Bounds that were written before an int column became a long have 4 bytes.
         return int.from_bytes(value, "little", signed=True)
     return from_bytes(kind, value)
 
@@ -108,7 +111,7 @@ def _cut(table: Table, keys: Sequence[str]) -> int:
 
 
 class Telling:
-    """Tells for each manifest of ``table`` whether it may tell a key of a request that has no certificate."""
+    """Finds the manifests of ``table`` that may reveal a key of a request without a certificate."""
 
     def __init__(self, table: Table, identifier: str, erasures: Erasures) -> None:
         self._table = table
@@ -117,7 +120,7 @@ class Telling:
         self._known: dict[str, bool] = {}
 
     def tells(self, manifest: ManifestFile) -> bool:
-        """True when an entry of a removed file keeps such bounds; a manifest that is gone tells nothing."""
+        """True when ``manifest`` still exists, and has an entry for a removed file whose bounds may reveal a key."""
         if not manifest.deleted_files_count or not self._open:
             return False
         path = manifest.manifest_path
@@ -126,8 +129,10 @@ class Telling:
         return self._known[path]
 
     def newest_past(self, least: int, rewritten: Collection[str] = ()) -> int:
-        """Sequence number of the newest snapshot of main that lists such a manifest and has a sequence number of
-        ``least`` or more; 0 without one. What the head lists stays anyway, unless it is about to be ``rewritten``."""
+        """Sequence number of main's newest snapshot with a manifest that may reveal a key; 0 if lower than ``least``.
+
+        Manifests that main's head lists don't count, because they stay in any case, except those ``rewritten`` next.
+        """
         line = list(ancestors(self._table))
         kept = {one.manifest_path for one in line[0].manifests(self._table.io)}.difference(rewritten)
         for snapshot in line:
@@ -165,9 +170,10 @@ _WITHOUT_KEYS: Final = (QUARANTINE, ERASURES, HIDDEN)
 
 
 def expires_ms(rows: Iterable[Request]) -> int | None:
-    """When older snapshots expire for the sake of ``rows``; None: they do not.
+    """The clock, epoch milliseconds, from which older snapshots expire for the requests in ``rows``; None if never.
 
-    For a request that is at half the time of its most urgent key; of several requests the last one counts.
+    For one request, this is half-way between the request and the deadline of its most urgent key. For several requests,
+    it is the latest of these clocks.
     """
     expiry: dict[int, int] = {}
     for one in rows:
@@ -180,10 +186,11 @@ def expires_ms(rows: Iterable[Request]) -> int | None:
 def expire_below(
     table: Table, identifier: str, erasures: Erasures, now_ms: int, rewritten: Collection[str] = ()
 ) -> int:
-    """Lowest sequence number of a snapshot that may stay on main and on Firn's branches; 0 where all may.
+    """Lowest sequence number of a snapshot that may stay on main and on Firn's branches; 0 if all may stay.
 
-    Snapshots below it are older than the erasure for a request that asks to expire them, and has no certificate yet; or
-    they list a manifest that may tell its key. ``rewritten`` are manifests of main that are about to be written anew.
+    A snapshot must expire if a request without a certificate has reached its clock (``expires_ms``), and the snapshot
+    is older than the request's erasure or lists a manifest that may reveal a key. ``rewritten`` are paths of main's
+    manifests that will be rewritten next.
     """
     number = 0
     for request in erasures.ids:
@@ -195,7 +202,7 @@ def expire_below(
 
 
 def erased_at(erasures: Erasures, rows: Iterable[Request]) -> int | None:
-    """Sequence number of the commit after which main holds nothing that ``rows`` mean; None before it."""
+    """Sequence number of the commit after which main holds no record that ``rows`` ask to erase; None until then."""
     number = 0
     for row in rows:
         done = erasures.progress_of(row.topic_partition)
@@ -206,8 +213,10 @@ def erased_at(erasures: Erasures, rows: Iterable[Request]) -> int | None:
 
 
 def vanished(lake: Lake, table: Table, identifier: str, erasures: Erasures) -> set[TopicPartition]:
-    """Topic partitions that lane `erase` has yet to search and of which neither main nor `firn_tombstones` has a file:
-    retention or another tool has dropped them."""
+    """Topic partitions that lane `erase` has yet to search, but of which neither main nor `firn_tombstones` has a file.
+
+    Retention or another tool has dropped their files.
+    """
     rows = (row for one in erasures.ids if erasures.certificate_of(one) is None for row in erasures.rows_of(one))
     undone = {row.topic_partition for row in rows if not erasures.is_done(row)}
     if not undone:
@@ -219,16 +228,16 @@ def vanished(lake: Lake, table: Table, identifier: str, erasures: Erasures) -> s
 
 
 def older_snapshots(table: Table, erasures: Erasures, request: int) -> list[Blocker]:
-    """Blockers of ``request`` among the snapshots of ``table`` that are older than the erasure, by metadata alone.
+    """Blockers of ``request`` among the snapshots of ``table`` that are older than the erasure, from metadata alone.
 
-    Whether they hold a record of it only the search tells.
+    Only the search finds out whether these snapshots hold a record of the request.
     """
     rows = erasures.rows_of(request)
     erased = erased_at(erasures, rows)
     if erased is None:
         return []
     older = {one.snapshot_id for one in table.metadata.snapshots if (one.sequence_number or 0) < erased}
-    why = "from before the erasure, may still hold records of the key"
+    why = "it is from before the erasure, and may still hold records of the key"
     # The heads of main and `firn_tombstones` were searched; Firn's other branches hold no record with a key.
     keepers = (one for one in keepers_of(table, older) if one.kind != "head" and one.name not in _WITHOUT_KEYS)
     return of_keepers(keepers, why, table.properties, expires_ms(rows))

@@ -1,7 +1,7 @@
-"""What a table remembers of its erasures: requests, searches and certificates (C30).
+"""The memory of a table's erasures: requests, searches and certificates (C30).
 
-They lie in a Puffin file, the statistics file of the head of branch `firn_erasures`: rows are Arrow streams and
-certificates JSON, each kind a blob of its own. A commit changes the branch beside main's.
+It is a Puffin file, the statistics file of the head of branch `firn_erasures`. Each kind of row has a blob: the
+certificates are JSON, the other rows are Arrow streams. A commit changes this branch together with main.
 """
 
 import json
@@ -38,9 +38,10 @@ PROGRESS: Final = "firn-erasure-progress-v1"
 DESTROYED: Final = "firn-erasure-destroyed-v1"
 CERTIFICATES: Final = "firn-certificates-v1"
 _KEY_OF_DIGESTS: Final = "secret"
-"""Property of the blob of requests: the secret in hexadecimal."""
+"""Name of a property of the blob of requests, whose value is the secret in hexadecimal."""
 _LOST: Final = (
-    "the requests to erase keys are unknown; allowed: the file that Firn attached (drop the branch and request again)"
+    "the requests to erase keys are unknown; allowed: the file that Firn attached (without it, drop the branch and "
+    "request the erasures again)"
 )
 
 
@@ -57,15 +58,15 @@ def blobs_of(erasures: Erasures) -> list[Blob]:
 def read_erasures(table: Table) -> Erasures:
     """The erasures of ``table``; empty when none was ever requested.
 
-    Raises RefusedError when they are gone or unreadable: then nothing may count as erased. UnavailableError when the
-    store does not answer.
+    Raises RefusedError when their file is gone or unreadable, because then no record may count as erased, and
+    UnavailableError when the store does not answer.
     """
     location = location_of(table)
     return Erasures() if location is None else _read_file(table, location)
 
 
 def read_erasures_at(table: Table, snapshot_id: int) -> Erasures:
-    """The erasures as snapshot ``snapshot_id`` of branch `firn_erasures` holds them; raises as ``read_erasures``."""
+    """The erasures in snapshot ``snapshot_id`` of branch `firn_erasures`; raises the errors of ``read_erasures``."""
     return _read_file(table, location_at(table, ERASURES, snapshot_id, _LOST))
 
 
@@ -86,13 +87,13 @@ def _read_file(table: Table, location: str) -> Erasures:
 
 
 class ReadOnce:
-    """Reads a table's erasures once per file: what a commit checks and what it builds on is the same, in every try."""
+    """Reads each file of a table's erasures only once, so that a commit changes the very erasures that it checked."""
 
     def __init__(self) -> None:
         self._held: tuple[str | None, Erasures] | None = None
 
     def of(self, table: Table) -> Erasures:
-        """The erasures of ``table``; raises as ``read_erasures`` does."""
+        """The erasures of ``table``; raises the errors of ``read_erasures``."""
         location = location_of(table)
         if self._held is None or self._held[0] != location:
             self._held = location, read_erasures(table)
@@ -102,7 +103,7 @@ class ReadOnce:
 def location_of(table: Table) -> str | None:
     """Location of the file that holds the erasures of ``table``; None when none was ever requested.
 
-    Raises RefusedError when another tool took the file off its snapshot.
+    Raises RefusedError when another tool has removed the file from the branch's snapshot.
     """
     return location_on(table, ERASURES, _LOST)
 
@@ -112,15 +113,18 @@ Edit = Callable[[Erasures], Erasures]
 
 @dataclass(frozen=True)
 class ErasuresChange:
-    """``edit`` makes the new content of the branch from the one that the commit is made on, at every try anew: requests
-    that others added meanwhile stay. It may raise ConflictError where it does not fit. Progress without ``committed``
-    gets the sequence number of the commit."""
+    """A change of branch `firn_erasures`, as part of a commit.
+
+    Every try of the commit calls ``edit`` to make the new erasures from the current ones, so that requests which others
+    add meanwhile stay. ``edit`` may raise ConflictError. Progress without ``committed`` gets the sequence number of the
+    commit.
+    """
 
     edit: Edit
     known: ReadOnce = field(default_factory=ReadOnce)
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
-        """The branch's part of a commit to ``target``."""
+        """The new snapshot of ``branch`` in a commit to ``target``."""
         return BranchFile(branch, target.metadata.new_snapshot_id(), "erasures", self._blobs)
 
     def _blobs(self, target: Table, committed: int) -> list[Blob]:
@@ -130,9 +134,9 @@ class ErasuresChange:
 
 
 def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
-    """Change the erasures of table ``identifier`` in a commit of its own; main gets an empty snapshot.
+    """Change the erasures of table ``identifier`` in a separate commit, which gives main an empty snapshot.
 
-    Where ``edit`` changes nothing there is no commit. It may be called several times. Raises RefusedError when the
+    There is no commit if ``edit`` changes nothing. ``edit`` may be called several times. Raises RefusedError when the
     table can't have the branch, UnavailableError when other commits interfere for a minute.
     """
     table = lake.table(identifier)
@@ -160,32 +164,33 @@ def check_has_branches(table: Table, identifier: str) -> None:
 
 
 LONGEST_WAIT_MS: Final = 3_600_000
-"""Longest wait, in milliseconds, for more requests to be served together."""
+"""Longest time, in milliseconds, that a request waits for other requests, so that one search serves all of them."""
 SHARE_OF_DEADLINE: Final = 4
-"""A request waits no longer than this fraction (one over it) of the time that it allows."""
+"""A request waits no longer than the time between the request and its deadline, divided by this number."""
 
 
 @dataclass(frozen=True)
 class ErasureMemory:
-    """What the requests of a topic partition ask of its files. Times are epoch milliseconds."""
+    """The requests of one topic partition, and how far they were served. Times are epoch milliseconds."""
 
     newest: int
     """Id of the newest request."""
     below: int
-    """No record at this offset or a higher one is meant by any request."""
+    """No request asks to erase a record at this offset or above."""
     searched_below: int
-    """Likewise, by the last search (``progress``); 0 before it."""
+    """The offset below which the last search (``progress``) has searched; 0 before the first search."""
     waiting: int
-    """Number of requests that ``progress`` does not cover."""
+    """Number of requests (one for each key) that ``progress`` does not cover."""
     due_ms: int | None
-    """Clock from which these are due; None without one."""
+    """Clock from which the waiting requests are due; None if none is waiting."""
     progress: SearchProgress | None
+    """How far the last search has searched; None before the first search."""
     sequence_number: int
-    """That of the snapshot of main which is looked at."""
+    """Sequence number of main's snapshot."""
 
     @classmethod
     def of(cls, known: Erasures, place: TopicPartition, sequence_number: int) -> "ErasureMemory":
-        """The requests for ``place``, one at least, and their progress.
+        """The requests of ``place``, of which there must be at least one, and how far they were served.
 
         ``sequence_number`` is that of main's snapshot.
         """
@@ -203,10 +208,11 @@ class ErasureMemory:
         )
 
     def was_there(self, segment: Segment) -> bool:
-        """True when ``segment`` was searched as far as the search went, or holds only what Firn wrote of such segments.
+        """True when the last search covered ``segment``, or covered the segments from which Firn wrote ``segment``.
 
-        Since the search was published, all other lanes leave alone what landed after it (``searches.late``). What they
-        wrote while it was under way may hold something that had landed meanwhile.
+        The latter holds for all segments that Firn wrote since the search was published, because other lanes take no
+        segment that landed after the search (``searches.late``). It does not hold for segments that Firn wrote while
+        the search was under way, because they may hold records that had landed meanwhile.
         """
         if self.progress is None:
             return False
@@ -216,7 +222,7 @@ class ErasureMemory:
 
 
 def erasing_of(table: Table) -> Mapping[TopicPartition, ErasureMemory]:
-    """The topic partitions of ``table`` with requests. Raises RefusedError when the requests can't be read."""
+    """The requests of ``table`` by topic partition. Raises RefusedError when the requests can't be read."""
     erasures, snapshot = read_erasures(table), table.current_snapshot()
     number = (snapshot.sequence_number or 0) if snapshot else 0
     return {place: ErasureMemory.of(erasures, place, number) for place in erasures.topic_partitions}

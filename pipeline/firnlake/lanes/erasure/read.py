@@ -1,9 +1,10 @@
-"""Reads one file for the records of requested keys: data files, delete files, and files that nothing refers to (C30).
+"""Searches a data file, a delete file, or a file that nothing refers to, for the records of requested keys (C30).
 
-A data file is read as it is: records that row-level deletes hide are in it all the same. The search for a certificate
-knows digests alone, which say nothing about bounds or Bloom filters. Who verifies brings the key itself: then what
-can't hold it is not read. DuckDB probes Bloom filters (Parquet format, "Parquet Bloom Filter") of the file as the
-table's FileIO opens it: it needs no credentials, and no path is a pattern.
+Records that row-level deletes hide are still in their data file, so they are found as well. The search for a
+certificate only has digests of keys, which can't be compared with bounds or Bloom filters. A user who verifies
+an erasure gives the key itself, so files and row groups that can't hold the key are not read. DuckDB probes the Bloom
+filters (Parquet format, "Parquet Bloom Filter") of a file that the table's FileIO has opened, so DuckDB needs no
+credentials, and does not mistake a path for a pattern.
 """
 
 from collections import Counter
@@ -32,7 +33,8 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class MatchedRecords:
-    """Records of requested keys: those that are meant, by request id; and digests of keys that have newer records."""
+    """Matching records of a file: how many each request asks to erase, by request id, and the digests of keys that have
+    newer records, which no request asks to erase."""
 
     records: Counter[int] = field(default_factory=Counter)
     newer: frozenset[bytes] = frozenset()
@@ -45,7 +47,7 @@ NOTHING: Final = MatchedRecords()
 
 
 class KeyMatcher:
-    """The keys that ``requests`` ask to erase. Pickled into tasks."""
+    """Finds records of the keys that ``requests`` ask to erase. Tasks contain it, so it must be picklable."""
 
     def __init__(self, secret: bytes, requests: Iterable[Request]) -> None:
         self._secret = secret
@@ -62,7 +64,7 @@ class KeyMatcher:
         return frozenset(number for rows in self._rows.values() for _, _, number in rows)
 
     def holds(self, place: TopicPartition) -> bool:
-        """True when a request means records of ``place``."""
+        """True when a request asks to erase records of topic partition ``place``."""
         return place in self._places
 
     def asked_by(self, digest: bytes | None) -> frozenset[int]:
@@ -76,10 +78,10 @@ class KeyMatcher:
     def find(
         self, keys: pa.Array, offsets: NDArray[np.int64] | None = None, places: Sequence[TopicPartition] | None = None
     ) -> MatchedRecords:
-        """Look for requested keys among ``keys`` (`key_bytes`).
+        """Look for requested keys among ``keys`` (`key_bytes`), one for each record.
 
-        Without ``offsets`` every record of such a key is meant. ``places`` has the topic partition of every record, or
-        of all of them if it is only one; without it, requests of all topic partitions count.
+        Without ``offsets``, every record of a requested key counts as one to erase. ``places`` has the topic partition
+        of each record, or a single one for all records; without it, the requests of all topic partitions count.
         """
         encoded = pc.dictionary_encode(keys)
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -113,13 +115,13 @@ _STORED: Final[dict[type, Callable[[pa.DataType], bool]]] = {
     str: lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
     int: lambda kind: pa.types.is_int64(kind),
 }
-"""The types of columns whose filters are asked for a value of a type: those that DuckDB needs no cast for."""
+"""For each Python type of a value, the column types whose Bloom filters DuckDB can probe without a cast."""
 
 
 def excluding(file: OpenFile, column: str, value: Any, row_groups: Collection[int]) -> set[int]:
-    """Those of the ``row_groups`` whose bloom filter says that they don't have ``value`` in the table's ``column``.
+    """Those of the ``row_groups`` whose Bloom filter says that they don't have ``value`` in the table's ``column``.
 
-    None of them where the file has no such filter, or none that DuckDB understands.
+    Empty if the file has no such filter, or none that DuckDB understands.
     """
     written = file.written(column)
     is_stored = _STORED.get(type(value))
@@ -134,12 +136,12 @@ def excluding(file: OpenFile, column: str, value: Any, row_groups: Collection[in
         try:
             excluded = {int(group) for (group,) in connection.execute(_PROBE, [written.name, value]).fetchall()}
         except duckdb.Error:
-            return set()  # the file is read instead, which tells what is wrong with it
+            return set()  # then the file itself is read, which shows what is wrong with it
     return excluded & set(row_groups)
 
 
 class _OneFile(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """One file, whatever path is asked for."""
+    """A file system that opens the same file for every path."""
 
     protocol = "probed"
     cachable = False
@@ -161,23 +163,23 @@ class _OneFile(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
 
 @dataclass(frozen=True)
 class KnownKey:
-    """A key: ``encoded`` as `key_bytes` does, and the ``values`` of its columns by the table's names."""
+    """A key: its bytes ``encoded`` as by `key_bytes`, and the ``values`` of its columns by their names in the table."""
 
     encoded: bytes
     values: Mapping[str, Any]
 
     @classmethod
     def named(cls, table: Table, columns: ColumnRoles, key: Sequence[bytes]) -> Self:
-        """The key of ``table`` that a person names by its columns' values; raises RefusedError as `named_values`."""
+        """The key of ``table`` that a person names by its columns' values; raises RefusedError like `named_values`."""
         batch = named_values(table, columns, [key])
         return cls(key_bytes(batch, columns.key)[0].as_py(), batch.to_pylist()[0])
 
     def among(self, keys: pa.Array) -> pa.Array:
-        """``keys`` (`key_bytes`), with NULL in place of all others."""
+        """``keys`` (`key_bytes`), with NULL in place of each key that is not this one."""
         return pc.if_else(pc.equal(keys, pa.scalar(self.encoded, keys.type)), keys, None)
 
     def row_groups(self, file: OpenFile) -> list[int]:
-        """The row groups of ``file`` that may hold the key, by what its footer and its bloom filters say."""
+        """The row groups of ``file`` that may hold the key, according to the file's footer and Bloom filters."""
         groups = set(range(file.file.metadata.num_row_groups))
         for column, value in self.values.items():
             groups = {one for one in groups if _is_within(file.bounds(column, one), value)}
@@ -187,8 +189,8 @@ class KnownKey:
 
 
 def _is_within(bounds: tuple[Any, Any] | None, value: Any) -> bool:
-    """False when ``value`` is outside the ``bounds``. Only bytes, text and whole numbers are compared: a file may
-    keep other types in another form."""
+    """False when ``value`` is outside the ``bounds``. Only bytes, text and whole numbers are compared, because a file
+    may keep other types in another form."""
     if bounds is None or any(type(one) is not type(value) for one in bounds) or type(value) not in (bytes, str, int):
         return True
     low, high = bounds
@@ -202,21 +204,20 @@ _ROW_OF_DELETE: Final = 2147483544
 
 @dataclass(frozen=True)
 class Task:
-    """A file to look into. ``place`` is None where its records may be of several topic partitions, or of unknown ones.
-
-    ``by_offset`` is false where any record of a key is meant, whatever its offset: a delete file holds keys alone.
-    """
+    """A file to search."""
 
     source: Source
     place: TopicPartition | None
+    """The topic partition of all records in the file; None if there may be several, or if it is unknown."""
     by_offset: bool = True
+    """False if all records of a requested key count, for example in a delete file, which holds keys without offsets."""
     is_listed: bool = True
-    """False for a file that nothing refers to: its records are counted by its own footer."""
+    """False for a file that nothing refers to, so that only its footer says how many records it has."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a file holds; ``problem`` where that can't be told. ``gone`` when the file is not there."""
+    """What a search found in a file. ``problem`` says why the file can't be searched; ``gone``, that it is missing."""
 
     found: MatchedRecords = NOTHING
     problem: str | None = None
@@ -225,30 +226,30 @@ class Answer:
 
 @dataclass(frozen=True)
 class Reader:
-    """Looks into the files of one table. Pickled into tasks."""
+    """Searches files of one table. Tasks contain it, so it must be picklable."""
 
     files: DataFiles
     columns: ColumnRoles
     wanted: KeyMatcher
     control: str | None = None
-    """The column that is true for control records, which have no key (C10); None where the table has none."""
+    """The column that is true for control records, which have no key (C10); None if the table has no such column."""
     key: KnownKey | None = None
-    """The only key that is wanted, where whoever asks brings it."""
+    """The only key to search for, if the caller knows it; None if only digests are known."""
 
     def __call__(self, task: Task) -> Answer:
-        """What the file of ``task`` holds; raises UnavailableError when the store does not answer."""
+        """Search the file of ``task``; raises UnavailableError when the store does not answer."""
         try:
             return self._answer(task)
         except UnavailableError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                return Answer(problem="it is gone, so nobody can tell what it held", gone=True)
+                return Answer(problem="the file is gone, so nobody can tell which records it held", gone=True)
             raise
         except FirnError as error:
             return Answer(problem=str(error))
 
     def _answer(self, task: Task) -> Answer:
         if task.source.format != FileFormat.PARQUET.value:
-            return Answer(problem=f"it is an {task.source.format} file, which Firn can't read")
+            return Answer(problem=f"the file has format {task.source.format}, which Firn can't read")
         if task.is_listed and task.by_offset:
             return Answer(self._records(task))
         held = self._footer(task)
@@ -256,19 +257,19 @@ class Reader:
             return held
         records, ids = held
         if _ROW_OF_DELETE in ids:
-            return Answer(problem="it is a position delete file that holds deleted records")
+            return Answer(problem="the file is a position delete file that contains the deleted records")
         keys = {self.files.schema.find_field(name).field_id for name in self.columns.key}
         if keys.isdisjoint(ids):
             known = ids & {field.field_id for field in self.files.schema.fields}
-            return Answer(problem="it has no column of the key, but others of the table") if known else Answer()
+            return Answer(problem="the file has columns of the table, but no key column") if known else Answer()
         if not keys <= ids:
-            return Answer(problem="it holds only some of the columns that make a key")
+            return Answer(problem="the file has only some of the key columns")
         has_offset = self.files.schema.find_field(self.columns.offset).field_id in ids
         source = Source(task.source.path, task.source.bytes, records, task.source.spec_id, task.source.partition)
         return Answer(self._records(Task(source, task.place, by_offset=has_offset and task.by_offset)))
 
     def _footer(self, task: Task) -> tuple[int, frozenset[int]] | Answer:
-        """Records and field ids of a Parquet file."""
+        """The number of records and the field ids of a Parquet file; an answer if the file can't be read as Parquet."""
         path = task.source.path
         try:
             with self.files.io(path).new_input(path).open() as stream:
@@ -278,7 +279,7 @@ class Reader:
         except FileNotFoundError:
             return Answer(gone=True)
         except pa.ArrowException as error:
-            return Answer(problem=f"it is not readable as Parquet: {' '.join(str(error).split())}")
+            return Answer(problem=f"the file is not readable as Parquet: {' '.join(str(error).split())}")
 
     def _records(self, task: Task) -> MatchedRecords:
         columns = self.columns
@@ -304,7 +305,7 @@ class Reader:
             yield from file.batches(columns, self.key.row_groups(file) if self.key else None)
 
     def _places(self, batch: pa.RecordBatch) -> Sequence[TopicPartition] | None:
-        """The topic partition of every record; None where the file does not tell, so that any is possible."""
+        """The topic partition of each record; None if the file does not name it, so that each one is possible."""
         names = self.columns
         topics = batch.column(names.topic).to_pylist() if names.topic else [names.topic_name] * len(batch)
         partitions = batch.column(names.partition).to_pylist() if names.partition else [0] * len(batch)
@@ -314,7 +315,7 @@ class Reader:
 
 
 def _ids(schema: pa.Schema, files: DataFiles) -> frozenset[int]:
-    """Field ids of a file's columns; by their names where it has none."""
+    """The field ids of a file's columns; if the file has no ids, those of the table's columns with the same names."""
     own = {int(field.metadata[_FIELD_ID]) for field in schema if field.metadata and _FIELD_ID in field.metadata}
     if own:
         return frozenset(own)

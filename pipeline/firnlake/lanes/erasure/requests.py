@@ -1,7 +1,7 @@
 """Requests to erase keys, and how far the table's files were searched for them (C30).
 
-A request never holds a key, only an HMAC-SHA256 of its bytes under the table's secret. ``memory`` says where all this
-is kept.
+A request never holds a key, only the HMAC-SHA256 of the key's bytes under the table's secret. Module ``memory`` says
+where the requests are kept.
 """
 
 import hashlib
@@ -24,29 +24,31 @@ from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.keys import bytes_of, joined
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.topic_partition import PartitionRow, TopicPartition
+from firnlake_expectations.wording import count
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """No file may hold a record with this key, in this topic partition, with an offset lower than ``below``.
+    """A request to remove, from every file, the records of one key in one topic partition at offsets below ``below``.
 
     Times are epoch milliseconds.
     """
 
     id: int
-    """Rising; the rows of one command share it."""
+    """Higher than the ids of all earlier requests; all rows of one command have the same id."""
     topic: str
     partition: int
     below: int
     digest: bytes
-    """The key's digest, 32 bytes (`firnlake.lanes.erasure.requests`)."""
+    """The key's digest, 32 bytes (`digests_of`)."""
     requested_ms: int
     deadline_ms: int
     expire_history: bool
-    """True when older snapshots expire for it, whatever `history.expire.*` says."""
+    """True when older snapshots expire for the request, whatever `history.expire.*` says."""
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The topic partition of the records to erase."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -55,16 +57,17 @@ class SearchProgress(PartitionRow):
     """How far the files of one topic partition were searched, on main and on `firn_tombstones`.
 
     Every file with a sequence number up to ``sequence_number`` was searched for all requests with an id up to
-    ``through``, and after the commit none of them holds a record below offset ``before`` that these ask to erase.
+    ``through``. After the commit, none of these files holds a record below offset ``before`` that these requests ask to
+    erase.
     """
 
     through: int
     before: int | None
-    """None: all offsets."""
+    """None if the search covered all offsets."""
     sequence_number: int
-    """That of the snapshot which the search was planned on."""
+    """Sequence number of the snapshot on which the search was planned."""
     snapshot_id: int
-    """Main's snapshot that the commit made."""
+    """Id of the snapshot that the commit made on main."""
     committed: int = 0
     """Lowest sequence number of the commit's snapshots; the commit itself fills it in."""
     log_end_kept: bool = False
@@ -73,9 +76,9 @@ class SearchProgress(PartitionRow):
 
 @dataclass(frozen=True, slots=True)
 class Destroyed(PartitionRow):
-    """A data file that held records of requested keys and left the table without them.
+    """A data file that an erasure removed from the table, because it held records of requested keys.
 
-    ``through`` and ``snapshot_id`` are those of the progress that it belongs to.
+    ``through`` and ``snapshot_id`` are those of the search that found the records (``SearchProgress``).
     """
 
     through: int
@@ -83,33 +86,34 @@ class Destroyed(PartitionRow):
     path: str
     bytes: int
     sha256: str
-    """Of the file's content, hexadecimal."""
+    """SHA-256 of the file's content, in hexadecimal."""
     records: int
-    """Number of records that were erased."""
+    """Number of records of the file that were erased."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The proof that no file of the table held a record that a request means, when it was issued (epoch milliseconds).
+    """The proof that, at ``issued_ms`` (epoch milliseconds), no file of the table held a record that a request asks to
+    erase.
 
-    A request may have several: the newest counts.
+    A request may have several certificates, of which the newest counts.
     """
 
     request: int
     issued_ms: int
     document: str
-    """JSON (`firnlake.lanes.erasure.certificate`)."""
+    """The certificate as JSON (`firnlake.lanes.erasure.certificate`)."""
 
 
 @dataclass(frozen=True)
 class Erasures:
-    """Everything that a table knows about erasures."""
+    """A table's requests to erase keys, with the searches for them, the removed files, and the certificates."""
 
     secret: bytes = b""
     """Key of the digests, 32 bytes; empty before the first request."""
     requests: tuple[Request, ...] = ()
     progress: tuple[SearchProgress, ...] = ()
-    """The newest of each topic partition."""
+    """The newest progress in each topic partition."""
     destroyed: tuple[Destroyed, ...] = ()
     certificates: tuple[Certificate, ...] = ()
 
@@ -118,11 +122,11 @@ class Erasures:
         return self._by_partition.get(topic_partition, ())
 
     def progress_of(self, topic_partition: TopicPartition) -> SearchProgress | None:
-        """The progress in ``topic_partition``; None before the first."""
+        """The progress in ``topic_partition``; None before the first search."""
         return self._progress.get(topic_partition)
 
     def searched_below(self, topic_partition: TopicPartition) -> int:
-        """No record at this offset or a higher one was meant by the last search of ``topic_partition``; 0 before it."""
+        """The offset below which the last search has searched ``topic_partition``; 0 before the first search."""
         progress = self.progress_of(topic_partition)
         if progress is None:
             return 0
@@ -168,16 +172,16 @@ class Erasures:
         return {topic_partition: tuple(own) for topic_partition, own in grouped.items()}
 
     def is_done(self, request: Request) -> bool:
-        """True when main and `firn_tombstones` were searched for all that ``request`` means, and hold it no more."""
+        """True when main and `firn_tombstones` were searched for all records of ``request``, and hold none any more."""
         done = self.progress_of(request.topic_partition)
         return done is not None and done.through >= request.id and (done.before is None or done.before >= request.below)
 
     def certificate_of(self, request: int) -> Certificate | None:
-        """The newest certificate of request ``request``; None without one."""
+        """The newest certificate of the request with id ``request``; None without one."""
         return self._certificates.get(request)
 
     def rows_of(self, request: int) -> tuple[Request, ...]:
-        """The rows of request ``request``."""
+        """The rows of the request with id ``request``."""
         return self._by_id.get(request, ())
 
     @property
@@ -186,7 +190,7 @@ class Erasures:
         return tuple(self._by_id)
 
     def with_progress(self, progress: Iterable[SearchProgress], destroyed: Iterable[Destroyed] = ()) -> "Erasures":
-        """These erasures with new ``progress``, which takes the place of older one of its topic partitions."""
+        """These erasures with new ``progress``, which replaces older progress in the same topic partitions."""
         new = {one.topic_partition: one for one in progress}
         kept = (one for one in self.progress if one.topic_partition not in new)
         return replace(
@@ -198,29 +202,29 @@ class Erasures:
 
 SECRET_BYTES: Final = 32
 _BLOCK: Final = 64
-"""Bytes of a block of SHA-256, to which HMAC pads its key (RFC 2104)."""
+"""Number of bytes in a block of SHA-256, to which HMAC pads its key (RFC 2104)."""
 
 
 def key_bytes(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """The bytes of every record's key; NULL where it has none, or where one of several columns is NULL (C5).
+    """The bytes of each record's key; NULL if the record has no key, or one of several key columns is NULL (C5).
 
-    One column: its bytes; several: each with its length before it. An int counts as a long, because Iceberg promotes a
-    column from one to the other, and its values stay the same keys.
+    The bytes are those of the only key column; several columns are joined, each preceded by its length. An int has the
+    bytes of a long, because Iceberg can promote an int column to long, and the keys must stay the same.
     """
     parts = [_promoted(batch.column(name)) for name in columns]
     return bytes_of(parts[0]) if len(parts) == 1 else joined(parts)
 
 
 def digests_of(keys: pa.Array, secret: bytes) -> list[bytes | None]:
-    """The digests, 32 bytes each, of ``keys`` as `key_bytes` gives them; None for NULL."""
-    # `hmac.digest` gives up the interpreter's lock for every key, so that threads wait for each other.
+    """The digests, 32 bytes each, of ``keys`` as returned by `key_bytes`; None for NULL."""
+    # `hmac.digest` would release the interpreter's lock for every key, so the threads would wait for each other.
     inner, outer = (bytes(byte ^ pad for byte in secret.ljust(_BLOCK, b"\0")) for pad in (0x36, 0x5C))
     sha256 = hashlib.sha256
     return [None if key is None else sha256(outer + sha256(inner + key).digest()).digest() for key in keys.to_pylist()]
 
 
 class Matcher:
-    """Tells which records of one topic partition its ``requests`` ask to erase."""
+    """Finds the records of one topic partition that its ``requests`` ask to erase."""
 
     def __init__(self, secret: bytes, requests: Iterable[Request]) -> None:
         self._secret = secret
@@ -228,10 +232,10 @@ class Matcher:
         for one in requests:
             self._below[one.digest] = max(one.below, self._below.get(one.digest, 0))
         self.below = max(self._below.values(), default=0)
-        """No record with this offset or a higher one is meant."""
+        """No request asks to erase a record at this offset or above."""
 
     def matches(self, keys: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """True for each record that is meant, by its key (`key_bytes`) and its offset. Exact, by the digest (C6)."""
+        """True for each record to erase, by its key (`key_bytes`) and offset. Keys match exactly, by digest (C6)."""
         matching = np.zeros(len(keys), np.bool_)
         (places,) = np.nonzero(offsets < self.below)
         if not len(places):
@@ -248,25 +252,28 @@ def _promoted(part: pa.Array) -> pa.Array:
     return part.cast(pa.int64()) if pa.types.is_int32(part.type) else part
 
 
-# PyIceberg's literals would cut a fraction off.
+# PyIceberg's literals would silently cut off a fraction.
 _WHOLE: Final = re.compile("[+-]?[0-9]+")
 
 
 def named_keys(table: Table, columns: ColumnRoles, keys: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """The bytes (`key_bytes`) of ``keys``, as `named_values` takes them."""
+    """The bytes (`key_bytes`) of ``keys``, which are given as for `named_values`."""
     named: list[bytes] = key_bytes(named_values(table, columns, keys), columns.key).to_pylist()
     return named
 
 
 def named_values(table: Table, columns: ColumnRoles, keys: Sequence[Sequence[bytes]]) -> pa.RecordBatch:
-    """The key columns of ``keys``, each given by its columns' values: bytes, or their text.
+    """The key columns of ``keys``, as a batch with one row for each key.
 
+    A key is given by the values of its columns: the bytes of a binary value, or the UTF-8 text of any other value.
     Raises RefusedError for a key that no record of ``table`` can have.
     """
     names = columns.key
     for key in keys:
         if len(key) != len(names):
-            raise RefusedError(f"a key of {len(key)} parts; allowed: {len(names)}, one for each of {', '.join(names)}")
+            raise RefusedError(
+                f"the key has {count(len(key), 'part')}; allowed: {len(names)}, one for each of {', '.join(names)}"
+            )
     schema = DataFiles.of(table).arrow_schema(names)
     fields = [table.schema().find_field(name) for name in names]
     parts = [
@@ -287,9 +294,9 @@ def _value(part: bytes, name: str, kind: IcebergType) -> Any:
     if isinstance(value, AboveMax | BelowMin):
         raise _unfit(part, name, kind, "it is out of range")
     if isinstance(kind, IntegerType | LongType) and not _WHOLE.fullmatch(text):
-        raise _unfit(part, name, kind, "it is no whole number")
+        raise _unfit(part, name, kind, "it is not a whole number")
     return value.value
 
 
 def _unfit(part: bytes, name: str, kind: IcebergType, reason: str) -> RefusedError:
-    return RefusedError(f"key {part!r}: column {name} can't hold it: {reason}; allowed: {kind}")
+    return RefusedError(f"column {name} can't hold key {part!r}: {reason}; allowed: {kind}")

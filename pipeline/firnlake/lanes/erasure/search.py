@@ -1,6 +1,6 @@
-"""The exact search of a table for requested keys: all files that it refers to, and all below its location (C30).
+"""The exact search for requested keys in all files that a table refers to, and all files below its location (C30).
 
-Nothing is taken from the cleaner: each file is read, and each key in it is digested.
+The search does not rely on anything that lane `erase` recorded: it reads each file, and digests each key in it.
 """
 
 import hashlib
@@ -22,26 +22,33 @@ from firnlake.maintain.inventory import Blocker, Inventory, UnreferencedFiles, s
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import count
 
 CONTROL: Final = "is_control"
 _ENTRY: Final = (100, 125, 128)
-"""Field ids of a manifest's entry: path, lower and upper bounds (Iceberg spec, "Manifests")."""
+"""Field ids of the path, the lower bounds and the upper bounds in a manifest's entry (Iceberg spec, "Manifests")."""
 
 
 @dataclass
 class SearchResult:
-    """The result of a search. ``blockers`` are by request id; those of ``everywhere`` concern every request."""
+    """The result of a search."""
 
     snapshot_id: int | None
+    """Id of main's snapshot; None if the table is empty."""
     blockers: dict[int, list[Blocker]] = field(default_factory=dict)
+    """The blockers of single requests, by request id."""
     everywhere: list[Blocker] = field(default_factory=list)
+    """The blockers of all requests."""
     newer: frozenset[bytes] = frozenset()
-    """Digests of keys with records that no request means."""
+    """Digests of requested keys that have newer records, which no request asks to erase."""
     files: int = 0
+    """Number of files that were searched."""
     bytes: int = 0
+    """Size of the files that were searched."""
     listing: str = ""
-    """SHA-256, hexadecimal, of the lines `<size> <path>` of all files that were looked into, sorted by path."""
+    """SHA-256, in hexadecimal, of the lines `<size> <path>` of all files that were searched, sorted by path."""
     roots: tuple[str, ...] = ()
+    """The locations whose files were listed."""
 
     def of(self, request: int) -> list[Blocker]:
         """The blockers of ``request``."""
@@ -58,11 +65,11 @@ def search(
     inventory: Inventory | None = None,
     key: KnownKey | None = None,
 ) -> SearchResult:
-    """Search ``table`` for the records that ``wanted`` means.
+    """Search ``table`` for the records that the requests of ``wanted`` ask to erase.
 
-    ``expires_ms`` is when older snapshots expire for the requests' sake, if they do; ``inventory`` is the table's, if
-    it was taken already; ``key`` is the only key that is wanted, if whoever asks brings it.
-    Raises UnavailableError when the store does not answer.
+    ``expires_ms`` is the clock from which older snapshots expire for these requests; None if they never do so.
+    ``inventory`` is the table's inventory, if it was taken already; ``key`` is the only key to search for, if the
+    caller knows it. Raises UnavailableError when the store does not answer.
     """
     return _Searching(table, identifier, wanted, engine, expires_ms, key).run(inventory or Inventory.of(table))
 
@@ -91,7 +98,7 @@ class _Searching:
         control = CONTROL if has_transactions(self.table) else None
         reader = Reader(DataFiles.of(self.table), self.columns, self.wanted, control, self.key)
         weights = [task.source.bytes for task in tasks]
-        title = f"search {self.identifier} for {len(self.wanted.ids)} requests"
+        title = f"search {self.identifier} for {count(len(self.wanted.ids), 'request')}"
         for task, answer in zip(tasks, self.engine.map(reader, tasks, weights=weights, title=title), strict=True):
             if isinstance(answer, Exception):
                 raise answer
@@ -101,7 +108,7 @@ class _Searching:
         )
         self._documents(beside)
         for file in beside.unknown:
-            lift = "whoever wrote it deletes it; firn maintain, if it is an orphan (firn.maintenance.orphans = true)"
+            lift = "its writer deletes it; or firn maintain, if it is an orphan (firn.maintenance.orphans = true)"
             self.found.everywhere.append(Blocker("unknown file", file.path, "nobody knows what it holds", lift))
         looked = [(task.source.path, task.source.bytes) for task in tasks]
         self.found.files, self.found.bytes = len(looked), sum(weights)
@@ -114,7 +121,7 @@ class _Searching:
         return ColumnRoles.named(self.table, self.identifier)
 
     def _task(self, file: DataFile) -> Task | None:
-        """What to look for in a file that a manifest lists; None where it can't hold a record that is meant."""
+        """The task to search a file that a manifest lists; None if the file can't hold a record to erase."""
         is_data = file.content == DataFileContent.DATA
         place = self._place(file)
         if place and not self.wanted.holds(place):
@@ -122,7 +129,7 @@ class _Searching:
         return Task(Source.of(file), place, by_offset=is_data)
 
     def _place(self, file: DataFile) -> TopicPartition | None:
-        """The topic partition of the records of ``file``; None where its partition does not tell."""
+        """The topic partition of the records in ``file``; None if the file's Iceberg partition does not say."""
         spec, names = self.table.specs()[file.spec_id], self.columns
         values: list[Any] = []
         for name, fixed in ((names.topic, names.topic_name), (names.partition, 0)):
@@ -138,8 +145,9 @@ class _Searching:
         self.found.newer |= answer.found.newer
         if answer.problem:
             self.found.everywhere += blockers(path, f"{path}: {answer.problem}")
-        for request, count in answer.found.records.items():
-            self._blocked([request], blockers(path, f"{count} records that request {request} means are in {path}"))
+        for request, number in answer.found.records.items():
+            why = f"{path} has {count(number, 'record')} that request {request} asks to erase"
+            self._blocked([request], blockers(path, why))
 
     def _listed(self, inventory: Inventory, path: str, why: str) -> list[Blocker]:
         """The blockers that keep a file which the metadata names."""
@@ -148,17 +156,15 @@ class _Searching:
     def _beside(self, path: str, why: str) -> list[Blocker]:
         """The blockers that keep a file which nothing refers to."""
         if job := job_of(path):
-            lift = f"firn discard {self.identifier}/{job}; or firn maintain, when it is idle (firn.job.max.age.ms)"
+            lift = f"firn discard {self.identifier}/{job}; or firn maintain, once it is older than firn.job.max.age.ms"
             return [Blocker("stage", job, why, lift)]
         if path.rpartition("/")[2].startswith(("_", ".")):
-            return [
-                Blocker("orphan", path, why, "whoever wrote it deletes it: firn maintain leaves hidden names alone")
-            ]
+            return [Blocker("orphan", path, why, "its writer deletes it, as firn maintain leaves hidden files alone")]
         lift = "firn maintain, if older than firn.maintenance.orphans.age.ms (with firn.maintenance.orphans = true)"
         return [Blocker("orphan", path, why, lift)]
 
     def _metadata(self, inventory: Inventory, beside: UnreferencedFiles, there: set[str]) -> None:
-        """Bounds that manifests keep of files which are gone."""
+        """Add as blockers manifests that may reveal a key by the bounds of a file whose path is not in ``there``."""
         bounds = Bounds(self.table, self.columns, self.wanted)
         for manifest, files in inventory.removed.items():
             gone = (
@@ -167,7 +173,7 @@ class _Searching:
                 if path_of(file.file_path) not in there
             )
             for entry, ids in bounds.concern(gone):
-                why = f"manifest {manifest} may tell the key by the bounds of {entry.path}, which was removed"
+                why = f"manifest {manifest} may reveal the key by the bounds of {entry.path}, which was removed"
                 self._blocked(ids, self._listed(inventory, manifest, why))
         for file in beside.manifests:
             try:
@@ -184,7 +190,7 @@ class _Searching:
                 if path is not None and path_of(path) not in there
             ]
             for entry, ids in bounds.concern(entries):
-                why = f"{file.path} may tell the key by the bounds of {entry.path}, which is gone"
+                why = f"{file.path} may reveal the key by the bounds of {entry.path}, which is gone"
                 self._blocked(ids, self._beside(file.path, why))
 
     def _blocked(self, requests: Iterable[int], blockers: Sequence[Blocker]) -> None:
@@ -192,9 +198,9 @@ class _Searching:
             self.found.blockers.setdefault(request, []).extend(blockers)
 
     def _documents(self, beside: UnreferencedFiles) -> None:
-        """Verdicts of stages, which may show records."""
+        """Add as blockers the verdicts of stages that show records, or that can't be read."""
         for file in beside.documents:
             samples = samples_in(self.table, file)
             if samples is None or samples:
-                why = f"{file.path} " + (f"shows {samples} records" if samples else "is not readable")
+                why = f"{file.path} " + (f"shows {count(samples, 'record')}" if samples else "is not readable")
                 self.found.everywhere += self._beside(file.path, why)

@@ -1,7 +1,7 @@
-"""What lane `erase` has to search in a topic partition now, and what is in its way (C30).
+"""The search that lane `erase` has to make in a topic partition now, and the obstacles in its way (C30).
 
-Everything here goes by offset: a search erases what is requested below the first offset that something blocks, and
-leaves the rest for a later one. So no older record of a key shows up again because a newer one was erased before it.
+A search works in offset order: it erases the requested records below the offset of the first obstacle, and leaves the
+others for a later search. Otherwise readers could see an older record of a key again, once a newer one is erased.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,27 +15,28 @@ from firnlake.table.segment import Segment
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Nothing at ``offset`` or past it can be erased now: by which rule, why, and until when (epoch milliseconds)
-    where only the clock decides."""
+    """A reason ``why`` no record at ``offset`` or past it can be erased now."""
 
     offset: int
     rule: str
+    """The rule of the contract that forbids the erasure, such as C4."""
     why: str
     until_ms: int | None = None
+    """Epoch milliseconds at which the obstacle ends; None if time alone does not end it."""
 
 
 @dataclass(frozen=True)
 class DueSearch:
-    """The segments to search, in offset order, on main and ``beside`` it (removed tombstones)."""
+    """The segments to search, in offset order: ``segments`` on main, and ``beside``, which are removed tombstones."""
 
     segments: tuple[Segment, ...]
     beside: tuple[Segment, ...]
     before: int | None
-    """Only records below this offset may be erased; None: all that are requested."""
+    """Only records below this offset may be erased; None if all requested records may."""
 
 
 def obstacles(state: PartitionState) -> tuple[Obstacle, ...]:
-    """What keeps lane `erase` from records that a request names, the lowest offset first."""
+    """The obstacles that keep lane `erase` from requested records, the lowest offset first."""
     own = state.erasing
     if own is None:
         return ()
@@ -44,9 +45,9 @@ def obstacles(state: PartitionState) -> tuple[Obstacle, ...]:
 
 
 def search(state: PartitionState, force: bool = False) -> DueSearch | None:
-    """The segments of ``state`` to search; None when nothing is due, or all of it is blocked.
+    """The search that is due in ``state``; None when no search is due, or obstacles block the whole search.
 
-    Requests wait for others for a while (``Erasing.due_ms``), unless ``force``; what landed late waits for nothing.
+    Requests wait a while for further ones (``ErasureMemory.due_ms``), unless ``force`` is set or segments landed late.
     """
     own = state.erasing
     if own is None or not (force or own.due_ms is None or state.now_ms >= own.due_ms or late(state)):
@@ -54,15 +55,16 @@ def search(state: PartitionState, force: bool = False) -> DueSearch | None:
     before = min((one.offset for one in obstacles(state)), default=None)
     main, beside = (_unsearched(some, own, before) for some in (state.segments, state.removed_tombstones))
     if not main and (beside or own.waiting):
-        # A plan has an input, and a search that finds nothing is told as well.
+        # A plan needs an input, and progress must be recorded even if there is nothing left to search on main.
         main = _any(state, None if beside else before)
     return DueSearch(main, beside, before) if main else None
 
 
 def late(state: PartitionState) -> tuple[Segment, ...]:
-    """Segments that landed after a search and reach below it: no other lane may take them before they are searched.
+    """Segments that landed after the last search, although they have offsets below its end.
 
-    Otherwise nobody could tell whether what that lane writes was searched.
+    No other lane may take them before they are searched, because otherwise nobody could tell whether the output of that
+    lane was searched.
     """
     own = state.erasing
     if own is None:
@@ -76,18 +78,24 @@ def _obstacles(state: PartitionState, own: ErasureMemory) -> Iterator[Obstacle]:
         held = state.held
         yield Obstacle(held.segment.base_offset, held.rule, f"segment {held.segment} is {held.why}", held.until_ms)
     if state.undecided:
-        yield Obstacle(state.undecided.offset, "C10", f"not decided: {state.undecided}")
+        yield Obstacle(state.undecided.offset, "C10", f"a transaction is not decided: {state.undecided}")
     for segment in state.segments:
         for problem in excess(segment, state.policy):
             yield Obstacle(segment.base_offset, "C18", problem)
     for stray in state.strays:
         yield Obstacle(stray.base_offset, "C20", str(stray))
     if state.kept_from != state.log_end_offset:
-        why = f"row-level deletes may hide the log end, offset {state.log_end_offset}, and what is next to it stays"
+        why = (
+            f"row-level deletes may hide the log end, offset {state.log_end_offset}, so the highest visible record "
+            "must stay"
+        )
         yield Obstacle(max(state.kept_from, 0), "C4", why)
     progress = own.progress
     if progress and progress.log_end_kept and progress.before == state.log_end_offset:
-        why = f"a requested record at offset {state.log_end_offset} is the log end: it goes when a newer one has landed"
+        why = (
+            f"the requested record at offset {state.log_end_offset} is the log end, and can be erased only after a "
+            "newer record has landed"
+        )
         yield Obstacle(state.log_end_offset, "C4", why)
 
 
@@ -98,7 +106,7 @@ def _unsearched(segments: Iterable[Segment], own: ErasureMemory, before: int | N
 
 
 def _is_searched(segment: Segment, own: ErasureMemory, before: int | None) -> bool:
-    """True when a search up to ``before`` would find nothing in ``segment`` that the last one left."""
+    """True when a search up to offset ``before`` would find nothing in ``segment`` that the last search has left."""
     progress = own.progress
     if progress is None or own.waiting or not own.was_there(segment):
         return False
@@ -108,6 +116,6 @@ def _is_searched(segment: Segment, own: ErasureMemory, before: int | None) -> bo
 
 
 def _any(state: PartitionState, before: int | None) -> tuple[Segment, ...]:
-    """One segment that reaches below ``before``, the smallest; none where all of the topic partition is blocked."""
+    """The smallest segment with offsets below ``before``; empty if the whole topic partition is blocked."""
     fit = [one for one in state.segments if not one.row_deletes and (before is None or one.base_offset < before)]
     return (min(fit, key=lambda one: (one.bytes, one.order)),) if fit else ()

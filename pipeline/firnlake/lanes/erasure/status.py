@@ -1,4 +1,4 @@
-"""How far each request is, and what keeps it from its certificate (C30)."""
+"""The state of each request to erase keys, and what keeps the request from its certificate (C30)."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,20 +20,22 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class RequestStatus:
-    """A request at some clock. Times are epoch milliseconds."""
+    """The status of a request at some clock. Times are epoch milliseconds."""
 
     id: int
     topic: str
     keys: int
     requested_ms: int
     deadline_ms: int
-    """The earliest of its keys' deadlines."""
+    """The earliest deadline of the request's keys."""
     done: tuple[TopicPartition, ...]
-    """The topic partitions in which main holds nothing of the request: searched, or without any file."""
+    """The topic partitions in which main holds no record of the request, because they were searched or have no file."""
     waiting: tuple[TopicPartition, ...]
+    """The topic partitions that have yet to be searched."""
     destroyed_files: int
+    """Number of files that were removed for this request and the requests that were served together with it."""
     records_erased: int
-    """Of all requests that were served together with this one."""
+    """Number of records that were erased for this request and the requests that were served together with it."""
     certificate: Certificate | None
     blockers: list[Blocker] = field(default_factory=list)
 
@@ -78,7 +80,7 @@ def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
 
 
 def _refused(lake: Lake, segments: Segments, states: Iterable[PartitionState]) -> dict[TopicPartition, FailedPlan]:
-    """The failed searches that another run would only repeat, by topic partition."""
+    """The failed searches that another run would not try again, by topic partition."""
     plans = [plan for state in states if (plan := plan_partition(Lane.ERASE, segments, state, force=True))]
     return {plan.topic_partition: marker for plan, marker in waiting(failed_plans(lake, segments.identifier), plans)}
 
@@ -105,32 +107,34 @@ def _status(erasures: Erasures, request: int, gone: Collection[TopicPartition]) 
 def _of_partition(
     identifier: str, row: Request, state: PartitionState | None, failed: FailedPlan | None
 ) -> list[Blocker]:
-    """What keeps lane `erase` from the topic partition of ``row``."""
+    """The blockers that keep lane `erase` from the topic partition of ``row``."""
     place = str(row.topic_partition)
     if failed:
-        return [Blocker("refused plan", place, str(failed.failure), f"its cause, and then firn retry {identifier}")]
+        lift = f"removing the cause, and then firn retry {identifier}"
+        return [Blocker("refused plan", place, str(failed.failure), lift)]
     if state is None:
-        lift = "a record of it lands, or its last tombstone leaves firn_tombstones (firn.late.max.ms)"
-        return [Blocker("topic partition", place, "main has no segment of it, only firn_tombstones has", lift)]
+        why = "main has no segment of it; only branch firn_tombstones has segments of it"
+        lift = "a new record, or the removal of its last tombstone from firn_tombstones (firn.late.max.ms)"
+        return [Blocker("topic partition", place, why, lift)]
     blockers = list(_obstacles(place, state))
     due_ms = state.erasing.due_ms if state.erasing else None
     if not blockers and due_ms is not None and state.now_ms < due_ms:
-        why = "it waits for other requests, to be served together"
+        why = "the request waits for others, to be served together with them"
         blockers.append(Blocker("batch", place, why, f"firn run {identifier} --lane erase --force", due_ms))
     if not blockers:
-        blockers.append(Blocker("lane erase", place, "it is due", f"firn run {identifier}"))
+        blockers.append(Blocker("lane erase", place, "the lane is due, but has not run yet", f"firn run {identifier}"))
     return together(blockers)
 
 
 _KINDS = {
-    "C4": ("log end", "a newer record lands"),
-    "C10": ("transaction", "it is decided"),
-    "C11": ("lag", "time, or firn.min.compaction.lag.ms and firn.active.segments"),
-    "C18": ("large segment", "firn.max.input.bytes"),
-    "C20": ("segment", "the file is rewritten or removed"),
-    "C27": ("row-level deletes", "they are applied: lane convert, or rewrite_data_files"),
+    "C4": ("log end", "a newer record"),
+    "C10": ("transaction", "the transaction's commit or abort marker"),
+    "C11": ("lag", "time, or lower values of firn.min.compaction.lag.ms and firn.active.segments"),
+    "C18": ("large segment", "a higher firn.max.input.bytes"),
+    "C20": ("segment", "rewriting or removing the file"),
+    "C27": ("row-level deletes", "lane convert, or rewrite_data_files, which apply the deletes"),
 }
-"""Kind of an obstacle, and what lifts it, by rule."""
+"""The kind of an obstacle, and what lifts it, by the number of the rule."""
 
 
 def _obstacles(place: str, state: PartitionState) -> Iterator[Blocker]:

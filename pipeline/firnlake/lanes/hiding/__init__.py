@@ -1,1 +1,1 @@
-"""Lanes `hide` and `convert`: records are hidden where they are (C27, C28)."""
+"""Lanes `hide` and `convert`, which hide records by position deletes and rewrite no data file (C27, C28)."""

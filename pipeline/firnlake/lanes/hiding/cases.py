@@ -1,6 +1,7 @@
-"""Files for the judge of a commit of lane `hide` or `convert` in a table's history (C27, C28).
+"""The files that the judge reads to verify a commit of lane `hide` or `convert` in a table's history (C27, C28).
 
-The data files are the same before and after: with the row-level deletes of the snapshot before, and with the commit's.
+The data files are the same before and after the commit. The judge reads each file twice: with the row-level deletes of
+the snapshot before the commit, and with those of the commit's snapshot.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,10 @@ from firnlake_expectations.tables import SHOWN
 
 @dataclass(frozen=True)
 class HidingCommit:
-    """The commit of a lane that writes position deletes which made ``snapshot``; ``segments`` and row-level ``deletes``
-    are those of the snapshot before."""
+    """The commit of lane `hide` or `convert` that made ``snapshot``.
+
+    ``segments`` and row-level ``deletes`` are those of the snapshot before ``snapshot``.
+    """
 
     identifier: str
     table: Table
@@ -35,10 +38,10 @@ class HidingCommit:
     deletes: SnapshotDeletes
 
     def files(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[JudgedFile, ...]:
-        """The inputs of ``plan``, each with the deletes before and after; they are among ``stayed``, the files that the
-        commit left in the table.
+        """The inputs of ``plan``, each with the row-level deletes before and after the commit.
 
-        Raises RefusedError when the history that tells them has expired.
+        The inputs are among ``stayed``, the files that the commit left in the table. Raises RefusedError when the
+        snapshots that are needed to identify the inputs have expired.
         """
         told_by = self._converted if plan.lane == Lane.CONVERT else self._hidden
         inputs, known = told_by(plan, stayed)
@@ -48,10 +51,10 @@ class HidingCommit:
         )
 
     def _converted(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
-        """The inputs of a plan of lane `convert`, and the data sequence number up to which it knew equality deletes.
+        """The inputs of ``plan`` of lane `convert`, and the data sequence number of the last equality deletes it knew.
 
-        Others may have landed between plan and commit. Of all numbers that it may have known, the one counts at which
-        equality deletes reach as many files and records as it took.
+        More equality deletes may have landed between plan and commit. The number is found by trial: the equality
+        deletes up to the right number apply to as many files and records as the plan had inputs.
         """
         counts = plan.counts
         took = (counts.segments_in_place, counts.records_in + counts.deleted)
@@ -64,13 +67,16 @@ class HidingCommit:
         return inputs, known
 
     def _hidden(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
-        """The inputs of a plan of lane `hide`, and the data sequence number up to which it knew equality deletes, both
-        by what its commit says on branch `firn_hidden`."""
+        """The inputs of ``plan`` of lane `hide`, and the data sequence number of the last equality deletes it knew.
+
+        Both come from the memory that the plan's commit stored on branch `firn_hidden`.
+        """
         compared = self._hide_memory.compared_in(plan.topic_partition)
         if compared is None or compared.snapshot_id != self.snapshot.snapshot_id:
             raise RefusedError(
-                f"table {self.identifier}: what snapshot {self.snapshot.snapshot_id} compared of "
-                f"{plan.topic_partition} is no longer known; allowed: a commit whose snapshot on {HIDDEN} is kept"
+                f"table {self.identifier}: the list of segments of {plan.topic_partition} that were compared for "
+                f"snapshot {self.snapshot.snapshot_id} is gone; allowed: a commit whose snapshot on branch {HIDDEN} "
+                "is kept"
             )
         hide_memory, segments = HideMemory(compared), self.segments.by_partition.get(plan.topic_partition, ())
         taken = {one.path for one in segments if one.records and hide_memory.knows(one)}
@@ -83,5 +89,5 @@ class HidingCommit:
 
     @cached_property
     def _hide_memory(self) -> TableHideMemory:
-        """The memory of lane `hide` right after the commit, which has the next sequence number on its branch."""
+        """The memory of lane `hide` right after the commit; the memory's snapshot has the next sequence number."""
         return hide_memory_at(self.table, (self.snapshot.sequence_number or 0) + 1)

@@ -1,6 +1,7 @@
-"""The segments that lane `hide` has to compare in a topic partition now, or why it leaves it alone (C28).
+"""The segments of a topic partition that lane `hide` has to compare now, or the reasons why it can't compare (C28).
 
-Segments that were compared before need no second look at each other: only the keys of the others are looked up in them.
+Segments that were compared with each other before are not compared again; the lane only looks up the keys of the other
+segments in them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,21 +15,24 @@ from firnlake.table.segment import Segment
 
 @dataclass(frozen=True)
 class DueComparison:
-    """The ``segments`` to compare, in offset order; those that are ``known`` (paths) were compared with each other."""
+    """The ``segments`` to compare, in offset order. Those with a path in ``known`` were compared with each other."""
 
     segments: tuple[Segment, ...]
     known: frozenset[str]
     before: int | None
-    """Segments of the head that begin at this offset or past it are left out; None: none is."""
+    """Segments of the head that begin at this offset or past it are left out; None if none is left out."""
 
     @property
     def uncompared(self) -> tuple[Segment, ...]:
-        """The segments that make it due."""
+        """The segments that were not compared yet, which make the comparison due."""
         return tuple(one for one in self.segments if one.path not in self.known)
 
 
 def obstacles(state: PartitionState) -> tuple[str, ...]:
-    """Why lane `hide` leaves the topic partition of ``state`` alone, each with what is allowed; empty: it does not."""
+    """The reasons why lane `hide` leaves the topic partition of ``state`` alone, each with what is allowed.
+
+    Empty when nothing keeps the lane from its work.
+    """
     return tuple(_obstacles(state)) if state.policy.hides else ()
 
 
@@ -36,7 +40,7 @@ def _obstacles(state: PartitionState) -> Iterator[str]:
     policy = state.policy
     if state.tail_bytes > policy.hide_max_tail_bytes:
         yield (
-            f"{state.topic_partition}: lane hide leaves a tail of {state.tail_bytes} bytes alone; allowed: "
+            f"{state.topic_partition}: the tail of {state.tail_bytes} bytes is too large for lane hide; allowed: "
             f"{policy.hide_max_tail_bytes} (firn.hide.max.tail.bytes)"
         )
     for segment in state.oversized_tail:
@@ -47,12 +51,14 @@ def _obstacles(state: PartitionState) -> Iterator[str]:
     for stray in state.strays:
         yield f"lane hide waits: {stray}"
     if state.tail_is_held:
-        yield f"lane hide waits: the tail reaches past what is not decided: {state.undecided}"
+        yield f"lane hide waits: the tail has records past the first undecided one: {state.undecided}"
 
 
 def comparison(state: PartitionState) -> DueComparison | None:
-    """The segments of ``state`` that lane `hide` would compare, due or not; None when all are compared already, or when
-    it leaves the topic partition alone."""
+    """The comparison that lane `hide` would make in ``state``, whether it is due or not.
+
+    None when all segments are compared already, or when the lane leaves the topic partition alone.
+    """
     if not state.policy.hides or obstacles(state):
         return None
     hide_memory = state.hide_memory
@@ -60,7 +66,7 @@ def comparison(state: PartitionState) -> DueComparison | None:
     unknown = [one for one in head if not hide_memory.knows(one)]
     fitting = Budget.of(state.policy).fitting([(one,) for one in unknown])
     if len(fitting) < len(unknown):
-        # At least what begins first: otherwise nothing would ever be compared.
+        # The segments that begin first are compared whatever their size, because otherwise no segment would be.
         first, end = unknown[0].base_offset, unknown[len(fitting)].base_offset
         before = min(
             (one.base_offset for one in unknown if one.base_offset > first and one.base_offset >= end), default=before
@@ -72,9 +78,10 @@ def comparison(state: PartitionState) -> DueComparison | None:
 
 
 def _possible(state: PartitionState) -> tuple[Sequence[Segment], int | None]:
-    """The head up to the first segment that must be left alone, and where that begins.
+    """The head up to the first segment that must be left alone, and that segment's base offset; None if there is none.
 
-    Another segment that begins at the same offset is left out with it, so that the offset tells which ones were not.
+    Other segments that begin at the same offset are left out as well, so that the offset alone says which segments were
+    compared.
     """
     first = next((one for one in state.cleanable if state.too_large(one)), state.held.segment if state.held else None)
     if first is None:
@@ -83,7 +90,7 @@ def _possible(state: PartitionState) -> tuple[Sequence[Segment], int | None]:
 
 
 def compared_through(state: PartitionState) -> int | None:
-    """The offset up to which all segments of ``state`` were compared with each other; None where they were not."""
+    """The offset up to which all segments of ``state`` were compared with each other; None if nothing was compared."""
     held = [one for one in state.segments if one.records]
     first = min((one.base_offset for one in held if not state.hide_memory.knows(one)), default=None)
     through = max((one.last_offset for one in held if first is None or one.last_offset < first), default=None)
@@ -93,12 +100,12 @@ def compared_through(state: PartitionState) -> int | None:
 def landed_ms(segment: Segment) -> int:
     """The earliest clock at which a record of ``segment`` may have landed, epoch milliseconds.
 
-    What Firn wrote holds records that landed before: at the earliest at their oldest timestamp.
+    A segment that Firn wrote holds records that landed earlier, but not before their oldest timestamp.
     """
     arrived = segment.newest_ms if segment.committed_ms is None else segment.committed_ms
     return arrived if job_of(segment.path) is None else min(arrived, segment.oldest_ms)
 
 
 def due_from_ms(state: PartitionState, work: DueComparison) -> int:
-    """Clock from which ``work`` is due in ``state``, epoch milliseconds."""
+    """The clock from which ``work`` is due in ``state``, epoch milliseconds."""
     return min(map(landed_ms, work.uncompared)) + state.policy.hide_max_lag_ms

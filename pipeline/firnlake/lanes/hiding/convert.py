@@ -1,6 +1,6 @@
 """Lane `convert`: finds the records that equality deletes hide, and hides them by their positions instead (C27).
 
-Only the columns that the equality deletes compare are read of the data files, and no record is written.
+The lane reads only those columns of the data files that the equality deletes compare, and writes no record.
 """
 
 from collections import Counter
@@ -20,8 +20,10 @@ from firnlake.iceberg.keys import Longs
 
 @dataclass(frozen=True)
 class FoundPositions:
-    """Places of the records that equality deletes alone hide, by path of their file; ``deleted`` is the number of
-    records that any deletes hide."""
+    """Positions of the records that only equality deletes hide, by the path of their data file.
+
+    ``deleted`` is the number of records that any row-level deletes hide.
+    """
 
     positions: Mapping[str, Longs]
     deleted: int
@@ -29,7 +31,7 @@ class FoundPositions:
 
 @dataclass(frozen=True)
 class ConvertTask:
-    """Find what equality deletes hide in some segments of a plan."""
+    """Find the records that equality deletes hide in some segments of a plan."""
 
     inputs: PlanInputs
 
@@ -42,7 +44,7 @@ class ConvertTask:
 def converted(
     plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of ``plans`` of lane `convert`, and the errors of the others, by plan id."""
+    """The results of those ``plans`` of lane `convert` that succeed, and the errors of the others, by plan id."""
     tasks = [(one.plan.id, ConvertTask(one.only(group))) for one in plans for group in _groups(one.segments)]
     weights = [task.inputs.bytes for _, task in tasks]
     parts = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"convert {title}")
@@ -66,8 +68,10 @@ def converted(
 
 
 def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:
-    """``segments`` in groups of one Iceberg partition and at most WHOLE_BYTES, one segment at least: files of a
-    partition share their deletes."""
+    """``segments`` in groups, each of one Iceberg partition, because the files of a partition share their deletes.
+
+    A group has one segment, or several of at most WHOLE_BYTES together.
+    """
     for neighbours in by_iceberg_partition(segments).values():
         group: list[InputSegment] = []
         size = 0

@@ -1,6 +1,6 @@
-"""Lane `hide`: finds superseded records by their keys and offsets, and hides them where they are (C28).
+"""Lane `hide`: finds superseded records by their keys and offsets, and hides them by position deletes (C28).
 
-Its memory moves with the commit that hides them.
+The commit that hides the records also updates the lane's memory.
 """
 
 from collections import Counter
@@ -35,15 +35,15 @@ class SupersededRecords:
     """The superseded records of a plan that readers still see."""
 
     positions: Mapping[str, Longs] = field(repr=False)
-    """Their places, by path of their file."""
+    """The positions of the records, by the path of their data file."""
     deleted: int
-    """Number of records of the inputs that were hidden before."""
+    """Number of records in the inputs that were hidden before."""
     compared: ComparedSegments
 
 
 @dataclass(frozen=True)
 class SupersededTask:
-    """Find the records that a plan hides; ``surveyed`` is the survey of a wide plan."""
+    """Find the superseded records of a plan; ``surveyed`` is the survey of a wide plan, None for other plans."""
 
     inputs: PlanInputs
     surveyed: Survey | None = None
@@ -65,7 +65,7 @@ class SupersededTask:
 def hide_superseded(
     plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of ``plans`` of lane `hide`, and the errors of the others, by plan id."""
+    """The results of those ``plans`` of lane `hide` that succeed, and the errors of the others, by plan id."""
     if is_here(plans, engine) and not any(map(is_wide, plans)):
         engine = LocalEngine()
     tasks: dict[str, SupersededTask] = {}
@@ -94,7 +94,7 @@ def hide_superseded(
 
 
 def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
-    """Flags of the visible records to hide, by path; segments without any are left out."""
+    """Flags of the visible records to hide, by path; segments without such records are left out."""
     flags = {path: mark.superseded for path, mark in surveyed.marks.items() if mark.newest_count < mark.records}
     flags = {path: older for path, older in flags.items() if older.any()}
     if not flags:
@@ -108,8 +108,11 @@ def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
 
 
 def _stamped(inputs: PlanInputs, surveyed: Survey) -> pa.Array:
-    """Keys whose newest record carries a delete horizon. An older record of theirs landed late: it stays, so that the
-    next full clean sees it and starts the horizon anew (C9)."""
+    """Keys whose newest record carries a delete horizon, although the key has an older record.
+
+    That older record landed late. It stays visible, so that the next full clean sees it and starts the horizon anew
+    (C9).
+    """
     stamped: list[pa.Array] = []
     horizon = inputs.columns.delete_horizon
     for segment in inputs.segments:
@@ -135,7 +138,7 @@ def _with_keys(inputs: PlanInputs, segment: InputSegment, keys: pa.Array) -> Fla
 
 
 def _with_copies(inputs: PlanInputs, surveyed: Survey, flags: Mapping[str, Flags]) -> dict[str, Flags]:
-    """``flags``, and those of the further copies of the same records, which the survey leaves out (C1)."""
+    """``flags`` plus flags of the further copies of the same records, which the survey leaves out (C1)."""
     repeated = {
         path: mark.repeated
         for path, mark in surveyed.marks.items()
@@ -170,7 +173,10 @@ def _with_flags(
 
 
 def _end(inputs: PlanInputs) -> tuple[int | None, str]:
-    """The highest visible offset, and the segment that holds it: an input, or the one past them that the plan knows."""
+    """The highest visible offset, and the path of its segment: an input, or a later segment that the plan knows.
+
+    None and an empty path when no record is visible.
+    """
     known = inputs.plan.comparison.shown_end if inputs.plan.comparison else None
     end, path = (known.last_offset, known.path) if known else (-1, "")
     for segment in sorted(inputs.segments, key=lambda one: -one.facts.last_offset):
@@ -184,13 +190,13 @@ def _end(inputs: PlanInputs) -> tuple[int | None, str]:
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """A plan of lane `hide` and its findings (``seen``), from its judged result."""
+    """A plan of lane `hide` and the findings of its comparison (``seen``), from its judged result."""
 
     plan: Plan
     seen: ComparedSegments
 
     def compared(self, snapshot_id: int) -> Compared:
-        """How far the topic partition is compared once main is at ``snapshot_id``."""
+        """How far the topic partition has been compared once main is at ``snapshot_id``."""
         plan = self.plan
         return Compared(
             topic=plan.topic,
@@ -209,9 +215,9 @@ class ComparedPlan:
 
 
 def with_compared(known: TableHideMemory, plans: Sequence[ComparedPlan], snapshot_id: int) -> TableHideMemory:
-    """``known`` with what ``plans`` have compared, which the commit of ``snapshot_id`` publishes.
+    """``known`` updated with the comparisons of ``plans``, which the commit of ``snapshot_id`` publishes.
 
-    Raises ConflictError when one of them no longer fits.
+    Raises ConflictError when a later comparison has overtaken one of the plans.
     """
     for one in plans:
         if problem := overtaken(known, one.plan):
@@ -220,13 +226,16 @@ def with_compared(known: TableHideMemory, plans: Sequence[ComparedPlan], snapsho
 
 
 def hide_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnError]:
-    """The conflicts of ``plans`` of lane `hide` with the memory of ``current``, by plan id; none for other lanes."""
+    """The conflicts of ``plans`` with the memory of lane `hide` in ``current``, by plan id.
+
+    Plans of other lanes have no conflicts.
+    """
     hiding = [plan for plan in plans if plan.lane is Lane.HIDE]
     if not hiding:
         return {}
     if not has_side_branches(current.properties):
         problem = (
-            f"table {hiding[0].table} can't remember what was compared: it has no branch {HIDDEN} "
+            f"table {hiding[0].table} can't remember which segments were compared, because it has no branch {HIDDEN} "
             f"({HAS_SIDE_BRANCHES} is false); allowed: firn.hide.max.lag.ms = -1"
         )
         return {plan.id: RefusedError(problem) for plan in hiding}
@@ -236,8 +245,10 @@ def hide_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnEr
 
 
 def overtaken(known: TableHideMemory, plan: Plan) -> str | None:
-    """The conflict of ``plan`` with a later comparison that was published; None without one."""
+    """The conflict of ``plan`` with a later comparison that was published first; None without such a comparison."""
     now = known.compared_in(plan.topic_partition)
     if now and now.sequence_number > plan.known_through:
-        return f"plan {plan.id} ({plan.title}): a later one was published in snapshot {now.snapshot_id}; plan again"
+        return (
+            f"plan {plan.id} ({plan.title}): a later comparison was published in snapshot {now.snapshot_id}; plan again"
+        )
     return None

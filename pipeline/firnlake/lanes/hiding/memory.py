@@ -1,7 +1,8 @@
 """The memory of lane `hide`: which segments of a table were compared, and how many records are hidden in each (C28).
 
-It saves work, and counts as garbage what is hidden; no record depends on it. Lost, it costs one comparison of
-everything. It is the statistics file of the head of branch `firn_hidden`, which the lane's commits change with main.
+The memory saves comparisons, and says how many bytes of a segment are garbage. No record depends on it: if it is lost,
+the lane compares everything once more. It is kept in the statistics file of the head of branch `firn_hidden`, which the
+lane's commits change together with main.
 """
 
 import logging
@@ -25,27 +26,28 @@ from firnlake.table.topic_partition import PartitionRow, TopicPartition
 class Compared(PartitionRow):
     """How far the segments of one topic partition were compared with each other.
 
-    Of all segments with a file sequence number up to ``sequence_number``, those of the tail and those that begin below
-    offset ``before`` showed one record per key after the commit.
+    After the commit, readers saw one record per key in all segments that have a file sequence number up to
+    ``sequence_number`` and are of the tail or begin below offset ``before``.
     """
 
     sequence_number: int
-    """That of the snapshot which the comparison was planned on."""
+    """Sequence number of the snapshot on which the comparison was planned."""
     before: int | None
-    """None: all offsets."""
+    """None if the comparison covered all offsets."""
     snapshot_id: int
-    """Main's snapshot that the commit made."""
+    """Id of the snapshot that the commit made on main."""
     end: int | None
-    """Highest offset that readers saw among these, or past them; None: none was seen, or nobody looked."""
+    """Highest offset that readers saw in these segments, or in later ones; None if no record was visible or the
+    comparison did not determine the offset."""
     end_path: str
-    """The segment that holds it; empty without one."""
+    """Path of the segment that holds offset ``end``; empty if ``end`` is None."""
     committed: int = 0
-    """Sequence number of main's snapshot; the commit itself fills it in."""
+    """Sequence number of main's snapshot ``snapshot_id``; the commit itself fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden(PartitionRow):
-    """``records`` of the segment ``path`` were hidden when it was compared last, by lane `hide` or by other deletes."""
+    """Number of ``records`` in segment ``path`` that were hidden, by lane `hide` or others, at its last comparison."""
 
     path: str
     records: int
@@ -56,12 +58,12 @@ class TableHideMemory:
     """The memory of lane `hide` about a table."""
 
     compared: tuple[Compared, ...] = ()
-    """One per topic partition."""
+    """One entry per topic partition."""
     hidden: tuple[Hidden, ...] = ()
-    """Of segments with hidden records."""
+    """One entry per segment with hidden records."""
 
     def compared_in(self, topic_partition: TopicPartition) -> Compared | None:
-        """How far ``topic_partition`` is compared; None: not at all."""
+        """How far ``topic_partition`` was compared; None if it never was."""
         return self._compared.get(topic_partition)
 
     def hidden_in(self, topic_partition: TopicPartition) -> Mapping[str, int]:
@@ -70,11 +72,11 @@ class TableHideMemory:
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
-        """The topic partitions of which anything is known, sorted."""
+        """The topic partitions with at least one entry, sorted."""
         return tuple(sorted({*self._compared, *self._hidden}))
 
     def after(self, compared: Iterable[Compared], hidden: Iterable[Hidden]) -> "TableHideMemory":
-        """This memory once ``compared`` and ``hidden`` hold for the topic partitions of ``compared``."""
+        """This memory, in which ``compared`` and ``hidden`` replace all entries of their topic partitions."""
         new = {one.topic_partition: one for one in compared}
         kept = (one for one in self.compared if one.topic_partition not in new)
         others = (one for one in self.hidden if one.topic_partition not in new)
@@ -99,7 +101,7 @@ log = logging.getLogger(__name__)
 
 COMPARED = "firn-hidden-compared-v1"
 RECORDS = "firn-hidden-records-v1"
-_ANEW = "everything is compared anew"
+_ANEW = "all segments are compared anew"
 
 
 def blobs_of(memory: TableHideMemory) -> list[Blob]:
@@ -111,10 +113,11 @@ def blobs_of(memory: TableHideMemory) -> list[Blob]:
 
 
 def read_hide_memory(table: Table) -> TableHideMemory:
-    """The memory of lane `hide` about ``table``; empty when nothing was compared, or its file is lost or unreadable.
+    """The memory of lane `hide` about ``table``; empty if nothing was compared, or if its file is lost or unreadable.
 
-    Topic partitions whose last comparison main's history no longer has (a rollback, an expired snapshot) are not
-    compared: what it hid may be visible again. UnavailableError when the store does not answer.
+    If the snapshot of a topic partition's last comparison is no longer in main's history (because of a rollback, or
+    because it has expired), the topic partition counts as not compared, because hidden records may be visible again.
+    Raises UnavailableError when the store does not answer.
     """
     try:
         location = location_on(table, HIDDEN, _ANEW)
@@ -127,23 +130,23 @@ def read_hide_memory(table: Table) -> TableHideMemory:
 
 
 def hide_memory_at(table: Table, number: int) -> TableHideMemory:
-    """The memory of lane `hide` when the newest snapshot of ``table`` had the sequence number ``number``.
+    """The memory of lane `hide` at the time when the newest snapshot of ``table`` had the sequence number ``number``.
 
-    Raises RefusedError when that is no longer known.
+    Raises RefusedError when that memory has expired.
     """
     until = (one for one in ancestors(on_branch(table, HIDDEN)) if (one.sequence_number or 0) <= number)
     head = next(until, None)
     location = file_of(table, head.snapshot_id) if head else None
     if location is None:
         raise RefusedError(
-            f"table {'.'.join(table.name())}: what lane hide had compared at sequence number {number} is no longer "
-            f"known; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
+            f"table {'.'.join(table.name())}: the list of segments that lane hide had compared at sequence number "
+            f"{number} is gone; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
         )
     return _read_file(table, location)
 
 
 def _read_file(table: Table, location: str) -> TableHideMemory:
-    subject = f"table {'.'.join(table.name())}: what lane hide has compared"
+    subject = f"table {'.'.join(table.name())}: the memory of lane hide"
     blobs = {one.type: one for one in read_puffin(table, location, subject)}
     try:
         return TableHideMemory(rows_of(Compared, blobs[COMPARED]), rows_of(Hidden, blobs[RECORDS]))
@@ -153,13 +156,16 @@ def _read_file(table: Table, location: str) -> TableHideMemory:
 
 @dataclass(frozen=True)
 class HideMemoryChange:
-    """``edit`` makes the new content of the branch from the one that the commit is made on, at every try anew. It may
-    raise ConflictError where it does not fit. A comparison without ``committed`` gets the commit's sequence number."""
+    """A change of branch `firn_hidden`, as part of a commit.
+
+    Every try of the commit calls ``edit`` to make the new memory from the current one. ``edit`` may raise
+    ConflictError. A comparison without ``committed`` gets the commit's sequence number.
+    """
 
     edit: Callable[[TableHideMemory], TableHideMemory]
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
-        """The branch's part of a commit to ``target``."""
+        """The new snapshot of ``branch`` in a commit to ``target``."""
         return BranchFile(branch, target.metadata.new_snapshot_id(), "hidden", self._blobs)
 
     def _blobs(self, target: Table, committed: int) -> list[Blob]:
@@ -170,13 +176,16 @@ class HideMemoryChange:
 
 @dataclass(frozen=True)
 class HideMemory:
-    """``compared`` is None where nothing was compared yet; ``hidden`` are numbers of records by segment path."""
+    """The memory of lane `hide` about one topic partition.
+
+    ``compared`` is None if nothing was compared yet; ``hidden`` maps segment paths to numbers of hidden records.
+    """
 
     compared: Compared | None = None
     hidden: Mapping[str, int] = field(default_factory=dict)
 
     def knows(self, segment: Segment) -> bool:
-        """True when ``segment`` was compared with all others of which this is true."""
+        """True when ``segment`` was compared with all other segments for which this method returns true."""
         compared = self.compared
         if compared is None or segment.sequence_number > compared.sequence_number:
             return False
@@ -187,27 +196,33 @@ class HideMemory:
         return min(self.hidden.get(segment.path, 0), segment.records) if segment.row_deletes else 0
 
     def counted(self, segment: Segment) -> int | None:
-        """Number of records of ``segment`` that row-level deletes hide: exact where the last comparison has seen
-        them all, else as ``Segment.hidden``."""
+        """Number of records in ``segment`` that row-level deletes hide; None if unknown.
+
+        The number is exact if the last comparison has seen all deletes that apply; otherwise it is ``Segment.hidden``,
+        but at least 1.
+        """
         if not segment.row_deletes:
             return 0
         compared = self.compared
         if compared and self.knows(segment) and _untouched(segment, compared):
             return self.hidden_in(segment)
-        # No delete file is without rows: at least one may be of this segment.
+        # No delete file is empty, so at least one of its rows may apply to this segment.
         return None if segment.hidden is None else max(1, segment.hidden)
 
     def kept_from(self, segments: Collection[Segment], end: int) -> int:
-        """The first offset that may be the highest that readers see of ``segments`` up to ``end``: their log end, or
-        less where row-level deletes may hide it (C4, C27); -1 when they may hide every record."""
+        """A lower bound for the highest offset that readers see in ``segments`` up to offset ``end``.
+
+        The bound is the log end, unless row-level deletes may hide it (C4, C27); -1 if they may hide every record.
+        """
         shown = max((one.shown_from for one in segments if one.last_offset <= end), default=-1)
         seen = self._shows_end(segments)
         return shown if seen is None or seen > end else max(shown, seen)
 
     def _shows_end(self, segments: Collection[Segment]) -> int | None:
-        """The highest offset of ``segments`` that readers are known to see; None: not known.
+        """The highest offset of ``segments`` that readers are known to see; None if not known.
 
-        The last comparison saw it, and no delete has reached its segment since: the lane itself never hides it (C4).
+        The offset is known if the last comparison saw its record, and since then no delete other than the lane's was
+        added for the record's segment; the lane itself never hides the record (C4).
         """
         compared = self.compared
         if compared is None or compared.end is None:
@@ -220,22 +235,25 @@ NOTHING_COMPARED = HideMemory()
 
 
 def _untouched(segment: Segment, compared: Compared) -> bool:
-    """True when no delete but the lane's own has reached ``segment`` since it was compared.
+    """True when no delete, apart from the lane's own deletes, was added for ``segment`` since its comparison.
 
-    Equality deletes may land between plan and commit, position deletes are a conflict.
+    Equality deletes may land between plan and commit, whereas position deletes that land then are a conflict.
     """
     return segment.newest_delete <= (compared.sequence_number if segment.equality_deletes else compared.committed)
 
 
 def hide_memory_of(table: Table) -> Mapping[TopicPartition, HideMemory]:
-    """The memory of lane `hide` by topic partition; without those that it knows nothing of."""
+    """The memory of lane `hide` by topic partition; topic partitions without any entry are left out."""
     memory = read_hide_memory(table)
     return {place: HideMemory(memory.compared_in(place), memory.hidden_in(place)) for place in memory.topic_partitions}
 
 
 def dirty_bytes(hide_memory: HideMemory, segment: Segment) -> int:
-    """Bytes of ``segment`` that may be garbage (C12, C28): those of hidden records, which are of average size, and all
-    of a segment of the head that was not compared."""
+    """Bytes of ``segment`` that may be garbage (C12, C28).
+
+    All bytes count if the segment is of the head and was not compared. Otherwise only its hidden records count, each
+    with the average size of the segment's records.
+    """
     if segment.level != TAIL and not hide_memory.knows(segment):
         return segment.bytes
     hidden = hide_memory.hidden_in(segment)

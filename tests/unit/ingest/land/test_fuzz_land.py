@@ -131,7 +131,7 @@ def test_c26_any_log_segment(landing: Landing, content: bytes) -> None:
     [
         (".parquet", parquet(with_column("topic", not_utf8()), store_schema=False), "allowed: text in UTF-8"),
         (".parquet", parquet(kafka(ROWS), store_schema=False).replace(b"value", b"\x80alue"), "can't be read"),
-        (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\xff"'), "line 1 is not JSON (no UTF-8 at byte 9)"),
+        (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\xff"'), "line 1 is not JSON (not UTF-8 at byte 9)"),
         (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\\ud800"'), "can't be read"),
         (".jsonl", b'{"key":' + b"[" * 200_000 + b"]" * 200_000 + b"}", "line 1 is not JSON (nested too deeply)"),
         (".jsonl", json_lines(RECORD).replace(b'"offset": 1', b'"offset": ' + b"9" * 5000), "too many digits"),

@@ -56,11 +56,11 @@ def row_deleted(lake: Lake, stage: Stage) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Lake, Stage], None], type[FirnError], str]] = {
-    "its files are gone": (files_gone, RefusedError, "1 of 1 files are gone or have changed in length"),
-    "its counts do not add up": (unbalanced, RefusedError, "2 records in, but 1 out + 7 superseded + "),
+    "its files are gone": (files_gone, RefusedError, "1 of 1 file gone or changed in length"),
+    "its counts do not add up": (unbalanced, RefusedError, "records in = 2, but 1 out + 7 superseded + "),
     "its verdict is a failure": (failed_verdict, RefusedError, "failed validation (one_record_per_key)"),
     "it has no verdict": (no_verdict, RefusedError, "allowed: a passing verdict on its result"),
-    "an input is gone": (input_gone, ConflictError, "1 of 2 inputs are no longer live"),
+    "an input is gone": (input_gone, ConflictError, "inputs (1 of 2) are no longer live"),
     "a row-level delete": (row_deleted, ConflictError, "a row-level delete was added to"),
 }
 
@@ -111,7 +111,7 @@ class TestOneFails:
         append(lake, [row(7, partition=0)])
         published = publish_job(lake, stage.identifier)
         assert done_of(published) == [made[1].id]
-        assert "removes 1 tombstones below offset 60" in str(published.failures[made[0].id])
+        assert "removes 1 tombstone below offset 60" in str(published.failures[made[0].id])
         assert seen(lake) == {0: [7, 50, 60], 1: [60]}
 
     def test_c22_when_none_passes_nothing_changes_and_the_stage_stays(self, lake: Lake, stage: Stage) -> None:

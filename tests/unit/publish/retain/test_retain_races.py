@@ -34,11 +34,11 @@ class TestConflicts:
         self, lake: Lake, plan: Plan, offset: int
     ) -> None:
         append(lake, [aged(offset, 5 * HOUR)])
-        self.refused(lake, plan, r"drops everything up to offset 3, but segment orders-0 L0 \[\d\.\.\d\] .* landed")
+        self.refused(lake, plan, r"drops all records up to offset 3, but segment orders-0 L0 \[\d\.\.\d\] .* landed")
 
     def test_c19_a_young_older_record_keeps_what_it_overlaps(self, lake: Lake, plan: Plan) -> None:
         append(lake, [aged(1)])
-        self.refused(lake, plan, r"has to stay now \(.*it reaches into")
+        self.refused(lake, plan, r"has to stay now \(.*it overlaps")
         assert plans(lake) == []
 
     def test_c4_an_input_that_is_the_log_end_now_stays(self, lake: Lake, plan: Plan) -> None:
@@ -55,7 +55,7 @@ class TestConflicts:
 
     def test_c22_an_input_that_is_gone(self, lake: Lake, plan: Plan) -> None:
         lake.table(TABLE).delete("offset < 2")
-        self.refused(lake, plan, "1 of 2 inputs are no longer live")
+        self.refused(lake, plan, "1 of 2. are no longer live")
 
     def test_c26_another_table_of_the_same_name_is_refused(self, lake: Lake, plan: Plan) -> None:
         lake.catalog.drop_table(TABLE)
@@ -67,9 +67,13 @@ class TestConflicts:
     def test_c26_a_plan_of_another_lane_is_refused(self, lake: Lake, plan: Plan) -> None:
         change(lake, cleanup_policy="compact")
         full = only_plan(lake)
-        with pytest.raises(RefusedError, match=r"is of the lane full; allowed here: retain \(lane retain: firn retain"):
+        with pytest.raises(
+            RefusedError, match=r"is of lane full; allowed for this step: retain \(firn retain runs lane retain"
+        ):
             retain(lake, full)
-        with pytest.raises(RefusedError, match="is of the lane retain; allowed here: erase, hide, convert, merge, "):
+        with pytest.raises(
+            RefusedError, match="is of lane retain; allowed for this step: erase, hide, convert, merge, "
+        ):
             lakes.opened(lake, plan)
         assert stages_of(lake, TABLE) == []
 
