@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -34,8 +35,11 @@ class CheckError(Exception):
     """A check failed."""
 
 
-def say(started: float, what: str) -> None:
-    """Print the line of a check that passed."""
+@contextmanager
+def check(what: str) -> Iterator[None]:
+    """Print the line of a check once it has passed, with the seconds that it took."""
+    started = time.monotonic()
+    yield
     print(f"ok {time.monotonic() - started:5.0f} s  {what}", flush=True)
 
 
@@ -72,7 +76,7 @@ def metadata(files: dict[str, bytes]) -> Message:
 
 
 def wrong(files: dict[str, bytes]) -> list[str]:
-    """What is wrong with a wheel: a line each."""
+    """One line for each thing that is wrong with a wheel."""
     of = metadata(files)
     changelog, readme = ((CHECKOUT / name).read_text() for name in ("CHANGELOG.md", "README.md"))
     packages = {path.partition("/")[0] for path in files if ".dist-info/" not in path}
@@ -89,19 +93,18 @@ def wrong(files: dict[str, bytes]) -> list[str]:
 
 def check_build(folder: Path) -> Path:
     """Build both archives and read them; the wheel."""
-    started = time.monotonic()
-    wheel, sdist = build(CHECKOUT, folder / "dist", "wheel"), build(CHECKOUT, folder / "dist", "sdist")
-    files = contents(wheel)
-    if lines := wrong(files):
-        raise CheckError("\n".join(lines))
-    say(started, f"{wheel.name}: version, changelog, licence, top-level names")
-    started = time.monotonic()
-    shutil.unpack_archive(sdist, folder / "source", filter="data")
-    (source,) = (folder / "source").iterdir()
-    again = contents(build(source, folder / "again", "wheel"))
-    if differing := sorted(name for name in files.keys() | again.keys() if files.get(name) != again.get(name)):
-        raise CheckError(f"{sdist.name} builds another wheel, different in: {', '.join(differing)}")
-    say(started, f"{sdist.name}: builds the same wheel")
+    with check("the wheel: version, changelog, licence, top-level names"):
+        wheel = build(CHECKOUT, folder / "dist", "wheel")
+        files = contents(wheel)
+        if lines := wrong(files):
+            raise CheckError("\n".join(lines))
+    with check("the source archive builds the same wheel"):
+        sdist = build(CHECKOUT, folder / "dist", "sdist")
+        shutil.unpack_archive(sdist, folder / "source", filter="data")
+        (source,) = (folder / "source").iterdir()
+        again = contents(build(source, folder / "again", "wheel"))
+        if differing := sorted(name for name in files.keys() | again.keys() if files.get(name) != again.get(name)):
+            raise CheckError(f"{sdist.name} builds another wheel, different in: {', '.join(differing)}")
     return wheel
 
 
@@ -111,6 +114,7 @@ class Installed:
     def __init__(self, folder: Path, extra: str) -> None:
         self.folder = folder
         self.extras = set() if extra == "none" else set(extra.split(","))
+        self.engines = ("local", "spark") if "spark" in self.extras else ("local",)
         self.bin = folder / "venv" / "bin"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
         path = [one for one in os.environ["PATH"].split(os.pathsep) if not Path(one).is_relative_to(CHECKOUT)]
@@ -201,47 +205,40 @@ class Installed:
         if said.count("pyspark is not installed") != 1:
             raise CheckError(f"firn run says nothing of the missing pyspark, or says it twice:\n{said}")
 
-    def check_dag(self, number: int) -> str:
-        """Land, and compact with the table's DAG, on Spark where it is there; the engine."""
-        engine = "spark" if "spark" in self.extras else "local"
+    def check_dag(self, number: int) -> None:
+        """Land, and compact with the table's DAG, on Spark where it is there."""
         dags = self.folder / "dags"
         dags.mkdir()
         shutil.copy(CHECKOUT / "dags" / "firn.py", dags)
-        (dags / "firn.toml").write_text(f'[tables."{TABLE}"]\nengine = "{engine}"\n')
+        (dags / "firn.toml").write_text(f'[tables."{TABLE}"]\nengine = "{self.engines[-1]}"\n')
         self.land(number)
         airflow = self.bin / "airflow"
         call([airflow, "db", "migrate"], self.folder, self.environment)
         asked = json.dumps({"lane": "full", "force": True})
         call([airflow, "dags", "test", DAG, "--conf", asked], self.folder, self.environment)
         self.check_compacted()
-        return engine
 
 
 def check_extra(wheel: Path, folder: Path, extra: str) -> None:
     """Install the wheel with an extra, and use it."""
     installed = Installed(folder, extra)
-    started = time.monotonic()
-    installed.install(wheel)
-    say(started, f"{extra}: pip install")
-    started = time.monotonic()
-    installed.check_own_packages()
-    say(started, f"{extra}: packages of the user's own, pipeline and expectations, beside it")
+    with check(f"{extra}: pip install"):
+        installed.install(wheel)
+    with check(f"{extra}: packages of the user's own, pipeline and expectations, beside it"):
+        installed.check_own_packages()
     installed.firn("create", TABLE)
     if not installed.extras:
-        started = time.monotonic()
-        installed.check_readme()
-        say(started, f"{extra}: the README's commands, as typed")
-        started = time.monotonic()
-        installed.check_auto()
-        say(started, f"{extra}: land, run where Spark would be taken if it were there")
+        with check(f"{extra}: the README's commands, as typed"):
+            installed.check_readme()
+        with check(f"{extra}: land, run where Spark would be taken if it were there"):
+            installed.check_auto()
         return
-    for number, engine in enumerate(("local", "spark") if "spark" in installed.extras else ("local",)):
-        started = time.monotonic()
-        installed.check_engine(number, engine)
-        say(started, f"{extra}: land, run --engine {engine}, status, verify")
+    for number, engine in enumerate(installed.engines):
+        with check(f"{extra}: land, run --engine {engine}, status, verify"):
+            installed.check_engine(number, engine)
     if "airflow" in installed.extras:
-        started = time.monotonic()
-        say(started, f"{extra}: one run of the table's DAG, engine {installed.check_dag(2)}")
+        with check(f"{extra}: one run of the table's DAG, engine {installed.engines[-1]}"):
+            installed.check_dag(2)
 
 
 def main() -> int:

@@ -11,21 +11,21 @@ ASK = """
 import json, os, sys
 from firnlake.airflow.dag.spark import spark_environment
 
-told = []
+answers = []
 for connection, conf in json.loads(sys.argv[1]):
     os.environ["AIRFLOW_CONN_SPARK_OWN"] = json.dumps(connection)
     try:
-        told.append(spark_environment("spark_own", conf))
+        answers.append(spark_environment("spark_own", conf))
     except Exception as error:
-        told.append(f"{type(error).__name__}: {error}")
+        answers.append(f"{type(error).__name__}: {error}")
 os.environ.pop("AIRFLOW_CONN_SPARK_DEFAULT", None)
-told.append(spark_environment("spark_default", {}))
+answers.append(spark_environment("spark_default", {}))
 os.environ["SPARK_REMOTE"] = "sc://two"
-told.append(spark_environment("spark_default", {}))
-print(json.dumps(told))
+answers.append(spark_environment("spark_default", {}))
+print(json.dumps(answers))
 """
 OPTIONS = {"spark.driver.extraJavaOptions": "-Da=b -Dc"}
-GIVEN = "--conf 'spark.driver.extraJavaOptions=-Da=b -Dc' pyspark-shell"
+WITH_OPTIONS = "--conf 'spark.driver.extraJavaOptions=-Da=b -Dc' pyspark-shell"
 CLUSTER = {"conn_type": "spark", "host": "one", "port": 7077, "extra": {"deploy-mode": "client"}}
 NAMES = {"conn_type": "spark", "host": "yarn", "extra": {"queue": "night", "namespace": "firn", "deploy-mode": ""}}
 SERVER = {"conn_type": "generic", "host": "sc://one", "login": "me", "password": "a/b", "extra": {"use_ssl": True}}
@@ -37,7 +37,7 @@ def driver(master: str, arguments: str = "pyspark-shell") -> dict[str, str]:
 
 
 CASES: tuple[tuple[dict[str, Any], dict[str, str], object], ...] = (
-    ({"conn_type": "spark", "host": "yarn"}, OPTIONS, driver("yarn", GIVEN)),
+    ({"conn_type": "spark", "host": "yarn"}, OPTIONS, driver("yarn", WITH_OPTIONS)),
     ({"conn_type": "generic", "host": "spark://one", "port": 7077}, {}, driver("spark://one:7077")),
     (CLUSTER, {}, driver("spark://one:7077")),
     # What a table sets comes before what the connection has for all.
@@ -56,23 +56,23 @@ CASES: tuple[tuple[dict[str, Any], dict[str, str], object], ...] = (
 
 
 @pytest.fixture(scope="module")
-def told(airflow: LocalAirflow) -> list[Any]:
+def answers(airflow: LocalAirflow) -> list[Any]:
     """The answers to all CASES, and those for a default connection that does not exist, from one process."""
     cases = json.dumps([case[:2] for case in CASES])
     done = airflow.python("-c", ASK, cases, PYSPARK_PYTHON="python9", SPARK_REMOTE=None)
     assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    all_answers: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return all_answers
 
 
 @pytest.mark.parametrize(("number", "expected"), [(number, case[2]) for number, case in enumerate(CASES)])
-def test_c26_a_connection_is_a_driver_or_a_server_or_refused(told: list[Any], number: int, expected: object) -> None:
+def test_c26_a_connection_is_a_driver_or_a_server_or_refused(answers: list[Any], number: int, expected: object) -> None:
     if isinstance(expected, str):
-        assert told[number].startswith("AirflowFailException: the connection spark_own has ")
-        assert expected in told[number]
+        assert answers[number].startswith("AirflowFailException: the connection spark_own has ")
+        assert expected in answers[number]
     else:
-        assert told[number] == expected
+        assert answers[number] == expected
 
 
-def test_the_default_connection_need_not_exist(told: list[Any]) -> None:
-    assert told[-2:] == [driver("local[*]"), {"SPARK_REMOTE": "sc://two"}]
+def test_the_default_connection_need_not_exist(answers: list[Any]) -> None:
+    assert answers[-2:] == [driver("local[*]"), {"SPARK_REMOTE": "sc://two"}]

@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -111,7 +111,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"firn {metadata.version('firnlake')}")
+        from importlib.metadata import version
+
+        typer.echo(f"firn {version('firnlake')}")
         raise typer.Exit
 
 

@@ -233,10 +233,8 @@ class Lake:
     def all_tables(self) -> list[str]:
         """Identifiers of all tables of the catalog, including those in nested namespaces, sorted."""
         tables: list[str] = []
-        if not self.exists:
-            return tables
         with self.reachable():
-            waiting = list(self.catalog.list_namespaces())
+            waiting = list(self.catalog.list_namespaces()) if self.exists else []
             while waiting:
                 namespace = waiting.pop()
                 # The error means that the namespace was just dropped, or that the catalog nests none (BigQuery).

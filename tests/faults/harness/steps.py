@@ -47,7 +47,7 @@ _CALLS: Final = (
 )
 _COMMIT: Final = "commit_table"
 _KINDS: Final = (*(kind for kind in Kind if kind is not Kind.PAUSE), Kind.KILL, Kind.KILL, Kind.LOST_ANSWER)
-"""Nobody gets in between here: these steps make one commit each, and what it races with is tested with the commit."""
+"""Steps in which no other writer intervenes: each makes one commit, and tests of that commit cover its races."""
 
 
 @dataclass

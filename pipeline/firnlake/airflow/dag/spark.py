@@ -216,22 +216,22 @@ def _remote(connection: Connection) -> str:
     """The address of a Spark Connect server, with parameters for Spark's client."""
     extra = connection.extra_dejson
     parameters = {"user_id": connection.login, "token": connection.password, "use_ssl": extra.get("use_ssl")}
-    given = "".join(f";{name}={quote(str(value), safe='')}" for name, value in parameters.items() if value)
+    query = "".join(f";{name}={quote(str(value), safe='')}" for name, value in parameters.items() if value)
     port = f":{connection.port}" if connection.port else ""
-    return f"{_CONNECT}{(connection.host or '').removeprefix(_CONNECT).rstrip('/')}{port}/{given}"
+    return f"{_CONNECT}{(connection.host or '').removeprefix(_CONNECT).rstrip('/')}{port}/{query}"
 
 
 def _extras(connection: Connection) -> dict[str, str]:
     """Spark settings from a connection's extras. Fails the task for an extra that would have no effect."""
-    given = {name: value for name, value in connection.extra_dejson.items() if value}
-    if given.pop("deploy-mode", "client") != "client":
+    extras = {name: value for name, value in connection.extra_dejson.items() if value}
+    if extras.pop("deploy-mode", "client") != "client":
         raise AirflowFailException(
             f"the connection {connection.conn_id} has deploy-mode {connection.extra_dejson['deploy-mode']!r}; "
             "allowed: client, because the driver runs in the task"
         )
-    if unknown := sorted(given.keys() - _EXTRAS.keys()):
+    if unknown := sorted(extras.keys() - _EXTRAS.keys()):
         raise AirflowFailException(
             f"the connection {connection.conn_id} has the extra {', '.join(unknown)}; allowed: deploy-mode, "
             f"{', '.join(_EXTRAS)}; all other Spark settings belong in the setting `spark` of firn.toml"
         )
-    return {_EXTRAS[name]: str(value) for name, value in given.items()}
+    return {_EXTRAS[name]: str(value) for name, value in extras.items()}
