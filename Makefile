@@ -51,7 +51,7 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' Makefile
 
 .PHONY: setup
-setup: preflight $(DONE)/archive ## make .venv (done once; the other targets do it when needed)
+setup: preflight $(DONE)/archive ## make .venv (done once; other targets do this when needed)
 
 # Each time, as Java may have gone since: a quarter of a second, and one line instead of Spark's dozens.
 .PHONY: preflight
@@ -84,13 +84,13 @@ $(DONE)/archive: infra/setup/warm.py $(DONE)/python
 
 # Iceberg's Spark runtime and what it needs: tests and benchmarks let it write and read the same tables.
 $(DONE)/jars: tests/support/jars.lock infra/setup/jars.py $(DONE)/python
-	@echo "for tests and benchmarks: Iceberg's jars into $(FIRN_JARS)"
+	@echo "for tests and benchmarks: fetching Iceberg's jars into $(FIRN_JARS)"
 	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(FIRN_JARS)
 	touch $@
 
 # Kafka's cleaner, which tests/conformance compares with: only the tests need it.
 $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/python
-	@echo "for the tests: Kafka's jars into $(CACHE)/kafka-jars"
+	@echo "for the tests: fetching Kafka's jars into $(CACHE)/kafka-jars"
 	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/kafka-jars
 	touch $@
 
@@ -101,7 +101,7 @@ $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
 # What only the stack needs, most of it an S3 client and an S3 server.
 $(DONE)/stack-jars: infra/stack/jars.lock infra/setup/jars.py $(DONE)/python
-	@echo "for the stack: jars into $(CACHE)/stack-jars (190 MB)"
+	@echo "for the stack: fetching jars into $(CACHE)/stack-jars (190 MB)"
 	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/stack-jars
 	touch $@
 
@@ -110,18 +110,18 @@ demo: setup ## compact a real changelog end to end through the Airflow DAG
 	@$(BIN)/python -m infra.demo.run
 
 .PHONY: test-setup
-test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch what all tests need (done once; they do it when needed)
+test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch the jars that the tests need (done once; other targets do this when needed)
 
 .PHONY: test
-test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests but those of the stack
+test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests except the tests of the stack
 	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" -- $(PYTEST_ARGS)
 
 .PHONY: test-unit
-test-unit: setup ## run the tests that start neither a JVM nor Airflow (minutes)
+test-unit: setup ## run the unit tests, which start neither a JVM nor Airflow (minutes)
 	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- $(PYTEST_ARGS)
 
 .PHONY: test-pure
-test-pure: setup ## run those of them that need no lake (a minute)
+test-pure: setup ## run the unit tests that need no lake (a minute)
 	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- -m pure $(PYTEST_ARGS)
 
 EXAMPLES ?= 3000
@@ -131,7 +131,7 @@ fuzz: setup ## damage plans, properties, landing files and status files in EXAMP
 
 HISTORIES ?= 300
 .PHONY: row-deletes
-row-deletes: setup $(DONE)/jars ## compare with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
+row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
 LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py convert_histories.py \
@@ -144,7 +144,7 @@ histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as 
 	@FIRN_EXAMPLES=$(TIMES) $(SIDE_BY_SIDE) "$(LANE_HISTORIES)" "$(OTHER_HISTORIES)" -- $(PYTEST_ARGS)
 
 .PHONY: pictures
-pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)
+pictures: setup ## take new pictures of Airflow's UI in the browser test, into docs/images
 	@FIRN_PICTURES=docs/images $(PYTEST) tests/airflow/test_ui.py $(PYTEST_ARGS)
 
 # Where Firn's tasks run in these: in the process (local), or in Spark's workers (spark).
@@ -152,7 +152,7 @@ ENGINE ?= local
 WORKLOADS ?= 300
 SEED ?= 1
 .PHONY: conformance
-conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1, then after lane hide
+conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare Firn with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1, also after lane hide
 	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
 	$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE) --hidden
 
@@ -160,41 +160,41 @@ conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own c
 CATALOG ?= sqlite
 SEEDS ?= 1-500
 .PHONY: faults
-faults: setup $(DONE)/jars ## random faults against real cleanings, SEEDS=1-500 of them; SEEDS=7 replays one
+faults: setup $(DONE)/jars ## run cleanings with random faults, SEEDS=1-500; SEEDS=7 replays one run
 	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 .PHONY: faults-steps
-faults-steps: setup $(DONE)/jars ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
+faults-steps: setup $(DONE)/jars ## cause random faults while records land or expire, or files are collected, SEEDS=1-500 (about a second each)
 	@$(BIN)/python -m tests.faults.harness --steps --seeds $(SEEDS) --catalog $(CATALOG)
 
 .PHONY: faults-maintenance
-faults-maintenance: setup ## random faults and other writers while tables are maintained, SEEDS=1-500 (less than a second each)
+faults-maintenance: setup ## cause random faults and commits of other writers during maintenance, SEEDS=1-500 (less than a second each)
 	@$(BIN)/python -m tests.faults.harness --maintenance --seeds $(SEEDS) --catalog $(CATALOG)
 
 # Which of the flips or defects in tests/nets: 1-10, or 3,17; all where it is empty.
 NUMBERS ?=
 .PHONY: mutants
-mutants: setup ## make 200 flips of the rules, one at a time: the tests must notice those that tests/nets/mutants.toml says they do
+mutants: setup ## flip 200 rules in the code, one at a time: the tests must notice each flip that tests/nets/mutants.toml lists as noticed
 	@$(BIN)/python -m tests.nets.mutants --numbers "$(NUMBERS)"
 
 .PHONY: defects
-defects: setup ## put 40 defects of this project's history back, one at a time: each must turn the tests red
+defects: setup ## put 40 former defects back into the code, one at a time: each must make tests fail
 	@$(BIN)/python -m tests.nets.defects --numbers "$(NUMBERS)"
 
 TRIALS ?= 1-1000
 KINDS ?=
 .PHONY: trials
-trials: setup ## histories, faults, neighbours and writers drawn from SEEDS=1-1000, of KINDS=commit,... (three CPU seconds each); SEEDS=7 KINDS=commit tells one
+trials: setup ## run random histories with faults, neighbours and other writers, SEEDS=1-1000 of KINDS=commit,... (three CPU seconds each); SEEDS=7 KINDS=commit replays one
 	@$(BIN)/python -m tests.trials --seeds $(if $(filter file,$(origin SEEDS)),$(TRIALS),$(SEEDS)) --kinds "$(KINDS)"
 
 SOAK_SECONDS ?= 1800
 .PHONY: soak
-soak: setup $(DONE)/jars ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800
+soak: setup $(DONE)/jars ## run appenders, compactors, readers, other tools and faults at the same time, for SOAK_SECONDS=1800
 	@$(BIN)/python -m tests.faults.harness.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 LOAD_SECONDS ?= 60
 .PHONY: load
-load: setup $(DONE)/jars $(if $(filter rest,$(CATALOG)),$(DONE)/stack-jars) ## ten appenders for LOAD_SECONDS=60 alone, beside four burners of cores, beside four compactors
+load: setup $(DONE)/jars $(if $(filter rest,$(CATALOG)),$(DONE)/stack-jars) ## run ten appenders for LOAD_SECONDS=60: alone, then with four processes that burn CPU, then with four compactors
 	@$(BIN)/python -m tests.faults.harness.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size. Whole
@@ -207,7 +207,7 @@ QUICK := 0.25
 FAMILIES ?=
 .PHONY: bench
 ifdef BASE
-bench: setup ## measure FAMILIES=base,... (or all that take minutes) beside peers, into docs/performance.md; BASE=COMMIT: beside that commit
+bench: setup ## measure FAMILIES=base,... (default: all that take minutes) and peers, into docs/performance.md; BASE=COMMIT compares with that commit instead
 	@$(BIN)/python -m infra.bench.paired $(BASE) --scale $(SCALE) --only "$(FAMILIES)"
 else
 bench: setup $(DONE)/jars $(DONE)/kafka-jars
@@ -215,21 +215,21 @@ bench: setup $(DONE)/jars $(DONE)/kafka-jars
 endif
 
 .PHONY: bench-quick
-bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## the most important of them in a few minutes, into .firn/bench/report
+bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## measure the most important benchmarks in a few minutes, into .firn/bench/report
 	@$(BENCH) base,changed,processes,fixed --scale $(if $(filter file,$(origin SCALE)),$(QUICK),$(SCALE))
 
 .PHONY: lint
-lint: setup ## ruff: rules and format, changing nothing
+lint: setup ## check rules and format with ruff, without changes
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 .PHONY: format
-format: setup ## ruff: mend what can be mended, and format
+format: setup ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 .PHONY: types
-types: setup ## mypy, strict
+types: setup ## check types with mypy, strict
 	@$(BIN)/mypy
 
 .PHONY: layout
@@ -263,7 +263,7 @@ audit: $(DONE)/audit ## look for known vulnerabilities of the locked packages (a
 	}
 
 .PHONY: up
-up: setup ## start Airflow with its UI on the demo's tables, one of them being landed into
+up: setup ## start Airflow with its UI on the demo's tables, and land records into one table
 	@$(BIN)/python -m infra.airflow.local up
 
 .PHONY: down
@@ -279,9 +279,9 @@ stack-down: ## stop everything that `make stack-up` started
 	@test ! -x $(BIN)/python || $(BIN)/python -m infra.stack.local down
 
 .PHONY: stack-test
-stack-test: setup $(DONE)/jars $(DONE)/stack-jars ## run the tests on a stack of their own: real catalogs, object store and cluster
+stack-test: setup $(DONE)/jars $(DONE)/stack-jars ## run the tests of the stack, on a separate stack with real catalogs, object store and cluster
 	@FIRN_STACK=1 $(PYTEST) tests/stack $(PYTEST_ARGS)
 
 .PHONY: clean
-clean: down stack-down ## remove what set-up and runs have made
+clean: down stack-down ## remove everything that set-up and runs have created
 	@rm -rf .cache .venv .firn .hypothesis .ruff_cache

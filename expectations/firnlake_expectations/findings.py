@@ -189,11 +189,11 @@ def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
     there = (
         "no record of this key"
         if written == 0
-        else f"offset {high} only"
+        else f"only offset {high}"
         if written == 1
         else f"{written} records, offsets {low} to {high}"
     )
-    read = f"nothing but offsets {row['in_min']} to {row['in_max']} was read"
+    read = f"only records with offsets {row['in_min']} to {row['in_max']} were read"
     return {
         **of_claim,
         "there": there,
@@ -221,7 +221,7 @@ def _why_it_stays(row: Mapping[str, Any], claim: Claim) -> str:
         return "no earlier cleaning has stamped it"
     if row["in_horizon"] > claim.now_ms * 1000:
         return f"its delete horizon is {_stamp(row['in_horizon'])}"
-    return f"a segment outside the plan may hold older offsets, from {claim.clean_below} on"
+    return f"a segment outside the plan may hold records from offset {claim.clean_below} on"
 
 
 def weight(rule: Rule) -> str:

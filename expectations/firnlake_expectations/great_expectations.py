@@ -80,7 +80,7 @@ class ExpectPromiseKept(BatchExpectation):
             return {"success": told["details"]["broken"] == 0, "result": told}
         plans = {plan: _told(row) for (plan, promise), row in rows.items() if promise == self.promise}
         broken = sum(told["details"]["broken"] for told in plans.values())
-        observed = f"{len(plans):,} plans, broken {broken:,} times"
+        observed = f"plans: {len(plans):,}, violations: {broken:,}"
         return {"success": broken == 0, "result": {"observed_value": observed, "details": {"plans": plans}}}
 
 

@@ -111,7 +111,7 @@ def check(claims: Sequence[Claim]) -> None:
     kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
     if len(kinds) != 1:
         raise ValueError(
-            f"claims of {sorted(kinds)} can't be judged together; allowed: claims with one table, lane and level"
+            f"claims of {sorted(kinds)} can't be judged together; allowed: claims of the same table, lane and level"
         )
     for name, values in (
         ("plan", [claim.plan_id for claim in claims]),

@@ -24,11 +24,11 @@ def now_ms() -> int:
 def to_ms(moment: datetime) -> int:
     """Convert a timezone-aware ``moment`` to milliseconds since the epoch.
 
-    Raises RefusedError if ``moment`` has no time zone, because it is ambiguous.
+    Raises RefusedError if ``moment`` has no time zone, because such a time is ambiguous.
     """
     if moment.tzinfo is None:
         raise RefusedError(
-            f"the time {moment.isoformat()} has no time zone; allowed: with a zone, such as {moment.isoformat()}Z"
+            f"the time {moment.isoformat()} has no time zone; allowed: a time with zone, such as {moment.isoformat()}Z"
         )
     return (moment - _EPOCH) // _MILLISECOND
 
@@ -47,7 +47,7 @@ def show_ms(milliseconds: int) -> str:
 
 
 def parse(text: str) -> int:
-    """Convert ``text``, an ISO 8601 time (in UTC if it has no zone) or epoch milliseconds, to epoch milliseconds."""
+    """Parse ``text``, an ISO 8601 time (in UTC if it has no zone) or epoch milliseconds. Returns epoch milliseconds."""
     try:
         moment = from_ms(int(text)) if text.isdigit() else datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:

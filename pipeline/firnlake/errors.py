@@ -15,7 +15,7 @@ class FirnError(Exception):
         super().__init__(printable(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error with its fields, whatever arguments its class takes: worker processes send errors back."""
+        """Pickle the error with its fields, whatever arguments its class takes, so that workers can return errors."""
         return _revived, (type(self), self.args, self.__dict__)
 
 
@@ -36,7 +36,7 @@ class NotFoundError(GoneError):
 
 
 class ConflictError(FirnError):
-    """The table has changed since a plan was made, so the plan must be made again (C22). The table is untouched."""
+    """The table has changed since a plan was made, so the plan must be made again (C22). Firn has changed nothing."""
 
     exit_code = 3
 

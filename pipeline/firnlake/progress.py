@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, otherwise lines in the log; nothing for work of up to a second."""
+"""Progress of long work: a bar on a terminal, otherwise lines in the log. Short work shows neither."""
 
 import logging
 import sys

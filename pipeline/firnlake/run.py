@@ -22,9 +22,9 @@ from firnlake.publish.attempts import Publication, PublishResult
 from firnlake.publish.publish_jobs import publish_stages, retain_plans
 
 MAX_ROUNDS = 100
-"""Maximum number of rounds with ``until_idle``. Each round reduces the due work, so only a defect can cause so many.
+"""Maximum number of rounds with ``until_idle``. Each round reduces the due work, so only a defect exceeds the maximum.
 
-Rounds that postpone plans because the budgets of a run are full don't count.
+A round that postpones plans because the budgets of a run are full does not count.
 """
 
 
@@ -41,7 +41,7 @@ class LaneRun:
     """Due plans that exceed the budgets of this round and wait for the next round or run."""
 
     def add(self, published: PublishResult) -> None:
-        """Add the outcome of the lane's plans: ``published`` uses plan ids, ``failures`` uses titles."""
+        """Add ``published``, the outcome of the lane's plans, with the plans' titles in place of their ids."""
         titles = {plan.id: plan.title for plan in self.plans}
         self.publications += published.publications
         for one in published.publications:
@@ -69,12 +69,12 @@ def run(
     until_idle: bool = False,
     scope: Scope = EVERYTHING,
 ) -> Iterator[LaneRun]:
-    """Run ``lanes`` over table ``identifier`` and yield the outcome of each lane when it ends.
+    """Run ``lanes`` over table ``identifier`` and yield the outcome of each lane when the lane ends.
 
     ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. With
     ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. If
-    there are several lanes, lanes that can't respect ``scope`` are left out. At its start the run discards the remains
-    of earlier runs, and at its end its own remains (C25).
+    there are several lanes, lanes that can't respect ``scope`` are left out. The run discards the remains of earlier
+    runs when it starts, and the remains of each lane's plans when the lane ends (C25).
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()

@@ -107,7 +107,7 @@ def test_a_refused_topic_partition_is_red_once(airflow: LocalAirflow) -> None:
     again = airflow.run("t.refused", {"lane": "full"})
     assert again.succeeded, again.errors
     assert again.states["full.plan"] == "skipped"
-    assert "orders-1 full waits: it failed in" in again.log
+    assert "orders-1 full waits: its plan failed in" in again.log
     assert [one.stage for one in failed_plans(airflow.lake, "t.refused")] == [failed_plan.stage]  # the sweep leaves it
 
 

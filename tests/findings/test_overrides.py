@@ -61,7 +61,7 @@ def test_r8_no_override_takes_what_the_tables_rules_keep(
     runs = [firn("run", *asked, "--now", now) for now in (NOW, NOW + 1000)]
     assert topic.offsets() == [0, 1]
     for ran in runs:
-        refused(ran, f"table {topic.table}: property {override.partition('=')[0]} can't be overridden; allowed: set it")
+        refused(ran, f"table {topic.table}: property {override.partition('=')[0]} can't be overridden; allowed: a")
 
 
 def test_r8_no_plan_is_written_that_a_later_command_would_publish(firn: Firn, topic: Topic, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_r30_what_lands_nothing_says_so(firn: Firn, lake: Lake, tmp_path: Path) 
     before = lake.table("shop.orders").metadata_location
     ran = firn("land", "shop.orders", empty)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "nothing to land in shop.orders: 1 file without a record\n"
+    assert ran.out == "shop.orders: nothing to land, 1 file without a record\n"
     assert firn("land", "shop.orders", empty, "--json").json["records"] == 0
     assert lake.table("shop.orders").metadata_location == before
 
@@ -60,7 +60,7 @@ def test_r30_a_lane_that_is_never_due_says_so(firn: Firn, lake: Lake, lane: str)
     found = explain_partition(lake, "shop.orders", TopicPartition("orders", 0), NOW)
     (reason,) = (one.reason.text for one in found.lanes if one.lane == lane)
     setting = {"merge": "merge.segments", "clean": "clean.segments", "tier": "tier.runs"}[lane]
-    assert reason == f"never due by the number of segments (firn.{setting} = 2147483647)"
+    assert reason == f"no number of segments makes the lane due (firn.{setting} = 2147483647)"
 
 
 def test_r30_verify_refuses_before_spark_starts(
@@ -70,7 +70,7 @@ def test_r30_verify_refuses_before_spark_starts(
     # Whoever starts a JVM here fails.
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     ran = firn("verify", "shop.orders", "--engine", "spark")
-    refused(ran, "table shop.orders has no commit of Firn to verify")
+    refused(ran, "table shop.orders has no commit to verify")
 
 
 def test_r30_the_front_page_lists_a_certificate_as_soon_as_there_is_one(firn: Firn, lake: Lake, tmp_path: Path) -> None:

@@ -131,5 +131,5 @@ def test_the_judge_notices_a_delete_file_that_is_merged_too_early(
     )
     (outcome,) = table.topic.compacted(*table.topic.plans("convert", force=True))
     (judged,) = validate(lake, [outcome.stage], engine)
-    assert "allowed: one that names inputs of the plan alone" in str(judged.error)
+    assert "allowed: a file that names only inputs of the plan" in str(judged.error)
     assert table.seqs() == [3]

@@ -88,7 +88,7 @@ def test_c20_it_waits_for_an_open_job_and_status_names_it(topic: Topic) -> None:
     topic.land(updates("a=1", "a=2"), updates("b=1", start=2))
     (stage,) = topic.validated(topic.plans("full", force=True))
     work = plan_work(topic.lake, topic.table, "hide", NOW, force=True)
-    reason = f"orders-0: lane hide waits for lane full, until its open stage {stage} is published"
+    reason = f"orders-0: lane hide waits until the open stage of lane full, {stage}, is published"
     assert work.plans == []
     assert [line.startswith(reason) for line in work.left()] == [True]
     (status,) = status_of(topic.lake, topic.table, NOW)

@@ -33,12 +33,12 @@ SAME_RECORDS = Promise(
     rules=(
         Rule(
             *("lost_copy", "groups", "greatest(n_in - n_out, 0)"),
-            *("record", "was read but not written unchanged", "were read but not written unchanged"),
+            *("record", "that was read is lost or changed", "that were read are lost or changed"),
             *("{written} unchanged", "as many as were read: {n_in}"),
         ),
         Rule(
             *("added_copy", "groups", "greatest(n_out - n_in, 0)"),
-            *("record", "was written that was not read in this form", "were written that were not read in this form"),
+            *("record", "was written but not read in this form", "were written but not read in this form"),
             *("{written} in this form", "as many as were read: {n_in}"),
         ),
         RECORDS_UNCHANGED.rules[-1],
@@ -104,7 +104,7 @@ WHOLE_FILES = Promise(
                 "does not hold as many records as its manifest says",
                 "do not hold as many records as their manifests say",
             ),
-            *("{found} records in {name}", "{told} records"),
+            *("record count {found} in {name}", "record count {told}"),
         ),
     ),
 )

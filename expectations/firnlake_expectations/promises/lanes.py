@@ -25,7 +25,7 @@ def _bound(claim: Claim) -> str:
 
 def _kept_end(figures: Figures, claim: Claim) -> str:
     end = f"Offset {claim.log_end_offset:,}"
-    asked = ", though it is requested" if claim.end_kept else ""
+    asked = ", although a request names it" if claim.end_kept else ""
     return f"{end} was read and is kept{asked}." if figures["end_in"] else f"{end} is in no segment that was rewritten."
 
 
@@ -34,8 +34,8 @@ REQUESTED_RECORDS_GONE = Promise(
     name="expect_requested_records_gone",
     lanes=_ERASE,
     sentence=lambda claim: (
-        f"No record{_bound(claim)} that a request names is in what was written of "
-        f"{log_name(claim.topic, claim.partition)}, or in a segment left in place: {claim.erased:,} erased."
+        f"No segment of {log_name(claim.topic, claim.partition)}, written or left in place, holds a record"
+        f"{_bound(claim)} that a request names: {count(claim.erased, 'record')} erased."
     ),
     kept=lambda figures, _: f"{count(figures['erased'], 'record')} erased; none remains.",
     checked="records_in",
@@ -53,7 +53,7 @@ OTHER_RECORDS_UNCHANGED = Promise(
     name="expect_other_records_unchanged",
     lanes=_ERASE,
     sentence=lambda claim: (
-        f"All {count(claim.records_out, 'other record')} of the rewritten segments are there with their offsets, "
+        f"All {count(claim.records_out, 'other record')} of the rewritten segments are kept with their offsets, "
         "timestamps, headers, keys, values and delete horizons, and no other record was written."
     ),
     kept=lambda figures, _: f"{count(figures['records_out'], 'record')}, the same that were read.",
@@ -66,7 +66,7 @@ OTHER_RECORDS_UNCHANGED = Promise(
         ),
         Rule(
             *("added_other", "copies", "greatest(n_out - n_in, 0)"),
-            *("record", "was written that was not read in this form", "were written that were not read in this form"),
+            *("record", "was written but not read in this form", "were written but not read in this form"),
             *("{n_out} written in this form", "as many as were read: {n_in}"),
         ),
         RECORDS_UNCHANGED.rules[-1],
@@ -77,8 +77,8 @@ LEVELS_KEPT = Promise(
     number="C30",
     name="expect_levels_kept",
     lanes=_ERASE,
-    sentence=lambda _: "Every record keeps its level; only a tail may be written as a run.",
-    kept=lambda figures, _: f"{count(figures['records_out'], 'record')} at the level that they were read at.",
+    sentence=lambda _: "Every record keeps its level, except that a tail may be written as a run.",
+    kept=lambda figures, _: f"{count(figures['records_out'], 'record')} at the level at which they were read.",
     checked="records_out",
     rules=(
         Rule(
@@ -94,8 +94,8 @@ LOG_END_NOT_ERASED = Promise(
     name="expect_log_end_kept",
     lanes=_ERASE,
     sentence=lambda claim: (
-        f"The end of the log {log_name(claim.topic, claim.partition)}, offset {claim.log_end_offset:,}, stays, "
-        "requested or not."
+        f"The end of the log {log_name(claim.topic, claim.partition)}, offset {claim.log_end_offset:,}, is kept, "
+        "whether or not a request names it."
     ),
     kept=_kept_end,
     checked="end_in",
@@ -151,17 +151,17 @@ ONLY_SUPERSEDED_HIDDEN = Promise(
     lanes=_HIDE,
     sentence=lambda claim: (
         f"Of {count(claim.records_in, 'record')} that readers of {log_name(claim.topic, claim.partition)} saw, "
-        f"{claim.superseded:,} are hidden: a newer one of the key is visible for each. Nothing else has changed."
+        f"the plan hides {claim.superseded:,}, each with a newer record of its key visible. Nothing else has changed."
     ),
-    kept=lambda figures, _: f"{count(figures['superseded'], 'older record')} hidden; none other, and none came back.",
+    kept=lambda figures, _: f"{count(figures['superseded'], 'older record')} hidden, and no other record changed.",
     checked="records_in",
     rules=(
         Rule(
             *("not_superseded", "vanished"),
             'CASE WHEN NOT (competes AND coalesce(newest > "offset", false)) THEN n_in - n_out END',
-            *("record", "is hidden though no newer one of its key is visible"),
-            "are hidden though no newer ones of their keys are visible",
-            *("hidden", "visible: no newer record of its key is"),
+            *("record", "is hidden although no newer record of its key is visible"),
+            "are hidden although no newer records of their keys are visible",
+            *("hidden", "visible, because no newer record of its key is"),
         ),
         Rule(
             *("unhidden", "changed", "greatest(n_out - n_in, 0)"),
@@ -176,18 +176,18 @@ ONE_VISIBLE_RECORD = Promise(
     name="expect_one_visible_record_per_key",
     lanes=_HIDE,
     sentence=lambda claim: (
-        f"Every key of {log_name(claim.topic, claim.partition)} shows its newest record alone in the segments that "
-        "were compared; only below a stamped tombstone may an older one be left, which landed late (C9)."
+        f"In the compared segments, only the newest record of every key of {log_name(claim.topic, claim.partition)} "
+        "is visible, except for older records that landed late, below a stamped tombstone (C9)."
     ),
-    kept=lambda figures, _: f"{count(figures['keys_out'], 'key')}, each with its newest record alone.",
+    kept=lambda figures, _: f"{count(figures['keys_out'], 'key')}, each with only its newest record visible.",
     checked="keys_out",
     rules=(
         Rule(
             *("still_visible", "still_visible", "1"),
             *(
                 "record",
-                "is visible though a newer one of its key is",
-                "are visible though newer ones of their keys are",
+                "is visible although a newer record of its key is visible",
+                "are visible although newer records of their keys are visible",
             ),
             *("offset {offset}", "nothing older than offset {newest}"),
         ),
@@ -200,7 +200,7 @@ LOG_END_VISIBLE = Promise(
     lanes=_HIDE,
     sentence=lambda claim: (
         f"The end of the log {log_name(claim.topic, claim.partition)}, offset {claim.log_end_offset:,}, is visible if "
-        "it was."
+        "it was visible before."
     ),
     kept=_visible_end,
     checked="end_in",

@@ -31,7 +31,7 @@ _ALWAYS = ("records_out", "superseded", "tombstones_removed", "quarantined")
 _OTHERS = {
     "repeated": "repeated records among the superseded",
     "restored": "restored tombstones among those read",
-    "deleted": "records deleted by other writers, beside those read",
+    "deleted": "records that other writers deleted, in addition to those read",
 }
 """Figures that are not terms of the sum."""
 
@@ -49,7 +49,7 @@ def sentence(claim: Claim) -> str:
         if claim.segments_in_place
         else ""
     )
-    deleted = f"; {count(claim.deleted, 'record')} deleted by other writers left behind" if claim.deleted else ""
+    deleted = f"; not copied: {count(claim.deleted, 'record')} that other writers deleted" if claim.deleted else ""
     if claim.lane in POSITION_DELETING:
         return (
             f"The record counts add up: {count(claim.records_in, 'record')} visible before = {claim.records_out:,} "

@@ -39,7 +39,7 @@ def _no_null_keys(claim: Claim) -> str:
     if claim.quarantined == 0:
         return f"Only the last record of {log} may have no key, so none is quarantined."
     records = count(claim.quarantined, "record")
-    return f"No record without a key stays in {log}, except its last: {records} quarantined, unchanged."
+    return f"No record without a key stays in {log}, except its last record: {records} quarantined, unchanged."
 
 
 def _no_null_keys_kept(figures: Figures, _: Claim) -> str:
@@ -76,8 +76,8 @@ ONE_RECORD_PER_KEY = Promise(
         ),
         Rule(
             *("left_superseded", "left_behind", "superseded"),
-            *("record", "is in a segment left in place though a newer one supersedes it"),
-            "are in segments left in place though newer ones supersede them",
+            *("record", "is in a segment left in place although a newer record supersedes it"),
+            "are in segments left in place although newer records supersede them",
             "the record is in a segment left in place",
             "nothing: the plan read a newer record of its key",
         ),
@@ -89,8 +89,8 @@ NEWEST_RECORD_KEPT = Promise(
     name="expect_newest_record_kept",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        f"Of {count(claim.records_in, 'record')} read, the newest of every key is kept, and none of "
-        f"the {count(claim.superseded, 'record')} that a newer one supersedes."
+        f"Of {count(claim.records_in, 'record')} read, the plan keeps the newest of every key, and none of "
+        f"the {count(claim.superseded, 'record')} that a newer record supersedes."
     ),
     kept=lambda figures, _: (
         f"{count(figures['keys_in'], 'key')} read, {count(figures['superseded'], 'older record')} removed."
@@ -104,8 +104,8 @@ NEWEST_RECORD_KEPT = Promise(
         ),
         Rule(
             *("stale", "groups", f"{KNOWN} AND out_min < in_max AND out_min >= in_min"),
-            *("key", "still has a record that a newer one supersedes"),
-            "still have a record that a newer one supersedes",
+            *("key", "still has a record that a newer record supersedes"),
+            "still have a record that a newer record supersedes",
             *("offset {out_min}", "nothing older than the {newest} at offset {in_max}"),
         ),
     ),
@@ -129,8 +129,8 @@ LOG_END_KEPT = Promise(
         ),
         Rule(
             *("past_end", "groups", "in_max > log_end"),
-            *("key", "has a record past the log end of the plan"),
-            "have a record past the log end of the plan",
+            *("key", "has a record past the log end that the plan names"),
+            "have a record past the log end that the plan names",
             *("offset {in_max}", "no offset above {log_end}"),
         ),
     ),
@@ -141,8 +141,8 @@ RECORDS_UNCHANGED = Promise(
     name="expect_records_unchanged",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        f"All {count(claim.records_out, 'record')} kept have the offset, timestamp, headers, key and value that they "
-        "were read with, and no other record was written."
+        f"All {count(claim.records_out, 'record')} kept have the offset, timestamp, headers, key and value with which "
+        "they were read, and no other record was written."
     ),
     kept=lambda figures, _: f"The newest records of {count(figures['keys_out'], 'key')} are unchanged; none is new.",
     checked="records_out",
@@ -181,8 +181,8 @@ NO_NULL_KEYS = Promise(
         ),
         Rule(
             *("null_added", "groups", f"CASE WHEN {COPIED} THEN {ADDED} END"),
-            *("record without a key", "was written that was not read in this form"),
-            "were written that were not read in this form",
+            *("record without a key", "was written but not read in this form"),
+            "were written but not read in this form",
             *("{written} in this form", "as many as were read: {n_in}"),
         ),
         Rule(

@@ -36,7 +36,7 @@ KEPT_TOMBSTONES = Promise(
     ),
     kept=lambda figures, _: (
         f"The newest record of {count(figures['tombstones_in'], 'key')} is a tombstone; "
-        f"{figures['tombstones_out']:,} kept."
+        f"tombstones kept: {figures['tombstones_out']:,}."
     ),
     checked="tombstones_in",
     rules=(
@@ -53,7 +53,7 @@ GONE_TOMBSTONES = Promise(
     name="expect_tombstones_gone",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        "Every tombstone past its delete horizon is removed, unless a segment outside the plan may hold an older "
+        "Every tombstone past its delete horizon is removed, unless a segment outside the plan may hold a lower "
         f"offset: {count(claim.tombstones_removed, 'tombstone')} removed."
     ),
     kept=lambda figures, _: f"{count(figures['tombstones_removed'], 'tombstone')} removed.",
@@ -87,7 +87,7 @@ GONE_TOMBSTONES = Promise(
             *("tombstone", "is in a segment left in place but had to be stamped or removed"),
             "are in segments left in place but had to be stamped or removed",
             "the tombstone is in a segment left in place",
-            "stamped with its delete horizon, or removed if that has passed",
+            "stamped with its delete horizon, or removed if the horizon has passed",
         ),
     ),
 )
@@ -98,8 +98,8 @@ DELETE_HORIZONS = Promise(
     lanes=CLEANINGS,
     sentence=lambda claim: (
         f"A tombstone found clean for the first time carries the delete horizon "
-        f"{moment(claim.now_ms + claim.delete_retention_ms)}; one that was stamped before keeps its own; no other "
-        "record has one."
+        f"{moment(claim.now_ms + claim.delete_retention_ms)}; one that was stamped before keeps its delete "
+        "horizon; no other record has one."
     ),
     kept=lambda figures, _: f"Correct on all {count(figures['tombstones_out'], 'tombstone')}, and on no other record.",
     checked="tombstones_out",
@@ -149,12 +149,12 @@ ABORTED_RECORDS_GONE = Promise(
         Rule(
             *("undecided", "groups", "n_undecided"),
             *("record", "is part of a transaction that has not ended", "are part of transactions that have not ended"),
-            *("offset {in_max}, of a transaction without a marker", "records of ended transactions only"),
+            *("offset {in_max}, of a transaction without a marker", "only records of ended transactions"),
         ),
         Rule(
             *("untold", "groups", "CASE WHEN NOT told THEN n_transaction END"),
-            *("record", "is transactional, but its plan says that none is"),
-            "are transactional, but their plan says that none is",
+            *("record", "is transactional, but its plan says that no record is"),
+            "are transactional, but their plan says that no record is",
             *("offset {in_max}, of a transaction", "no such record, or a plan that names transactions"),
         ),
     ),
@@ -165,7 +165,7 @@ MARKERS_KEPT = Promise(
     name="expect_markers_kept",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        "Every control record stays unchanged until no record of its transaction remains and its delete horizon has "
+        "Every control record is kept unchanged until no record of its transaction remains and its delete horizon has "
         f"passed: {count(claim.markers_removed, 'marker')} removed."
     ),
     kept=lambda figures, _: (
@@ -187,8 +187,8 @@ MARKERS_KEPT = Promise(
             *("control_added", "groups", f"CASE WHEN {CONTROL} THEN {ADDED} END"),
             *(
                 "control record",
-                "was written that was not read in this form",
-                "were written that were not read in this form",
+                "was written but not read in this form",
+                "were written but not read in this form",
             ),
             *("{written} in this form", "as it was read, once"),
         ),

@@ -59,7 +59,7 @@ def erase(
         bool, typer.Option("--certify", help="Search the table and certify the fulfilled requests.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Search the table for --key and say whether its certificate still holds.")
+        bool, typer.Option("--verify", help="Search the table for --key and check that the key's certificate holds.")
     ] = False,
     request: Annotated[
         list[int] | None, typer.Option("--request", help="Only this request, with --status or --certify. Repeatable.")
@@ -134,7 +134,7 @@ def _show(table: str, asked: Asked, now_ms: int) -> None:
         return
     places = ", ".join(f"{place} below offset {end}" for place, end in sorted(asked.below.items())[:_SHOWN])
     more = f" and {len(asked.below) - _SHOWN} more" if len(asked.below) > _SHOWN else ""
-    told = f", {asked.earlier:,} of them already requested earlier" if asked.earlier else ""
+    told = f", of which earlier requests cover {asked.earlier:,}" if asked.earlier else ""
     rows = count(asked.keys * len(asked.below), "row")
     show.line(
         f"{table}: request {asked.id}: {count(asked.keys, 'key')} in {places}{more} ({rows}{told}), to be erased by "
@@ -163,7 +163,7 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
         show.as_json([_status(one, now_ms) for one in states])
         return
     if not states:
-        show.line(f"{table}: no request to erase a key")
+        show.line(f"{table}: there is no request to erase a key")
         return
     show.table(
         f"{table}: requests to erase keys",
@@ -189,7 +189,7 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
 def certify_requests(
     lake: Lake, table: str, requests: Collection[int], now_ms: int, engine: str | None, as_json: bool
 ) -> None:
-    """Search ``table`` and issue certificates; exits with code 1 if any request gets no certificate."""
+    """Search ``table`` and issue certificates; exit with code 1 if something blocks a certificate."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
         done = certify(lake, table, now_ms, started.of(0), requests)
     pages = {request: str(page) for request, page in export(lake, table, done.issued).items()}
@@ -218,7 +218,7 @@ def certify_requests(
 def verify_key(
     lake: Lake, table: str, key: Sequence[bytes], topic: str | None, engine: str | None, as_json: bool
 ) -> None:
-    """Search ``table`` for ``key``; exits with code 1 unless its certificate holds and the key has not landed again."""
+    """Search ``table`` for ``key``; exit with code 1 if it has no certificate that holds, or has landed again."""
     with engines(engine or "local", f"firn erase {table} --verify", as_json) as started:
         verified = verify(lake, table, key, started.of(0), topic)
     if as_json:
@@ -248,7 +248,7 @@ def _verdict(verified: VerifiedCertificate) -> str:
     issued_at = show.time(verified.certificate.issued_ms)
     issued = f"the certificate of request {verified.certificate.request}, issued {issued_at},"
     if not verified.is_intact:
-        return f"{issued} was changed afterwards"
+        return f"{issued} has been changed since"
     return f"{issued} {'holds' if verified.holds else 'does not hold'}"
 
 
@@ -258,7 +258,7 @@ def _again(verified: VerifiedCertificate) -> str:
         if verified.certificate is None or verified.landed_before
         else "the key landed again after its certificate"
     )
-    return f"{after}: its records past the offsets of the request are new and stay until another request covers them"
+    return f"{after}: its newer records, past the offsets of the request, stay until another request covers them"
 
 
 def _show_blockers(request: int, blockers: Sequence[Blocker], now_ms: int) -> None:

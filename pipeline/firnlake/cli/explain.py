@@ -134,7 +134,7 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
             f"{item.null_keys:,} without a key, newest record from {newest}{_hidden(item)}"
         )
     for going in explained.going:
-        show.line(f"  due in lane {going.lane} now: {going.reason} (plan {going.plan})")
+        show.line(f"  due now in lane {going.lane}: {going.reason} (plan {going.plan})")
     for reason in explained.waiting:
         show.line(f"  {_reason(reason, now_ms)}")
     if explained.removed_by:
@@ -159,7 +159,7 @@ def _reason(reason: Reason, now_ms: int) -> str:
 
 def _commit(commit: Commit, now_ms: int) -> str:
     by_firn = f"lane {commit.lane}, plan {commit.plan}: {commit.reason}"
-    who = by_firn if commit.plan else f"not by Firn, {commit.operation}"
+    who = by_firn if commit.plan else f"by another writer, operation {commit.operation}"
     return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"
 
 

@@ -53,7 +53,7 @@ def adopt(
     properties: Properties = None,
     as_json: AsJson = False,
 ) -> None:
-    """Adopt an existing table with its own columns. Changes metadata only; `firn release` undoes it."""
+    """Adopt an existing table with its own columns. Change only metadata; `firn release` undoes the adoption."""
     names = tuple(name.strip() for name in key.split(","))
     choice = Choice(names, offset, timestamp, topic, partition, tombstone)
     lake = Lake.load()
@@ -95,7 +95,7 @@ def release(
         ),
     ] = False,
 ) -> None:
-    """Stop maintaining an adopted table: remove its mapping and all its properties `firn.*`. Changes metadata only."""
+    """Stop maintaining an adopted table: remove its mapping and all its properties `firn.*`. Change only metadata."""
     done = release_table(Lake.load(), table, drop_columns)
     gone = [
         *(f"column {name}" for name in done.dropped_columns),
@@ -123,7 +123,7 @@ def quarantine(
     ] = False,
     as_of: Annotated[
         int | None,
-        typer.Option("--as-of", metavar="ID", help="Only records that this snapshot held. --export prints its id."),
+        typer.Option("--as-of", metavar="ID", help="Only records in this snapshot; --export prints its id."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Clear without asking for confirmation.")] = False,
     as_json: AsJson = False,
@@ -165,7 +165,7 @@ def _export(lake: Lake, table: str, path: Path, selection: Selection) -> None:
     show.line(f"wrote {count(written, 'record')} to {path}")
     options = {"--as-of": chosen.as_of, "--partition": chosen.topic_partition, "--job": chosen.job}
     given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
-    show.line(f"after they have landed again: {shlex.join(['firn', 'quarantine', table, '--clear', *given])}")
+    show.line(f"after the records have landed: {shlex.join(['firn', 'quarantine', table, '--clear', *given])}")
 
 
 def _show_batches(table: str, batches: list[Batch]) -> None:

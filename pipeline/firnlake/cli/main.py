@@ -31,7 +31,7 @@ class Subcommand:
     """True if the subcommand needs Great Expectations, which is then imported in parallel with the function."""
 
     def function(self, name: str) -> Loaded:
-        """Import the function, with its options."""
+        """Import the function, which declares the options."""
         loaded: Loaded = getattr(import_module(f"firnlake.cli.{self.module}"), name)
         return loaded
 
@@ -43,7 +43,7 @@ COMMANDS = {
     "checkpoint": Subcommand(
         "status", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
     ),
-    "plan": Subcommand("steps", "Print the plans of a lane: their segments, output level and reason. Changes nothing."),
+    "plan": Subcommand("steps", "Print the plans of a lane: their segments, output level and reason. Change nothing."),
     "compact": Subcommand(
         "steps", "Run plans and write the results into stages, where readers of the table do not see them."
     ),
@@ -52,16 +52,16 @@ COMMANDS = {
     "publish": Subcommand("steps", "Publish validated stages, each with one atomic commit."),
     "retain": Subcommand("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
     "stages": Subcommand("steps", "List the stages of a table with their states."),
-    "discard": Subcommand("steps", "Delete stages, with those of their files that no snapshot refers to."),
+    "discard": Subcommand("steps", "Delete stages and their files, except files that a snapshot refers to."),
     "sweep": Subcommand("steps", "Discard the stages of a table that are stale or can't be published any more."),
     "retry": Subcommand("steps", "Let the next run retry failed plans."),
     "report": Subcommand("steps", "Build the data-quality pages from all stored validation results."),
     "maintain": Subcommand(
-        "maintain", "Expire snapshots, rewrite manifests, delete files that nothing needs, and say why."
+        "maintain", "Expire snapshots, rewrite manifests, delete files that nothing needs, and print the reasons."
     ),
     "run": Subcommand("run", "Plan, compact, validate and publish, in one process.", judges=True),
     "quarantine": Subcommand("ingest", "List, export or clear the records that could not be compacted."),
-    "erase": Subcommand("erase", "Request that keys are erased by a deadline, and prove that they are."),
+    "erase": Subcommand("erase", "Request that keys are erased by a deadline, and prove the erasure."),
     "explain": Subcommand(
         "explain",
         "Explain what is due in a topic partition, which lanes take a segment, or why records are kept.",
@@ -75,11 +75,11 @@ class Commands(TyperGroup):
     """The group of all subcommands, which imports only the called subcommand."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's
-        """The names in the order of a table's life."""
+        """The names of all subcommands, in the order of COMMANDS."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # click's
-        """A placeholder with the subcommand's name and help sentence."""
+        """A placeholder with the subcommand's name and help sentence; None for an unknown name."""
         known = COMMANDS.get(cmd_name)
         return known and TyperCommand(cmd_name, help=known.help)
 
@@ -98,8 +98,8 @@ def _imported(name: str) -> Any:
 
 
 _COLLECTED: Final = (50_000, 20, 20)
-"""Thresholds of Python's garbage collector: new objects before a collection, and collections before an older
-generation is collected."""
+"""Thresholds of Python's garbage collector: the number of new objects before a collection, and the numbers of
+collections before an older generation is collected."""
 
 app = typer.Typer(
     name="firn",

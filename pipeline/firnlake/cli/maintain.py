@@ -20,14 +20,14 @@ HOME = "Firn's home"
 
 def maintain(
     tables: Annotated[
-        list[str], typer.Argument(metavar="TABLE...", help="The tables, namespace.name.", show_default=False)
+        list[str], typer.Argument(metavar="TABLE...", help="The tables, each as namespace.name.", show_default=False)
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be removed; change nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Expire snapshots, rewrite manifests, delete files, stages, plans and reports that nothing needs, and say why."""
+    """Expire snapshots, rewrite manifests, and delete unneeded files, stages, plans and reports; print the reasons."""
     lake = Lake.load()
     remove = not dry_run
     now_ms = clock.now_ms()
@@ -97,6 +97,6 @@ def _table(title: str, garbage: list[Finding]) -> None:
 
 
 def _short(name: str) -> str:
-    """The last parts of the path ``name``, which identify a file within the table; ``--json`` prints the whole path."""
+    """The end of the path ``name``, which identifies a file within the table; ``--json`` prints the whole path."""
     *before, one, two, three = ["", "", *name.split("/")]
     return f"…/{one}/{two}/{three}" if any(before) else name

@@ -22,7 +22,7 @@ def _topic_partition(description: str) -> Any:
     return typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help=description)
 
 
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, namespace.name.", show_default=False)]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.name.", show_default=False)]
 StageNames = Annotated[
     list[str],
     typer.Argument(metavar="STAGE...", help="Stages, as listed by `firn stages`.", show_default=False),
@@ -48,12 +48,12 @@ Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this top
 Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this topic partition. Repeatable.")]
 FromOffset = Annotated[
     int | None,
-    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later (not for lane full)."),
+    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later; not for lane full."),
 ]
 UntilOffset = Annotated[
     int | None, typer.Option("--until-offset", min=0, help="Stop before the first segment that ends past this offset.")
 ]
-FromTime = Annotated[int | None, _time("--from-time", "Only segments without an older timestamp (not for lane full).")]
+FromTime = Annotated[int | None, _time("--from-time", "Only segments without older timestamps (not for lane full).")]
 UntilTime = Annotated[int | None, _time("--until-time", "Stop before the first segment with a newer timestamp.")]
 Instead = Annotated[
     list[str] | None,

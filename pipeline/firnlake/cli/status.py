@@ -73,10 +73,10 @@ def land(
     if as_json:
         show.as_json(landed.__dict__)
     elif not landed.segments:
-        show.line(f"nothing to land in {table}: {count(landed.files, 'file')} without a record")
+        show.line(f"{table}: nothing to land, {count(landed.files, 'file')} without a record")
     else:
         show.line(
-            f"landed {count(landed.records, 'record')} from {count(landed.files, 'file')} in {table}, as "
+            f"{table}: landed {count(landed.records, 'record')} from {count(landed.files, 'file')} as "
             f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}"
         )
 
@@ -88,7 +88,7 @@ def status(
     as_json: AsJson = False,
     now: Now = None,
 ) -> None:
-    """Show what a table holds per topic partition and level, how dirty it is, what is due and why, and its bytes."""
+    """Show what a table holds per topic partition and level, its bytes, how dirty it is, what is due, and why."""
     lake = Lake.load()
     statuses = status_of(lake, table, at(now))
     if as_json:
@@ -97,14 +97,14 @@ def status(
     for status in statuses:
         _show(status)
     if not statuses:
-        show.line(f"catalog {lake.name} has no table of records")
+        show.line(f"catalog {lake.name} has no table that Firn can maintain")
 
 
 def checkpoint(
     table: TableName,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="Write the text to FILE instead, which is replaced atomically."),
+        typer.Option("--output", metavar="FILE", help="Write the text to FILE instead; replaces FILE atomically."),
     ] = None,
 ) -> None:
     """Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."""
@@ -156,7 +156,7 @@ def _show(status: Status) -> None:
 
 
 def show_bytes(status: Status) -> None:
-    """Print the bytes of each topic and of the table, and Firn's work on them."""
+    """Print the bytes of each topic and of the table, and the bytes that Firn's commits wrote and saved."""
     table, summary, space = status.table, status.summary, status.summary.space
     rows = [*((topic.topic, topic) for topic in status.details().topics), ("all", space)]
     show.table(

@@ -59,7 +59,7 @@ def plan(
     write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the plans of a lane: their segments, output level and reason. Changes nothing."""
+    """Print the plans of a lane: their segments, output level and reason. Change nothing."""
     scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
     work = plan_work(Lake.load(), table, lane, at(now), force, scope)
     plans = work.plans
@@ -216,7 +216,7 @@ def _loaded(lake: Lake, names: Iterable[str]) -> tuple[list[Stage], list[FirnErr
 
 
 def discard(stages: StageNames) -> None:
-    """Delete stages, with those of their files that no snapshot refers to."""
+    """Delete stages and their files, except files that a snapshot refers to."""
     lake = Lake.load()
     failures: list[FirnError] = []
     for identifier in stages:
@@ -240,7 +240,7 @@ def sweep(table: TableName) -> None:
     for name, reason in swept.discarded.items():
         show.line(f"discarded {name}: {reason}")
     for name, reason in swept.shelved.items():
-        show.line(f"shelved {name}: it {reason}")
+        show.line(f"reduced {name} to its failure marker: its plan {reason}")
     for name, reason in swept.kept.items():
         show.line(f"kept {name}: {reason}")
 
@@ -257,7 +257,7 @@ def retry(
     """Let the next run retry failed plans, even though their segments are unchanged."""
     retried = retry_failed(Lake.load(), table, topic_partition)
     for marker in retried:
-        show.line(f"{marker.plan.topic_partition} {marker.plan.lane} will be retried; it {marker.failure}")
+        show.line(f"{marker.plan.topic_partition} {marker.plan.lane} will be retried; its plan {marker.failure}")
     if not retried:
         show.line(f"no failed plan of {topic_partition or table} is waiting")
 
@@ -270,7 +270,7 @@ def report() -> None:
 
 
 def _staged(arguments: list[str]) -> dict[str, list[Plan]]:
-    """The stages that ``arguments`` name, each without plans, and the stages of its plan files, each with its plans."""
+    """The stages named in ``arguments``, without plans, and the stages of the plan files in it, with these plans."""
     names = [one for one in arguments if not one.endswith(".json")]
     jobs = jobs_of([Plan.read(Path(one)) for one in arguments if one not in names])
     return {name: [] for name in names} | {job.stage: list(job) for job in jobs}

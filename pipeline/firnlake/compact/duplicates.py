@@ -158,8 +158,8 @@ def _contradiction(
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
-        f"{_described(inputs, records, inputs.samples)}; {SHOWS_RECORDS}, or identical copies "
-        f"(segments {', '.join(places)})"
+        f"{_described(inputs, records, inputs.samples)}; {SHOWS_RECORDS}, or identical copies; "
+        f"the records are in {', '.join(places)}"
     )
 
 

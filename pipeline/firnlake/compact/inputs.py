@@ -172,8 +172,8 @@ class PlanInputs:
         held = batch.column(self.columns.offset)
         if held.null_count:
             raise RefusedError(
-                f"table {self.plan.table}: {held.null_count} records of segment {segment.path} "
-                f"({self.plan.topic_partition}) have no offset; allowed: an offset in every record"
+                f"table {self.plan.table}: records without an offset in segment {segment.path} of "
+                f"{self.plan.topic_partition}: {held.null_count}; allowed: an offset in every record"
             )
         numbers: Longs = held.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return numbers

@@ -108,7 +108,7 @@ class BranchSnapshot(ABC):
         return [AssertRefSnapshotId.model_validate(told)]
 
     def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """The updates that add ``snapshot`` and move the branch to it. The limits of a side branch never expire it."""
+        """The updates that add ``snapshot`` and move the branch to it. By its limits, a side branch never expires."""
         ref = {"ref-name": self._name, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
         if self._name != MAIN_BRANCH:
             ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}

@@ -19,7 +19,7 @@ QUARANTINE: Final = "firn_quarantine"
 REMOVED_TOMBSTONES: Final = "firn_tombstones"
 """Tombstones that a cleaning removed; a tombstone returns to main when an older record of its key lands late (C9)."""
 SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
-"""Branches of every table, except tables with ``HAS_SIDE_BRANCHES`` false."""
+"""The branches of every table, except a table with the property ``HAS_SIDE_BRANCHES`` = ``false``."""
 ERASURES: Final = "firn_erasures"
 """Requests to erase keys, and their outcomes (C30). The branch has no records and exists from the first request on."""
 HIDDEN: Final = "firn_hidden"

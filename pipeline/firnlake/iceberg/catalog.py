@@ -105,8 +105,8 @@ class Lake:
             name = known[0]
         else:
             raise RefusedError(
-                f"several catalogs are configured ({', '.join(sorted(known))}) and none is the default; allowed: set "
-                "`default-catalog` in .pyiceberg.yaml or PYICEBERG_DEFAULT_CATALOG to one of them"
+                f"several catalogs are configured ({', '.join(sorted(known))}) and none is the default; allowed: one "
+                "of them as `default-catalog` in .pyiceberg.yaml, or as PYICEBERG_DEFAULT_CATALOG"
             )
         properties = config.get_catalog_config(name) or {}
         # PyIceberg itself reads nested settings such as `auth` from its configuration; as text they would be useless.
@@ -115,7 +115,7 @@ class Lake:
 
     @classmethod
     def embedded(cls, home: Path) -> "Lake":
-        """A lake with a SQLite catalog and a warehouse folder under ``home``, a path without `?` and `#`."""
+        """A lake with a SQLite catalog and a warehouse folder under ``home``; refuses a path with `?` or `#`."""
         home = home.resolve()
         if {"?", "#"} & set(str(home)):
             raise RefusedError(f"folder {home} can't hold a lake; allowed: a path without ? and # (FIRN_HOME)")
@@ -237,7 +237,7 @@ class Lake:
             waiting = list(self.catalog.list_namespaces()) if self.exists else []
             while waiting:
                 namespace = waiting.pop()
-                # The error means that the namespace was just dropped, or that the catalog nests none (BigQuery).
+                # The error means that the namespace was just dropped, or that the catalog has no nesting (BigQuery).
                 with suppress(NoSuchNamespaceError):
                     tables += [".".join(identifier) for identifier in self.catalog.list_tables(namespace)]
                     waiting += self.catalog.list_namespaces(namespace)
@@ -332,8 +332,8 @@ class Lake:
         except FileNotFoundError as error:
             reason = " ".join(self._said(error).split())
             raise UnavailableError(
-                f"catalog {self.name}: a file in use is gone: {reason}; allowed: only table maintenance deletes files "
-                "of a table; try again, because the table may have changed"
+                f"catalog {self.name}: a file in use is gone: {reason}; required: only table maintenance deletes "
+                "files of a table; try again, because the table may have changed"
             ) from error
 
     def _said(self, error: BaseException) -> str:

@@ -160,7 +160,7 @@ class _Positions:
 
 
 def _named(files: DataFiles, delete: DeleteFile, paths: Sequence[str]) -> Iterator[tuple[str, Longs]]:
-    """Yield paths among ``paths``, each with positions of the data file that ``delete`` names; ignore other files."""
+    """Yield those of ``paths`` that ``delete`` names, each with deleted positions; a path may come several times."""
     wanted = pa.array(paths, pa.large_string())
     for batch in positions(files, delete):
         own = batch.filter(pc.is_in(batch.column(PATH), value_set=wanted))

@@ -146,7 +146,7 @@ def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) 
     waiting, is_down = iter(files), False
     with ThreadPoolExecutor(WORKERS) as workers, Progress(title, total) as progress:
         while batch := list(islice(waiting, BATCH)):
-            # Each worker gets many files at once: passing one file to a worker costs as much as deleting a local file.
+            # Each worker gets many files at once, as passing a file to a worker costs as much as deleting a local file.
             shares = [batch[first::WORKERS] for first in range(WORKERS)]
             done = ([_DOWN] * len(share) for share in shares) if is_down else workers.map(_delete_all, shares)
             failed = 0

@@ -125,7 +125,7 @@ class Stored:
 
 
 def newest_ms(files: Iterable[Stored]) -> int | None:
-    """Time when the newest of ``files`` was written; None if there are no files, or if the time of one is unknown."""
+    """Time when the newest of ``files`` was written; None if there are no files, or if any file's time is unknown."""
     times = [file.written_ms for file in files]
     return max((one for one in times if one is not None), default=None) if None not in times else None
 

@@ -94,7 +94,7 @@ class RawManifest:
 
     @property
     def is_known(self) -> bool:
-        """False if the codec is unknown, or if entries lack a field of EXISTING entries, as in format version 1."""
+        """False if the codec is unknown, or if entries lack a field that EXISTING entries need, as in version 1."""
         return _layout(self.metadata[LAYOUT]) is not None and self._codec in _CODECS
 
     @property
@@ -219,7 +219,7 @@ def _undamaged(listed: ManifestFile) -> Iterator[None]:
 
 @lru_cache(maxsize=64)
 def _layout(schema: str) -> _Layout | None:
-    """The layout of entries with this Avro schema; None if they lack a field of EXISTING entries.
+    """The layout of entries with this Avro schema; None if they lack a field that EXISTING entries need.
 
     Cached, because building a layout takes as long as reading a hundred entries.
     """
@@ -271,7 +271,7 @@ def without(
     """Copy the manifest ``listed`` to ``location``. In the copy, the files at the paths ``going`` are marked as deleted
     by snapshot ``snapshot_id``, and the others as existing. Returns None when the layout of the manifest is not known.
 
-    The copy keeps the metadata, so it can list delete files. PyIceberg's writer would mark it as a data manifest.
+    The copy keeps the metadata, so a copy of a delete manifest stays one; PyIceberg's writer makes data manifests only.
     """
     content = RawManifest.fetch(io, listed)
     if not content.is_known:

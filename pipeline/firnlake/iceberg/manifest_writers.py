@@ -52,7 +52,7 @@ def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_
 
 
 def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
-    """The manifest entry that adds ``file``. Without ``sequence_number``, it inherits the number of the snapshot."""
+    """The manifest entry that adds ``file``. Without ``sequence_number``, the file inherits the snapshot's number."""
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=sequence_number, data_file=file
     )
@@ -119,7 +119,7 @@ def check_positions(target: Table) -> None:
 
 
 def schema_of(target: Table, spec: PartitionSpec) -> Schema:
-    """The newest schema with all columns of ``spec``, because the values of a dropped column still need a type."""
+    """The newest schema that has all columns of ``spec``; the values of a dropped column still need a type."""
     sources = {field.source_id for field in spec.fields}
     schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)

@@ -32,8 +32,8 @@ T = TypeVar("T")
 class Manifests:
     """The live entries of manifests, cached by path for the life of this object.
 
-    For example, publish reads several snapshots of a table in turn while other writers append to the table. From each
-    snapshot it then reads only the new manifests.
+    For example, publish reads several snapshots of a table in turn while other writers append to the table. Of each
+    snapshot, publish then reads only the new manifests.
     """
 
     def __init__(self, io: FileIO) -> None:

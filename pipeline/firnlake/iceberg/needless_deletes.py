@@ -102,7 +102,7 @@ def needless(
     if not reaching:
         return frozenset()
     named = {entry.data_file.file_path: only_path(entry.data_file) for entry in deletes}
-    # A delete file for one removed data file is needless. Others are needed if they apply to the oldest file left.
+    # A delete file that names only a removed file is needless. Others are needed if they apply to the oldest file left.
     by_place = {delete for delete in reaching if not delete.is_equality and named[delete.path] is None}
     by_value = {delete for delete in reaching if delete.is_equality}
     oldest = _oldest(left, {_place(delete) for delete in by_place}) if by_place else {}
@@ -119,7 +119,7 @@ def _reaching(deletes: RowDeletes, one: DataEntry) -> Iterator[DeleteFile]:
 
 
 def _uncovered(one: DataEntry, covered: Mapping[str, int]) -> DataEntry:
-    """``one`` with the data sequence number above which equality deletes still hide records of its file."""
+    """``one`` with its data sequence number raised to the number up to which its file is covered, if that is higher."""
     return DataEntry(one.file, max(one.sequence_number, covered.get(one.file.file_path, 0)))
 
 

@@ -47,7 +47,7 @@ class WrittenDeletes:
     spec_id: int
     partition: tuple[Any, ...]
     paths: tuple[str, str]
-    """Paths of the first and the last data file that it names; complete, because readers plan scans by these bounds."""
+    """Paths of the first and the last named data file; never truncated, because readers plan scans by these bounds."""
     positions: tuple[int, int]
     """The lowest and the highest position."""
     column_sizes: Mapping[int, int]

@@ -161,7 +161,7 @@ class _Group:
 
     def since(self, number: int) -> Iterator[DeleteFile]:
         """Yield the deletes that reach a data file with the data sequence number ``number``: position deletes also
-        reach data files of their own commit, equality deletes only older data files."""
+        reach data files of their own commit; equality deletes reach only older data files."""
         yield from self._positions.deletes[self._positions.from_(number) :]
         yield from self._equality.deletes[self._equality.past(number) :]
 

@@ -186,7 +186,7 @@ def location_on(table: Table, branch: str, lost: str) -> str | None:
     """Location of the current state file of ``branch``; None if there is no such branch.
 
     Raises RefusedError as ``head_of`` does, and when another tool has removed the file's entry from the table metadata.
-    ``lost`` is the clause of that message that states the consequence.
+    ``lost`` states the consequence, as a clause of the second error's message.
     """
     head = head_of(table, branch)
     return None if head is None else location_at(table, branch, head.snapshot_id, lost)

@@ -20,7 +20,7 @@ def ancestors(table: Table) -> Iterator[Snapshot]:
 
     ``table.metadata.snapshots`` also lists the snapshots of side branches, which are not part of main's history.
     """
-    # PyIceberg's `ancestors_of` searches all snapshots for every parent. With 5,000, it takes 0.5 s; this takes 2 ms.
+    # PyIceberg's `ancestors_of` searches all snapshots for every parent; for 5,000, it takes 0.5 s instead of 2 ms.
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     at = table.metadata.current_snapshot_id
     while at is not None and at in by_id:

@@ -2,7 +2,7 @@
 
 One commit adds two columns by schema evolution, and identity partition fields by spec evolution. Existing files become
 landed segments of their topic partition (see ``segments``). A table with equality deletes keeps its partitioning,
-because equality deletes apply within one partition (C27); there, the bounds of the level column give a file's level.
+because equality deletes apply within one partition (C27). A file's level is then in the bounds of the level column.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def adopt(
     The commit also sets ``properties``. A released table that kept Firn's columns resumes in its former state. Raises
     RefusedError for an unknown column, a type not allowed for its role, a condition that does not parse, a table
     already adopted in another way, a format version other than 2, a file format without the metrics that Firn reads, or
-    a wrong policy.
+    an invalid policy.
     """
 
     check_name(identifier)
@@ -146,7 +146,7 @@ def _check_table(table: Table, identifier: str) -> None:
     if written not in _FORMATS:
         raise RefusedError(
             f"table {identifier}: property write.format.default is {written}; allowed: {', '.join(_FORMATS)} (Iceberg "
-            "keeps no metrics of other files)"
+            "keeps no metrics of files in other formats)"
         )
     if COLUMNS not in table.properties and _is_kafkas(table, identifier):
         raise RefusedError(f"table {identifier} has Kafka's columns; allowed: use it as it is, without adopting it")
@@ -176,7 +176,7 @@ def _is_kafkas(table: Table, identifier: str) -> bool:
 
 
 def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
-    """The mapping of ``choice``, with field id 0 in place of Firn's own two columns, which do not exist yet."""
+    """The mapping of ``choice``, with field id 0 for Firn's own two columns, which do not exist yet."""
     fields = {field.name: field for field in schema.fields}
 
     def mapped(role: str, name: str) -> Column:
@@ -191,7 +191,7 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
     offset = mapped("offset", choice.offset)
     if offset in key or len(set(key)) < len(key):
         raise RefusedError(
-            f"table {identifier}: key {', '.join(choice.key)} with offset {choice.offset}; allowed: each column once"
+            f"table {identifier}: key {', '.join(choice.key)}, offset {choice.offset}; allowed: each column only once"
         )
     missing = Column(id=0, name="")
     return StoredRoles(
@@ -233,8 +233,8 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
     mapping = chosen.model_copy(update=kept)
     if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
         raise RefusedError(
-            f"table {identifier} was adopted with {_said(before)}; found: {_said(chosen)}; allowed: the same, or "
-            "`firn release --drop-columns` first"
+            f"table {identifier} was adopted with {_said(before)}; found: {_said(chosen)}; allowed: the same "
+            "mapping, or `firn release --drop-columns` first"
         )
     return mapping
 

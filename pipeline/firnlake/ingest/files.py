@@ -216,7 +216,7 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
 def _check_kind(kind: pa.DataType, field: pa.Field, path: Path) -> None:
     """Refuse a column if only a conversion could turn its values into integers, booleans or times.
 
-    For example, with one fraction among the integers of JSON lines, pyarrow reads all of them as doubles, and long
+    For example, if JSON lines have one fraction among integers, pyarrow reads all these numbers as doubles, and long
     integers lose their last digits.
     """
     for is_of_table, are_allowed, allowed in _ALLOWED_KINDS:

@@ -104,7 +104,7 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
                 "bigint, producer_epoch int)"
             )
     held = {name: landed[name] for name in landed.column_names}
-    # Kafka has no NULL headers. With an empty list, a record from such a file equals the same record from a log.
+    # Kafka has no NULL headers. With an empty list, a record without headers equals the same record from a log.
     held["headers"] = pc.coalesce(held["headers"], pa.scalar([], held["headers"].type))
     columns = schema_to_pyarrow(table.schema())
     return pa.table(

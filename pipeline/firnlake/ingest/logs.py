@@ -83,7 +83,7 @@ def topic_partition_of(path: Path, topic: str | None = None, partition: int | No
 
 
 def _named(folder: str, topic: str | None, partition: int | None) -> TopicPartition | None:
-    """The topic partition from the options and the name of ``folder``; None when the name has another form."""
+    """The topic partition by the options, or else by the name of ``folder``; None when the name has another form."""
     match = _FOLDER.fullmatch(folder)
     if not match:
         return None

@@ -37,8 +37,8 @@ _JOB: Final = "job"
 _NOT_EXPORTED = frozenset({"level", "delete_horizon", _JOB, *TRANSACTION_COLUMNS})
 """Columns that an export omits: Firn's own columns, and the transaction columns.
 
-Only committed records are quarantined, so a corrected record lands outside of any transaction; the marker of its
-original transaction may be gone by then.
+A corrected record lands outside of any transaction, because only committed records are quarantined, and because the
+marker of the original transaction may be gone by then.
 """
 
 
@@ -46,8 +46,8 @@ original transaction may be gone by then.
 class Selection:
     """Selects quarantined records by topic partition and by job; None selects all.
 
-    With ``as_of``, the id of a snapshot of the quarantine branch, only records in that snapshot are selected, and none
-    that were quarantined later.
+    ``as_of`` is the id of a snapshot of the quarantine branch. If it is set, only the records in that snapshot are
+    selected, and no records that were quarantined later.
     """
 
     topic_partition: TopicPartition | None = None
@@ -112,7 +112,7 @@ def quarantined_files(
 ) -> list[tuple[TopicPartition, str, DataFile]]:
     """The data files of the selected records, sorted, with their topic partition and job.
 
-    Raises RefusedError when ``selection.as_of`` is no snapshot of the quarantine branch, or when it has expired.
+    Raises RefusedError when ``selection.as_of`` is not a snapshot of the quarantine branch, or has expired.
     """
     columns, branch = ColumnRoles.of(table, identifier), on_branch(table, QUARANTINE)
     files = [entry.data_file for entry, _ in read_entries(branch)]

@@ -40,8 +40,8 @@ def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Release:
         stages = stages_of(lake, identifier)
         if stages:
             raise RefusedError(
-                f"stages of table {identifier}: {len(stages)}, first {stages[0]}; allowed: none (publish or discard "
-                "them: firn publish, firn discard)"
+                f"table {identifier} has open stages: {len(stages)}, first {stages[0]}; allowed: none (publish or "
+                "discard them: firn publish, firn discard)"
             )
         mapping = StoredRoles.parse(table.properties[name], identifier, name)
         with lake.single_attempt(table).transaction() as transaction:

@@ -87,7 +87,7 @@ def delete_jobs(lake: Lake, identifier: str, jobs: Sequence[JobRemoval]) -> Mapp
     unreferenced = Unreferenced(file.path for own in files.values() for file in own)
     if unreferenced:
         unreferenced.look(lake, identifier)
-        # A publisher that may still commit has read verdicts before the job was marked, so only these jobs matter.
+        # A publisher that may still commit has read verdicts before the mark, so only jobs with verdicts matter.
         if any(VERDICTS in kinds[job_id] for job_id in _with(unreferenced, files)):
             newer_snapshot(lake, identifier)
             unreferenced.look(lake, identifier)
@@ -157,7 +157,7 @@ def _delete_documents(table: Table, job: JobRemoval) -> None:
     """Delete the job's documents and whatever else is in its folder, in an order that survives interruption.
 
     Plans are deleted first, because without plans the job can't be published. Other files come next, while the job has
-    documents, so that a later call still finds the job. The mark is last.
+    documents by which a later call still finds it. The mark is deleted last.
     """
     listed = JobDocuments.of(table, job.job_id)
     documents = {file.stored.path for file in listed.found}
@@ -171,7 +171,7 @@ def _delete_documents(table: Table, job: JobRemoval) -> None:
 
 
 def delete_attempt(table: Table, location: str) -> None:
-    """Delete the files of a try below ``location``, which no result names. Files that can't be deleted are orphans."""
+    """Delete the files below ``location`` that a try without result wrote. Files that can't be deleted are orphans."""
     with suppress(OSError):
         delete_files(table, location, files_in(*store(table, location)))
         prune(table, location)
@@ -192,8 +192,8 @@ class Swept:
 def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
     """Discard the stages of table ``identifier`` that will never be published.
 
-    These are the stages of the caller's own plans, ``plan_ids``, stages that can't be published because an input is
-    gone, stages older than ``firn.job.max.age.ms``, and the oldest stages beyond ``firn.maintenance.stages.bytes``. The
+    These are the stages of the caller's own plans (``plan_ids``); stages that can't be published because an input is
+    gone; stages older than ``firn.job.max.age.ms``; and the oldest stages beyond ``firn.maintenance.stages.bytes``. The
     age of a stage, by the machine's clock, only decides when the stage is deleted; deletion is safe under any clock. A
     failed stage whose inputs are all live is shelved instead, however old. A shelved stage marks a plan that must not
     be retried, until a later failure of the same lane and topic partition replaces this marker (C20).

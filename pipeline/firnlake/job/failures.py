@@ -58,8 +58,8 @@ class FailedPlan:
     failure: Failure
 
     def covers(self, plan: Plan) -> bool:
-        """True when ``plan`` would repeat the failed work, because the lane and the segments are the same, and in lane
-        ``erase`` also the requests and the offset limit; the clocks may differ."""
+        """True when ``plan`` would repeat the failed work: the lane and the segments are the same and, for lane
+        ``erase``, also the requests and the offset limit. The clocks of the plans may differ."""
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
@@ -72,8 +72,8 @@ class FailedPlan:
         where = self.plan.topic_partition
         changes = "its segments change" if self.plan.search is None else "its segments or requests change"
         return (
-            f"{where} {self.plan.lane} waits: it {self.failure}; it is retried when {changes}, or by `firn retry "
-            f"{self.plan.table} {where}`"
+            f"{where} {self.plan.lane} waits: its plan {self.failure}; the plan is retried when {changes}, or by "
+            f"`firn retry {self.plan.table} {where}`"
         )
 
 
@@ -82,7 +82,7 @@ def _read_by(plan: Plan) -> set[tuple[str, int]]:
 
 
 def _searched_for(plan: Plan) -> tuple[int, int | None] | None:
-    """The newest request that a plan of lane ``erase`` serves, and its offset limit; None for other lanes.
+    """The newest request that a plan of lane ``erase`` serves, and the plan's offset limit; None for other lanes.
 
     With a new request or another limit, a plan erases other records, so it may succeed.
     """

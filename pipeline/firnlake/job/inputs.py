@@ -39,7 +39,7 @@ class CheckedInputs:
 
         A plan matches if its segments are live and the same row-level deletes apply to them as when the plan was made.
         Later equality deletes are no conflict if they apply to the results and hide no record that supersedes another
-        (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises RefusedError for other tables' plans.
+        (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises RefusedError for another table's plan.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -98,7 +98,7 @@ def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
 def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None:
     gone = [segment.path for segment in plan.watched if segment.path not in listed]
     if gone:
-        return f"inputs ({len(gone)} of {len(plan.watched)}) are no longer live in {plan.table}, such as {gone[0]}"
+        return f"inputs are no longer live in {plan.table}: {len(gone)} of {len(plan.watched)}, first {gone[0]}"
     for segment in plan.watched:
         records = sum(file.record_count for file in listed[segment.path])
         if records != segment.records:
@@ -113,7 +113,7 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
     Results keep the sequence number of the plan's snapshot, so a later equality delete applies to the results if it has
     the table's current partition spec or applies to all partitions. If the lane writes position deletes, every later
     equality delete applies, because the segments stay in place. If the lane removes superseded records, deletes by
-    columns in which records of one key may differ are not left out, because they may hide only the newer record.
+    columns in which records of one key may differ are kept, because such a delete may hide only the newer record.
     """
     if plan.sequence_number is None:
         return deletes

@@ -211,8 +211,8 @@ class OpenJob:
     def __str__(self) -> str:
         """Message that says what lane `hide` waits for, and what ends the wait."""
         return (
-            f"{self.plan.topic_partition}: lane hide waits for lane {self.plan.lane}, until its open stage "
-            f"{self.stage} is published or discarded (firn stages)"
+            f"{self.plan.topic_partition}: lane hide waits until the open stage of lane {self.plan.lane}, "
+            f"{self.stage}, is published or discarded (firn stages)"
         )
 
 
@@ -242,7 +242,7 @@ def _plans(documents: JobDocuments) -> Iterable[Plan]:
 
 
 def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
-    """Paths of the plan's inputs that stay in place; in those at ``touched`` paths, the head supersedes a record."""
+    """Paths of the inputs that stay in place, if the head supersedes records only of inputs at ``touched`` paths."""
     inputs = sorted(plan.inputs, key=lambda segment: segment.order)
     written = [not segment.may_stay or segment.path in touched for segment in inputs]
     for first, last in list(_series(written)):
@@ -269,7 +269,7 @@ def _series(written: Sequence[bool]) -> Iterator[tuple[int, int]]:
 
 
 def _grow(inputs: Sequence[Input], written: list[bool], first: int, last: int, target: int) -> None:
-    """Add neighbours that are no larger than the series, until it has the ``target`` bytes of a segment.
+    """Add neighbours that are no larger than the series, until the series has the ``target`` bytes of a segment.
 
     Each added neighbour thus becomes part of a segment of at least twice its size, so that a record is rewritten only a
     logarithmic number of times for the sake of larger segments.

@@ -18,8 +18,8 @@ from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
-"""Levels of the segments that each lane makes. Lane ``retain`` only drops segments, ``erase`` keeps their levels, and
-``hide`` and ``convert`` leave all segments in place."""
+"""Level of the segments that each of these lanes makes. Of the other lanes, ``retain`` only drops segments, ``erase``
+keeps the level of each segment, and ``hide`` and ``convert`` leave all segments in place."""
 STAGED = (Lane.ERASE, Lane.HIDE, Lane.CONVERT, *LEVEL_OUT)
 """The lanes whose results are staged and validated before they are published."""
 _NARROW_BYTES = 32
@@ -106,7 +106,7 @@ class Comparison(FrozenModel):
     beside: tuple[str, ...] = ()
     """Paths of the topic partition's segments that are not inputs; delete files that name such paths aren't merged."""
     shown_end: Input | None = None
-    """The segment that is not an input but holds the log end, if readers are known to see the log end there."""
+    """The segment with the log end, if it is not an input and readers are known to see the record at the log end."""
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
@@ -137,15 +137,15 @@ class Plan(FrozenModel):
     """Lane `merge`: number of inputs per output segment (C13). None if the outputs are limited by bytes."""
     segment_bytes: int = Field(ge=1, lt=2**63)
     clean_below: Long | None
-    """Lowest offset of records outside the inputs, None without such records. Tombstones below it are clean (C7)."""
+    """Lowest offset of records outside the inputs; None if there are none. Tombstones below it are clean (C7)."""
     log_end_offset: Long
     """Highest offset of the topic partition, whose record is never removed (C4)."""
     kept_from: Long | None = None
-    """If row-level deletes may hide the log end: a lower bound of the highest offset that readers see. A record from
-    this bound on is removed only if a newer record supersedes it (C4, C27). None if the bound is the log end itself."""
+    """A lower bound of the highest offset that readers see, if row-level deletes may hide the log end; None if it is
+    the log end itself. A record at or past this bound is removed only if a newer record supersedes it (C4, C27)."""
     sequence_number: Count | None = None
     """Data sequence number that the results get: the number of the snapshot on which the plan was made, so that
-    equality deletes that land meanwhile apply to the results (C27). None if results get the number of their own
+    equality deletes that land later apply to the results (C27). None if results get the number of their own
     commit. For lanes that write position deletes, the plan takes equality deletes up to this number into account;
     later equality deletes apply to the segments, which stay in place."""
     delete_retention_ms: Count
@@ -210,7 +210,7 @@ class Plan(FrozenModel):
     @property
     def watched(self) -> tuple[Input, ...]:
         """The segments that must be as planned when the results are published: the inputs and, for lane ``hide``, the
-        segment that shows the log end."""
+        segment in ``shown_end``."""
         end = self.comparison.shown_end if self.comparison else None
         return self.inputs if end is None else (*self.inputs, end)
 
@@ -231,7 +231,7 @@ class Plan(FrozenModel):
 
     @property
     def older(self) -> frozenset[str]:
-        """Paths of inputs that show one record per key, and whose records are older than all records of other inputs.
+        """Paths of inputs in which readers see one record per key, each older than all records of other inputs.
 
         These inputs are the tail, or for lane ``hide`` the segments that were compared before. The plan searches them
         only for keys of the other inputs.

@@ -80,9 +80,9 @@ class DeletesManifest(Manifest):
 
 
 class StagedResult(FrozenModel):
-    """The result of one try, by plan id: ``plans``, and ``conflicts`` with the reasons why plans must be made again.
+    """The result of one try. ``plans`` has results by plan id, ``conflicts`` the reasons why plans must be made again.
 
-    All other plans were refused. ``opening`` is the digest of the document of plans that the try worked on.
+    Plans that are in neither were refused. ``opening`` is the digest of the document of plans that the try worked on.
     ``manifest`` is None when no plan wrote data files; ``deletes`` are the manifests of position delete files, which
     only some lanes write. ``schema_id``, ``spec_id`` and ``columns`` describe the table at the time of writing.
     ``core_ms`` is the core time that the try took, in milliseconds.
@@ -147,7 +147,7 @@ class StagedResult(FrozenModel):
         return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
     def abandon(self, table: Table) -> None:
-        """Delete the manifests of a result without a record of it; manifests that can't be deleted become orphans."""
+        """Delete the manifests of a result that was not recorded; manifests that can't be deleted become orphans."""
         for one in (self.manifest, *self.deletes):
             if one:
                 with suppress(OSError):
@@ -171,7 +171,7 @@ def _listed(table: Table, manifest: Manifest, spec_id: int, content: ManifestCon
         data = stream.read()
     if hashlib.sha256(data).hexdigest() != manifest.sha256:
         raise RefusedError(
-            f"the list of staged files {manifest.location} has {len(data)} bytes and another SHA-256; "
+            f"the list of staged files {manifest.location} has {len(data)} bytes and a different SHA-256; "
             f"allowed: {manifest.bytes} bytes, {manifest.sha256}"
         )
     listed = ManifestFile.from_args(
@@ -250,5 +250,5 @@ def _hiding_plan(subject: str, delete: DataFile, inputs: Mapping[str, str]) -> s
     """Id of the plan that wrote ``delete``, by the inputs that ``delete`` names; ``inputs`` has plan ids by path."""
     first, last = (inputs.get(path or "") for path in bounds_of_paths(delete))
     if first is None or first != last:
-        raise RefusedError(f"{subject}: {delete.file_path} names files of several plans or none; allowed: of one plan")
+        raise RefusedError(f"{subject}: {delete.file_path} names files of several plans or of none; allowed: of one")
     return first

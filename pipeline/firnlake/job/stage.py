@@ -1,6 +1,6 @@
 """The stage of a job: the contents of its folder, and the state of its plans.
 
-The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened once the inputs of its plans are confirmed.
+The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened after its plans' inputs are confirmed.
 Its documents give the state: first plans, then a result, then verdicts on that result; publishing removes the stage. A
 document ``failure`` records that the only plan was refused and must not be retried on the same segments (C20); a
 document ``abandoned`` records that the deletion of the stage has begun. With either document, nothing is published.
@@ -95,7 +95,7 @@ class Stage:
         plans = plans_in(openings, identifier)
         if plans is None:
             raise GoneError(
-                identifier, f"there is no stage {identifier}; allowed: one that `firn stages {target}` lists"
+                identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {target}` lists"
             )
         verdicts = _verdicts(documents, identifier)
         digest, result = _result(documents, identifier, verdicts, openings)
@@ -184,7 +184,7 @@ class Stage:
         return [segment.path for segment in plan.inputs if segment.path not in in_place]
 
     def replaced_beside(self, plan: Plan) -> list[str]:
-        """Paths of the removed tombstones that a plan of lane `erase` replaces; other lanes only read them."""
+        """Paths of segments of removed tombstones that a plan of lane `erase` replaces; other lanes only read them."""
         own = self.of_plan(plan.id)
         if plan.lane is not Lane.ERASE or own is None:
             return []
@@ -227,7 +227,7 @@ def stages_of(lake: Lake, identifier: str) -> list[str]:
 
 
 def parts_of(lake: Lake, identifier: str) -> list[str]:
-    """The stages that hold the results of stage ``identifier``: this stage, or those of its plans if it is split.
+    """The stages that hold the results of stage ``identifier``: this stage, or the stages of its plans if it is split.
 
     If the stage can't be loaded, the result is this stage alone; the step that processes it reports the error.
     """

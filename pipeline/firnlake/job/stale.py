@@ -117,7 +117,7 @@ class _Reasons:
 
     def _to_discard(self, stage: Stage) -> str | None:
         if stage.is_abandoned and stage.failure is None:
-            return "it was being discarded"
+            return "an earlier discard of it was interrupted"
         if stage.failure is None and any(plan.id in self._own for plan in stage.plans):
             return "its run is over"
         age = self._now_ms - (stage.documents.written_ms or self._now_ms)
@@ -152,4 +152,4 @@ class _Reasons:
 
 
 SETTLED_MS: Final = 3_600_000
-"""Milliseconds since the last write of a file for which no size limit deletes the file, as it may still be in use."""
+"""Milliseconds after the last write to a stage during which no size limit discards it, as it may still be in use."""

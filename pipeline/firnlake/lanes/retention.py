@@ -40,7 +40,7 @@ class Retention:
     """The segments that may be ``dropped``, oldest first, with the ``reason``; ``kept`` names the next segment and says
     why that segment stays.
 
-    ``dropped`` and ``reason`` are empty when no segment may be dropped; all are empty when no segment has a record.
+    ``dropped`` and ``reason`` are empty when no segment may be dropped; ``kept``, too, when no segment has a record.
     """
 
     dropped: tuple[Segment, ...]
@@ -49,7 +49,7 @@ class Retention:
 
 
 def retention(state: PartitionState) -> Retention | None:
-    """The decision of retention on ``state``; None under a policy that does not delete.
+    """Decide which segments of ``state`` retention may drop. Returns None if the policy does not delete.
 
     A segment may be dropped when its newest record (``aged_from_ms``) is more than retention.ms old, or when at least
     retention.bytes remain without the segment (Kafka's ``deleteRetentionMsBreachedSegments``,
@@ -86,10 +86,10 @@ def retention(state: PartitionState) -> Retention | None:
 def aged_from_ms(segment: Segment) -> int | None:
     """The time, epoch milliseconds, from which the age of the newest record in ``segment`` counts; None if unknown.
 
-    The age of a record without a timestamp (-1, or any negative number, as in Kafka) counts from its landing. That is
-    the time of the commit that added its file, or the time when the file was written: the later one if both are known.
-    Kafka uses the modification time of its log file instead (LogSegment.largestTimestamp). A rewrite counts as a later
-    landing, so no segment is dropped too early (C19).
+    The age of a record without a timestamp (-1, or any negative number, as in Kafka) counts from its landing. This
+    is the time of the commit that added its file, or the time when the file was written (if both are known, the later
+    one). Kafka uses the modification time of its log file instead (LogSegment.largestTimestamp). A rewrite counts as a
+    later landing, so no segment is dropped too early (C19).
     """
     if segment.oldest_ms >= 0:
         return segment.newest_ms
@@ -130,7 +130,7 @@ def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
 
 
 def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
-    """How far ``segment`` is from its limits. Shows a timestamp in the future, because it keeps the segment longer."""
+    """How far ``segment`` is from its limits. Shows a timestamp in the future, which keeps the segment longer."""
     since = aged_from_ms(segment)
     if since is None:
         moment = "has no timestamp, and neither a snapshot nor the store says when it landed"
@@ -145,7 +145,7 @@ def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
 
 def _kept(first: Segment, ending: Segment, why: str) -> str:
     """Message about ``first``, the oldest segment that stays; ``ending`` is the segment that keeps ``first``."""
-    return f"{ending}: {why}" if first is ending else f"{first}: it overlaps {ending}, which stays: {why}"
+    return f"{ending}: {why}" if first is ending else f"{first}: it overlaps {ending}, which stays because {why}"
 
 
 def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> PublishResult:
@@ -221,9 +221,9 @@ def _counts_of(plan: Plan) -> RecordCounts:
 
 
 def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
-    """Why ``plan`` must not be published: the current policy keeps an input, or an older segment would stay; else None.
+    """Why ``plan`` must not be published (the policy keeps an input, or an older segment would stay); None if it may.
 
-    The check uses the plan's clock, because time alone never makes a segment younger. It also makes sure that the log
+    The check uses the time of the plan, because a segment never gets younger. It also makes sure that the log
     end stays (C4).
     """
     policy = policies.of(plan.topic)

@@ -120,7 +120,7 @@ def _restore(lake: Lake, identifier: str, before: Table, lost: Mapping[str, Snap
 
 
 _LEAST: Final = 100
-"""Smallest number to which refusals of the catalog reduce the snapshots in a commit."""
+"""Lowest value of ``_Commit.most``, which each refusal of the catalog halves."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def expire(
 
 
 def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
-    """Sequence number below which snapshots expire because of erased keys; 0 if none do, or the requests are lost."""
+    """Sequence number below which snapshots expire because of erased keys; 0 if none does, or the requests are lost."""
     try:
         return expire_below(table, identifier, read_erasures(table), now_ms, rewritten)
     except RefusedError:
@@ -221,7 +221,7 @@ class _Commit:
         return _Done(table, retention, ids)
 
     def _send(self, table: Table, ids: Sequence[int], updates: Sequence[TableUpdate]) -> None:
-        # Without a requirement for each ref, a ref that moves to a snapshot during its removal would be lost.
+        # Without a requirement for each ref, a ref that moves to a snapshot while that is removed would be lost.
         requirements: list[TableRequirement] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
         for name, ref in table.metadata.refs.items():
             requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}))
@@ -234,7 +234,7 @@ class _Commit:
             known = {one.snapshot_id for one in self.lake.table(self.identifier).metadata.snapshots}
             if known.issuperset(ids):
                 raise
-            raise CommitFailedException(f"table {self.identifier}: another process expires snapshots") from error
+            raise CommitFailedException(f"table {self.identifier}: another process is expiring snapshots") from error
 
 
 def _findings(

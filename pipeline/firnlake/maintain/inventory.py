@@ -57,7 +57,7 @@ class Keeper:
 
 _LIFTED: Final = {
     "tag": "ALTER TABLE … DROP TAG {name}, then firn maintain",
-    "branch": "ALTER TABLE … DROP BRANCH {name}, then firn maintain; or erasing the key on the branch as well",
+    "branch": "ALTER TABLE … DROP BRANCH {name}, then firn maintain; or erasure of the key on the branch",
     "head": "firn run (lane erase); firn erase --status says what prevents it",
     "snapshot": "firn maintain, once the snapshot expires by history.expire.*; sooner with firn.erase.history = expire",
 }

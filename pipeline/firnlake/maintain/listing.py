@@ -102,7 +102,7 @@ def _above(files: FileSystem, folder: str) -> Iterator[str]:
 
 
 def _uuid_of(files: FileSystem, path: str) -> str | None:
-    """The table UUID in the metadata file at ``path``; None if the file is torn, because then it is of no table."""
+    """The table UUID in the metadata file at ``path``; None if the file is torn, as then no table uses it."""
     try:
         # Arrow unpacks a file by the suffix of its name, which Iceberg's `.gz.metadata.json` hides.
         with files.open_input_stream(path, compression=None) as stream:
@@ -117,7 +117,7 @@ def _uuid_of(files: FileSystem, path: str) -> str | None:
 
 
 def _answer(identifier: str, problem: str, question: Callable[[], T]) -> T:
-    """The answer to ``question``; raises UnknownTableError with the ``problem`` if there is none."""
+    """The answer to ``question``; raises UnknownTableError with the ``problem`` if ``question`` fails."""
     try:
         return question()
     except Exception as error:  # the metadata of other tables may be damaged in any way

@@ -65,7 +65,7 @@ HOURLY: Final = frozenset({MaintenancePart.STAGES, MaintenancePart.SIDE_BRANCHES
 def maintain_table(
     lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[MaintenancePart] = ALL
 ) -> list[Finding]:
-    """Maintain table ``identifier``, and return the findings of the ``parts``; without ``remove``, only list them.
+    """Maintain table ``identifier`` and return the findings of the ``parts``; without ``remove``, change nothing.
 
     A file that a kept snapshot, branch or tag refers to is never deleted (C29). Raises RefusedError for an unknown
     table or a wrong limit, UnavailableError when catalog or store do not answer. All files that were deleted before an
@@ -208,7 +208,7 @@ class _Maintenance:
             kept = self.contents.reach_of(self.contents.manifests_of(after.snapshots))
             sizes = sizes[is_in(past, np.unique(kept.paths))]
         if len(sizes):
-            reason = "referred to by past snapshots only, until these expire (history.expire.*)"
+            reason = "only past snapshots refer to them, until these snapshots expire (history.expire.*)"
             name, size = self.table.location(), int(sizes.sum())
             yield Finding(Kind.DATA, name, goes=False, reason=reason, files=len(sizes), bytes=size)
 
@@ -234,7 +234,7 @@ def _going(
 
 def _finding(one: FoundStage, files: list[Stored], now_ms: int) -> Finding:
     goes = one.end not in (End.STAY, End.UNKNOWN)
-    reason = f"only its marker stays: it {one.reason}" if one.end is End.SHELVE else one.reason
+    reason = f"only its marker stays, because its plan {one.reason}" if one.end is End.SHELVE else one.reason
     garbage = Finding.of_files(Kind.STAGE, one.identifier, files, now_ms, goes=goes, reason=reason)
     # The age of a stage is that of its first document, whatever the age of its files.
     written_ms = one.documents.written_ms

@@ -80,7 +80,7 @@ def _chosen(table: Table, identifier: str) -> list[Many]:
 
 
 def _requests(table: Table) -> Erasures:
-    """The requests to erase keys; empty if they are lost, because other manifests can be rewritten without them."""
+    """The requests to erase keys; empty if they are lost, because most manifests can be rewritten without them."""
     try:
         return read_erasures(table)
     except RefusedError:

@@ -32,7 +32,7 @@ Places = NDArray[np.intp]
 
 
 class EntryOrder:
-    """The entries of one partition spec; a context manager, because they may be in a temporary file.
+    """The entries of one partition spec; a context manager, because a temporary file may hold them.
 
     ``fields`` are the positions of the partition fields to order by, the most significant first; ``offset`` is the
     field id of the offset column, None if the table has none.
@@ -122,7 +122,7 @@ MAX_ENTRIES: Final = 20_000
 _OVERLAPPING: Final = 10
 """Largest number of commits whose full manifests may list files of one partition. A rewrite lowers the number to 1."""
 _FEWEST: Final = 5
-"""Fewest small manifests that are worth a commit; a rewrite may leave one small manifest per layout of entries."""
+"""Smallest number of small manifests worth a commit; a rewrite may leave one small manifest per layout of entries."""
 
 _Key = tuple[tuple[Any, ...], ...]
 
@@ -201,7 +201,7 @@ def telling(listed: Iterable[ManifestFile], keys: Telling) -> list[Many]:
     for manifest in listed:
         if manifest.sequence_number and manifest.key_metadata is None and keys.tells(manifest):
             groups[manifest.partition_spec_id, manifest.content].append(manifest)
-    reason = "bounds of removed files may be erased keys"
+    reason = "the bounds of removed files may reveal erased keys"
     return [Many(spec_id, content, tuple(own), reason) for (spec_id, content), own in groups.items()]
 
 
@@ -216,7 +216,7 @@ def _many(
         return Many(spec_id, content, tuple(listed), reason)
     if len(small) >= max(limits.min_count, _FEWEST):
         name = TableProperties.MANIFEST_MIN_MERGE_COUNT
-        reason = f"{len(small)} small manifests, worth a merge by {name} = {limits.min_count}"
+        reason = f"{len(small)} small manifests; {name} is {limits.min_count}"
         return Many(spec_id, content, tuple(small), reason)
     return None
 
@@ -239,7 +239,7 @@ def _overlapping(table: Table, full: Sequence[ManifestFile]) -> int:
 def _keys(table: Table, manifest: ManifestFile) -> tuple[_Key, _Key] | None:
     """The first and the last partition that ``manifest`` may hold, as keys to compare; None if there are no bounds.
 
-    Each field has separate bounds, so the bounds of the fields after the first field with several values are useless.
+    Each field has separate bounds, so the keys end with the first field that has several values.
     """
     spec = table.specs()[manifest.partition_spec_id]
     fields = spec.partition_type(schema_of(table, spec)).fields

@@ -3,8 +3,8 @@
 The age matters because nothing refers yet to the new files of a writer that is about to commit. The default age is
 three days, as in Iceberg's ``remove_orphan_files``.
 
-Firn deletes old orphans that the table named at some time. Such files remain when another tool expires their snapshots,
-or when maintenance is interrupted. Firn also deletes old orphans in its own folders, by the rule of `job.collect`,
+Firn deletes old orphans that the table named at some time. Such files remain when another tool expires snapshots, or
+when maintenance is interrupted. Firn also deletes old orphans in its own folders, by the rule of `job.collect`,
 unless another table's files are at, above or below the table's location.
 
 All other orphans may belong to a writer that died, to another table, or to this table when it was in another catalog.
@@ -170,7 +170,7 @@ def _deleted(
 ) -> Iterator[Finding]:
     """Delete the files ``going``, data files first, and yield findings.
 
-    As long as a data file can't be deleted, the metadata files stay, because they show that the table has named it.
+    As long as a data file can't be deleted, the metadata files stay, because only they show that the table named it.
     """
     grouped = places.group(going)
     failed = False

@@ -119,9 +119,9 @@ PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
 def old_plans(
     lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool, works: Works | None = None
 ) -> list[Finding]:
-    """Findings about plan files of all tables beyond ``limits``; those that a stage or an active run needs stay.
+    """Findings about plan files beyond ``limits``, whatever their table; files that a stage or active run needs stay.
 
-    With ``remove``, the others are deleted.
+    With ``remove``, the other plan files beyond ``limits`` are deleted.
     """
     files = sorted(_files(lake.plans_folder), key=lambda file: -file.age_ms(now_ms))
     waiting = Waiting(lake, works)
@@ -156,7 +156,7 @@ def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:
         return None
     stage = waiting.stage_of(plan.table, plan.id)
     if stage and not stage.failure:
-        return f"stage {stage.identifier} has its result, which may still be published"
+        return f"stage {stage.identifier} holds the result of the plan, which may still be published"
     run = waiting.run_of(plan.table, now_ms - file.age_ms(now_ms))
     return f"run {run} is working on {plan.table}" if run else None
 
@@ -201,7 +201,7 @@ class _Report:
 
 
 def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) -> list[Finding]:
-    """Findings about reports of all tables beyond ``limits``, which ``remove`` deletes.
+    """Findings about reports beyond ``limits``, whatever their table. ``remove`` deletes these reports.
 
     The newest report of each table and lane stays, and so does the report of a failed validation whose topic partition
     still waits. The front page lists deleted reports until it is rebuilt.

@@ -66,7 +66,7 @@ def _limits(lake: Lake, identifier: str) -> tuple[_Limit, ...]:
 
 
 def _parted(lake: Lake, identifier: str, limit: _Limit, now_ms: int) -> tuple[list[Stored], list[Stored]]:
-    """The files of the branch that are past the limit, and the other ones."""
+    """The files of the branch that are past the limit, and its other files."""
     old: list[Stored] = []
     young: list[Stored] = []
     for file in _files(on_branch(lake.table(identifier), limit.branch)):

@@ -106,7 +106,7 @@ _REASON: Final = "only expired snapshots referred to it"
 
 @dataclass(frozen=True)
 class Coming:
-    """The commits that a maintenance run would make before snapshots expire, but a dry run does not."""
+    """The commits that a maintenance run would make before snapshots expire, but that a dry run omits."""
 
     moving: Collection[str] = ()
     """The branch of each snapshot that the commits add; a branch may occur several times."""
@@ -178,13 +178,13 @@ class Unreached:
 
     def _stays(self, location: str) -> Finding:
         reason = (
-            "it is gone or damaged, so nobody can tell which files it names; they stay, unless "
+            "it is gone or damaged, so nobody can tell which files it names; those files stay, unless "
             "firn.maintenance.orphans = true deletes them as orphans (firn.maintenance.orphans.age.ms)"
         )
         return Finding(Kind.EXPIRED, location, goes=False, reason=reason, files=0)
 
     def _data_files(self, manifests: Sequence[int], known: Hashes) -> tuple[Iterator[tuple[str, int]], int]:
-        """Locations and sizes of the distinct files of ``manifests``, and their number, except at ``known`` paths."""
+        """Locations and sizes of the distinct files of ``manifests`` outside the ``known`` paths, and their number."""
         paths = self.contents.reach_of(manifests).paths
         first = np.zeros(len(paths), np.bool_)
         first[np.unique(paths, return_index=True)[1]] = True

@@ -125,7 +125,7 @@ class Postponed:
     def __str__(self) -> str:
         """A message that says which plan waits, for which budget, and what ends the wait."""
         until = "for a larger budget" if self.too_large else "for the next run"
-        return f"{self.plan.topic_partition} {self.plan.lane} waits {until}: it {self.reason}"
+        return f"{self.plan.topic_partition} {self.plan.lane} waits {until}: its plan {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Scope:
-    """The part of a table that a run is for, and properties for this run."""
+    """The part of a table to which a run is restricted, and the properties that the run overrides."""
 
     topics: tuple[str, ...] = ()
     """Whole topics; without ``topics`` and ``partitions``, the run is for all topic partitions."""
@@ -43,22 +43,23 @@ class Scope:
         """Why ``lane`` can't keep to this scope, and what is allowed; None when it can."""
         if lane is Lane.RETAIN and (self.bounds != UNBOUNDED or self.properties):
             return (
-                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because the table's "
-                "properties alone set its retention"
+                f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because only the "
+                "table's properties set its retention"
             )
         if lane is Lane.ERASE and self.bounds != UNBOUNDED:
             return (
-                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because a key is erased from "
-                "a whole topic partition at once"
+                f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane "
+                "erases a key from a whole topic partition at once"
             )
         if lane in POSITION_DELETING and self.bounds != UNBOUNDED:
             return (
-                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because its delete files "
-                "cover a whole topic partition"
+                f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane's "
+                "delete files cover a whole topic partition"
             )
         if lane is Lane.FULL and self.bounds.begins:
             return (
-                f"lane {lane} can't keep to {self}; allowed: upper bounds, because the lane cleans a log from its start"
+                f"lane {lane} can't be restricted to {self}; allowed: upper bounds, because the lane cleans a log from "
+                "its start"
             )
         return None
 
@@ -104,7 +105,7 @@ def _absent(identifier: str, kind: str, missing: Iterable[object], known: Iterab
 
 @dataclass(frozen=True)
 class Sensed:
-    """A table that was read once, to get the states of its topic partitions at one clock for several lanes."""
+    """A table that was read once, to get the states of its topic partitions at one time for several lanes."""
 
     segments: Segments
     survey: DueSurvey
@@ -116,8 +117,8 @@ class Sensed:
     def states(self, lane: Lane | None = None, force: bool = False) -> list[PartitionState]:
         """The states of the topic partitions, those with the highest dirty ratio first.
 
-        With a ``lane``, topic partitions for which nothing is due in the lane are left out (``force`` as in ``due``),
-        unless they have segments that no plan can take, because people should know of these segments.
+        With a ``lane``, topic partitions in which the lane is surely not due are left out (``force`` as in ``due``).
+        But those with segments that no plan can take stay, because people should know of these segments.
         """
         wanted = np.ones(len(self.survey.arrays.topic), dtype=np.bool_)
         if self.only:
@@ -138,7 +139,7 @@ def read_once(
     look_at_transactions: bool = True,
     scope: Scope = EVERYTHING,
 ) -> Sensed:
-    """Read table ``identifier``, for states at the clock ``now_ms`` (epoch milliseconds).
+    """Read table ``identifier``, for states at the time ``now_ms`` (epoch milliseconds).
 
     ``only`` restricts the states to these topic partitions, unless ``scope`` names others. Without
     ``look_at_transactions`` no record is read. Raises RefusedError for an unknown table, a table without the record

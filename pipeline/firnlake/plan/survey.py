@@ -1,9 +1,9 @@
-"""Finds the topic partitions that may have due work, from arrays, so that a million of them need no states.
+"""Finds topic partitions that may have due work. It uses arrays, so that a million of them need no PartitionState.
 
-The survey is a coarse filter before ``due``, which alone knows the rules. The survey checks the necessary conditions of
-each rule: a number of segments, a number of bytes, a time that has passed. Therefore it never leaves out a topic
+The survey is a coarse filter before ``due``, which alone knows the rules. It checks only necessary conditions of each
+rule, such as a number of segments, a number of bytes, or a time that has passed. So it never leaves out a topic
 partition for which ``due`` would find work, but it may keep some for which ``due`` finds none. Its functions are pure:
-they depend on arrays, policies and a clock only.
+they depend only on arrays, policies and the given time.
 
     survey = DueSurvey(arrays_of(segments), policies, now_ms)
     for place in survey.places(Lane.FULL):           # the highest dirty ratio first (C12)
@@ -132,7 +132,7 @@ def _hide(figures: Figures, force: bool) -> Bools:
     arrays = figures.arrays
     if not any(policy.hides for policy in figures.distinct):
         return np.zeros(len(arrays.topic), dtype=np.bool_)
-    # Assume that Firn wrote each segment, after its records landed: this gives the earliest possible clock.
+    # Assume that Firn wrote each segment, after its records landed: this gives the earliest possible time.
     arrived = np.minimum(
         arrays.oldest_ms, np.where(arrays.committed_ms == UNKNOWN, arrays.newest_ms, arrays.committed_ms)
     )
@@ -145,7 +145,7 @@ def _hide(figures: Figures, force: bool) -> Bools:
 def _convert(figures: Figures, force: bool) -> Bools:
     """[P] True if at least ``convert.equality.deletes`` equality delete files apply to a segment.
 
-    With ``force``, or if the file holds up other lanes, a single equality delete file is enough.
+    A single equality delete file is enough with ``force``, or if the file holds up other lanes.
     """
     arrays = figures.arrays
     if force:
@@ -176,7 +176,7 @@ def _tier(figures: Figures, force: bool) -> Bools:
 
 
 def _so_many(figures: Figures, which: Bools, needed: NDArray[np.int64] | int, left: bool) -> Bools:
-    """[P] True if there are at least ``needed`` segments of ``which``, unless they are surely ``left`` to lane `full`.
+    """[P] True if ``which`` has ``needed`` segments; with ``left``, False if they are surely left to lane `full`.
 
     Any ``needed`` segments in a row have together at least ``needed`` times the bytes of the smallest segment.
     """

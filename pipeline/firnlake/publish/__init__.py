@@ -1,1 +1,1 @@
-"""Publish results: one commit on the real table carries out the plans of a job, by metadata alone, without a JVM."""
+"""Publish results: one commit on the table carries out the plans of a job, by metadata alone, without a JVM."""

@@ -3,7 +3,7 @@
 One commit may carry out several plans. A plan in conflict with the table's current state is left out, and the others
 are committed without it.
 
-Each of Firn's commits makes every append in progress fail one try, and clients give up after a few failed tries, for
+Each of Firn's commits makes one try of every append in progress fail, and clients give up after a few failed tries, for
 example PyIceberg after five. Firn can wait, because its plans stay valid, and a later commit carries out more plans at
 once. Therefore Firn throttles its commits to a busy table. A commit to a table that is not busy does not wait.
 """
@@ -43,7 +43,7 @@ BUSY_MS: Final = 15_000
 QUIET_SECONDS: Final = 4.0
 """Time without a commit, in seconds, after which a table is no longer busy."""
 PATIENCE_SECONDS: Final = 60.0
-"""Maximum total wait, in seconds, of all tries of those commits to one table that share a throttle."""
+"""Commits to one table that share a throttle wait at most this number of seconds, from their first try on."""
 LOOK_SECONDS: Final = 0.5
 """Average pause, in seconds, between two checks of a busy table."""
 
@@ -85,7 +85,7 @@ class Throttle:
             if free or now - seen_at >= QUIET_SECONDS or now >= until:
                 return current
             if not told:
-                log.info("table %s is busy: the commit waits for other writers, for at most %.0f s", table, until - now)
+                log.info("table %s is busy: the commit waits at most %.0f s for other writers", table, until - now)
                 told = True
             # Random, so that several waiting publishers do not try at the same moment.
             self._time.pass_by(uniform(0.5, 1.5) * LOOK_SECONDS)  # noqa: S311  # nothing is secret about it
@@ -155,7 +155,7 @@ class PublishResult:
 def commit(
     lake: Lake, target: Table, work: Publishable, counts: Mapping[str, RecordCounts], throttle: Throttle
 ) -> PublishResult:
-    """Carry out the plans whose ids are in ``counts`` with one commit; plans in conflict are left out and named.
+    """Carry out the plans whose ids are in ``counts`` with one commit; plans in conflict become failures.
 
     ``target`` is the table as the caller has loaded it. The parts of the commit that do not depend on the snapshot are
     prepared from this version.
@@ -193,7 +193,7 @@ def commit(
 def repeated(
     target: Table, job_id: str, snapshot_id: int, plans: Collection[str] = (), attempts: int = 0
 ) -> PublishResult:
-    """The result of a job that snapshot ``snapshot_id`` carried out before; ``plans`` that it left out are failures."""
+    """The result of a job that snapshot ``snapshot_id`` carried out before; ``plans`` missing in it are failures."""
     snapshot = target.snapshot_by_id(snapshot_id)
     done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
     table = ".".join(target.name())
@@ -255,7 +255,7 @@ class _Race:
         if conflicts:
             raise _UnfitError(conflicts)
         try:
-            # A busy catalog is tried again. If it has applied the first try, it rejects the next: main has moved.
+            # A busy catalog is tried again. If it has applied the first try, it rejects the next, as main has moved.
             self.lake.when_free(lambda: prepared.commit(self.lake, target, self.manifests))
         except CommitFailedException:
             raise
@@ -272,7 +272,7 @@ class _Race:
         return prepared.snapshot_id
 
     def _landed(self) -> int | None:
-        """The id of the snapshot that published the job; None if there is none, or the catalog does not answer."""
+        """The id of the snapshot that published the job; None if no snapshot did, or the catalog does not answer."""
         try:
             return published(self.lake.table(self.work.table), self.work.job_id)
         except UnavailableError:

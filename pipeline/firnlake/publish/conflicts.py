@@ -1,4 +1,4 @@
-"""Checks, before a commit, that no record that has landed since planning forbids the commit (C9, C10)."""
+"""Checks, before a commit, whether records that have landed since planning forbid the commit (C9, C10)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,8 +20,8 @@ def landed_conflicts(
 ) -> Mapping[str, ConflictError]:
     """By plan id, the conflicts of those plans in ``work`` that must be made again because records have landed.
 
-    ``work`` has the plans with their counts, by plan id. One scan of the table serves all plans. The table is not
-    scanned if no plan removes tombstones or markers, or depends on transactions.
+    ``work`` has the plans with their counts, by plan id. One scan of the table serves all plans. The table is
+    scanned only if a plan removes tombstones or transaction markers, or depends on transactions.
     """
     concerned = {
         key: (plan, counts)
@@ -63,11 +63,11 @@ def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iter
         going = count(counts.tombstones_removed, "tombstone")
         if counts.markers_removed:
             going += f" and {count(counts.markers_removed, 'transaction marker')}"
-        yield f" removes {going} below offset {bound}, but segment {older[0]} with older offsets has landed since"
+        yield f" removes {going} below offset {bound}, but segment {older[0]} with lower offsets has landed since"
 
 
 def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[str]:
-    """C10: by the markers present now, the same records must be aborted or committed as by those in the plan."""
+    """C10: the markers that are present now must abort and commit the same records as the markers in the plan."""
     taken = {segment.path for segment in plan.inputs}
     inputs = [one for one in segments.by_partition.get(plan.topic_partition, ()) if one.path in taken]
     known = transactions_of(target, segments, {plan.topic_partition}).get(plan.topic_partition, NO_TRANSACTIONS)
@@ -84,5 +84,5 @@ def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[st
     if others:
         yield (
             f" does not take into account the marker of producer {others[0].producer_id} at offset {others[0].offset}, "
-            "which has landed since and may decide otherwise"
+            "which has landed since and may change which records are aborted"
         )

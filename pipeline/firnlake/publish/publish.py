@@ -2,10 +2,10 @@
 
 This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that version,
 and commits on top of it. After a lost race, the next try loads and checks again, whereas PyIceberg's own retry would
-commit on an unchecked snapshot. A plan without a passing verdict, or in conflict with later changes, is left out and
-named (C20, C22).
+commit on an unchecked snapshot. A plan without a passing verdict, or in conflict with later changes, is left out of
+the commit, and becomes a failure in the result (C20, C22).
 
-The same commit moves records without a key and removed tombstones to their branches (C5, C9), and updates the progress
+The same commit moves removed tombstones and records without a key to their branches (C5, C9), and updates the progress
 of lane `erase` (C30) and the memory of lane `hide` (C28). Lanes that write position deletes add delete files and remove
 no segment. The commit of lane `convert` also removes the equality delete files that it makes needless; each try looks
 for needless files in the version of the table that it has loaded (C27).
@@ -239,7 +239,7 @@ class _StagedWork:
             gone = missing(paths, {file.file_path: file.file_size_in_bytes for file in one.files.all}, there)
             if gone:
                 refused[one.plan.id] = RefusedError(
-                    f"{subject}: {len(gone)} of {count(len(paths), 'file')} gone or changed in length, first "
+                    f"{subject}: gone or changed in length: {len(gone)} of {count(len(paths), 'file')}, first "
                     f"{gone[0]}; allowed: all files as they were written (discard the stage and plan again)"
                 )
             elif one.files.quarantined and not has_side_branches(current.properties):

@@ -25,7 +25,7 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iter
     """Publish every stage that is a key of ``plans``; the result names unpublished plans with the reason.
 
     The values of ``plans`` are the ids of each stage's plans, or other names for them. If a stage can't be published at
-    all, all these ids or names fail. Each plan of a split stage is published from a separate stage. If another
+    all, all these ids or names are failures. Each plan of a split stage is published from a separate stage. If another
     process has meanwhile overtaken a plan in ``known``, the failure is a ConflictError, even if that process has
     deleted the stage.
     """
@@ -37,7 +37,7 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iter
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:
-    """Carry out ``plans`` of lane ``retain``, with common commits per table; failed plans are in the result."""
+    """Carry out ``plans`` of lane ``retain``; plans of one table share commits. Failed plans are in the result."""
     throttle = Throttle(lake)
     return _together(
         lake, ((partial(retain_job, lake, job, throttle), [plan.id for plan in job]) for job in _jobs(plans))

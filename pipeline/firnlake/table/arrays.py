@@ -115,7 +115,7 @@ class Arrays:
 
     @classmethod
     def of_rows(cls, table: pa.Table) -> "Arrays":
-        """The arrays of the segments in ``table``, which has the schema ``SCHEMA`` and its rows in any order."""
+        """The arrays of the segments in ``table``, which has the schema ``SCHEMA``; its rows may be in any order."""
         topics, codes = _ranked(table["topic"])
         keys = {"topic": codes, **{name: table[name] for name in ("partition", "base_offset", "last_offset", "path")}}
         order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]).to_numpy()
@@ -180,7 +180,7 @@ class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
 
 
 def arrays_of(segments: Segments) -> Arrays:
-    """The arrays that ``segments`` was made from, if there are any; otherwise new arrays of ``segments``."""
+    """The arrays from which ``segments`` was made; new arrays if it was not made from arrays."""
     by_partition = segments.by_partition
     return by_partition.arrays if isinstance(by_partition, ByPartition) else Arrays.of(segments)
 

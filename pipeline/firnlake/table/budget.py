@@ -1,4 +1,4 @@
-"""The part of the head that one plan may take: whole segments, oldest first, as many as fit together (C17, C18).
+"""The part of the head that one plan may take: whole segments, oldest first, as many as fit the limits (C17, C18).
 
 Keys are counted in Kafka's terms (LogCleaner, SkimpyOffsetMap): the plans that run at the same time share one buffer,
 which holds one entry per distinct key and is filled up to its load factor. Firn itself has no such buffer, and its
@@ -28,7 +28,7 @@ class Budget:
     def of(cls, policy: Policy, tail: Sequence[Segment] = ()) -> "Budget":
         """The budget of a cleaning under ``policy`` that also reads the ``tail``.
 
-        The tail is streamed, so it counts towards the limits of the run, but not towards the limits of the plan.
+        The tail is streamed, so it counts towards the limits of the run but not towards the limits of the plan.
         """
         return cls(
             min(policy.plan_max_bytes, policy.run_max_bytes - sum(segment.bytes for segment in tail)),
@@ -57,12 +57,12 @@ class Budget:
 
 
 def keys_of(segments: Sequence[Segment]) -> int:
-    """Maximum number of keys in ``segments``; if metadata does not tell, each record with a key counts as one key."""
+    """Maximum number of keys in ``segments``; a segment whose number is unknown counts all its records with a key."""
     return sum(segment.records - segment.null_keys if segment.keys is None else segment.keys for segment in segments)
 
 
 def small(policy: Policy) -> tuple[int, int]:
-    """Limits on bytes and records; a segment within both fits a cleaning, whatever its offsets, level and keys."""
+    """The limits on bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
     records = min(policy.plan_max_records, policy.run_max_records)
     if policy.compacts:
         records = min(records, policy.keys_per_plan, policy.run_max_keys)
@@ -81,7 +81,7 @@ def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
 
 
 def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
-    """A message for each limit on keys that ``segment`` of the head exceeds. A merge can take such a segment."""
+    """A message for each limit on keys that ``segment`` of the head exceeds; a merge can still take the segment."""
     keys, size = keys_of([segment]), policy.bytes_per_key
     if segment.level == TAIL or not policy.compacts:
         return ()
@@ -97,7 +97,7 @@ def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
 
 
 def excess_beside(tail: Sequence[Segment], segment: Segment, policy: Policy) -> tuple[str, ...]:
-    """One message for each run limit that ``segment`` (of the head) and the ``tail`` exceed together."""
+    """A message for each limit of a run that the head segment ``segment`` and the ``tail`` exceed together."""
     together = (*tail, segment)
     problems = _over("run.max.bytes", policy.run_max_bytes, sum(one.bytes for one in together), "bytes")
     problems += _over("run.max.records", policy.run_max_records, sum(one.records for one in together), "records")

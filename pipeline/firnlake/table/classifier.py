@@ -20,7 +20,7 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class ColumnMetrics:
-    """One column of a table, identified by its field id, and its positions in the table's partition specs."""
+    """A column of a table: its field id, its type, and its positions in the table's partition specs."""
 
     name: str
     id: int
@@ -50,18 +50,18 @@ class ColumnMetrics:
         return bool(self.places.get(file.spec_id))
 
     def fixed(self, file: ListedFile) -> Any:
-        """The value of all records of ``file``, from its partition values; None for NULL. Requires ``is_fixed``."""
+        """The column's value in every record, from the file's partition values; None if NULL. Requires ``is_fixed``."""
         return file.partition[self.places[file.spec_id][0]]
 
     def single(self, file: ListedFile) -> Any:
-        """The value that all records of ``file`` have; None when they may have several values, or NULL."""
+        """The column's value if it is the same in all records of ``file``; None if it may differ or be NULL."""
         if self.is_fixed(file):
             return self.fixed(file)
         values = self.range(file)
         return values[0] if values and values[0] == values[1] and self.nulls(file) == 0 else None
 
     def is_mixed(self, file: ListedFile) -> bool:
-        """True unless it is known that all records of ``file`` have the same value, or that all have NULL."""
+        """True unless the column is known to have the same value, or NULL, in all records of ``file``."""
         bounds = self.range(file)
         return bounds is not None and (bounds[0] is None or bounds[0] != bounds[1] or bool(self.nulls(file)))
 
@@ -81,7 +81,7 @@ class ColumnMetrics:
         return None if lower is None or upper is None or self.nulls(file) else (int(lower), int(upper))
 
     def is_unbounded(self, file: ListedFile) -> bool:
-        """True when ``file`` lacks a bound of the column, although no record is known to have NULL in it."""
+        """True when ``file`` lacks a bound of the column, although no record is known to have NULL in the column."""
         return (self.id not in file.lower or self.id not in file.upper) and not self.nulls(file)
 
     def bound(self, bounds: Mapping[int, bytes]) -> Any:
@@ -99,7 +99,7 @@ class ColumnMetrics:
         try:
             return file.nulls[self.id]
         except KeyError:
-            # Sizes exist in every metrics mode, so a column without a size is newer than the file, and NULL in it.
+            # Sizes exist in every metrics mode, so a column without a size is newer than the file and all NULL.
             return file.records if file.column_sizes and self.id not in file.column_sizes else None
 
 
@@ -117,8 +117,8 @@ _Range: TypeAlias = tuple[int, int]
 class Classifier:
     """Classifies the listed files of one table.
 
-    The result depends on the file's manifest entry, on the columns that Firn reads, and on the entry's partition spec,
-    none of which a later commit changes. The caller adds the time of the commit and row-level deletes.
+    The result depends only on the file's manifest entry, the columns that Firn reads and the entry's partition spec, so
+    it can be cached (see ``version``). The caller adds the commit time and the row-level deletes.
     """
 
     def __init__(self, table: Table, identifier: str) -> None:
@@ -203,7 +203,7 @@ class Classifier:
 
     def version(self, spec_id: int) -> str:
         """Cache key of the facts about files of partition spec ``spec_id``. The key changes with the columns that Firn
-        reads, the column mapping and the spec."""
+        reads, the column mapping, the name mapping and the spec."""
         columns = self._names
         names = {columns.offset, columns.timestamp, columns.topic, columns.partition, columns.tombstone_null}
         names |= {*columns.key, columns.level, columns.delete_horizon, *self._optional}
@@ -248,7 +248,7 @@ class Classifier:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
         if not self._names.levels_apart and self._level.is_mixed(file):
             yield (
-                f"does not have one level by the metrics of column {self._level.name}; allowed: NULL or the same level "
+                f"may have several levels by the metrics of column {self._level.name}; allowed: NULL or the same level "
                 f"in every record, written with write.metadata.metrics.column.{self._level.name}=full"
             )
         if self._names.levels_apart and not self._level.is_fixed(file) and self._level.range(file):
@@ -285,7 +285,7 @@ class Classifier:
                 f"file partitioned by {', '.join(column.name for column in split)} ({REWRITE})"
             )
         else:
-            problem = f"has topic {topic}, partition {partition}; allowed: both set for every record"
+            problem = f"has topic {topic}, partition {partition}; allowed: a topic and a partition in every record"
         offsets = self._offset.bounds(file)
         return UnassignedFile(
             path=file.path,

@@ -60,7 +60,7 @@ ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
 class ColumnRoles:
     """The current names of a table's columns by their role in Firn.
 
-    ``key`` has several names for a composite key; a record with a NULL in any of them has no key (C5).
+    ``key`` has several names for a composite key; a record with a NULL in any of these columns has no key (C5).
     ``is_tombstone`` is the condition that makes a record a tombstone; None when no record is a tombstone.
     If ``topic`` is None, all records belong to topic ``topic_name``; if ``partition`` is None, all are of partition 0.
     """
@@ -77,7 +77,7 @@ class ColumnRoles:
     adopted: bool
     levels_apart: bool = True
     """True when the table is partitioned by level. False when another writer's equality deletes must reach cleaned
-    records, because equality deletes apply within one partition (C27); then the column's bounds tell a file's level."""
+    records, as these deletes apply within one partition (C27); then the level column's bounds tell a file's level."""
 
     @classmethod
     def of(cls, table: Table, identifier: str) -> "ColumnRoles":

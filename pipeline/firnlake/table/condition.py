@@ -123,7 +123,7 @@ def mask(condition: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.B
 
 
 def _renamed(expression: BooleanExpression, names: Mapping[str, str]) -> BooleanExpression:
-    """``expression`` with its columns renamed; ``names`` are the current names by former name."""
+    """``expression`` with its columns renamed; ``names`` maps each former name to the current one."""
     match expression:
         case Not():
             return Not(_renamed(expression.child, names))

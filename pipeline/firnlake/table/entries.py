@@ -101,7 +101,7 @@ class Found:
     ) -> Arrays:
         """The segments of the snapshot that lists these files.
 
-        ``commits`` holds the clock of each unexpired snapshot by id; ``levels_apart`` means the same as in
+        ``commits`` holds the ``CommitClock`` of each unexpired snapshot, by id; ``levels_apart`` means the same as in
         ``ColumnRoles``. With ``times_of_commits``, a record has the time of its commit, as under Kafka's LogAppendTime;
         if that commit's snapshot has expired, the record has the time of the oldest known commit.
         """
@@ -133,7 +133,7 @@ def _dated(rows: pa.Table, commits: Mapping[int, CommitClock]) -> dict[str, pa.A
 
 
 def _whole(rows: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) -> pa.Array:
-    """``whole``, but False for topic partitions that have waiting segments after a commit of several plans."""
+    """``whole``, but False for rows that a commit of several plans added to topic partitions with waiting segments."""
     for snapshot_id, commit in commits.items():
         if commit.waiting_topic_partitions:
             own = pc.equal(rows["snapshot_id"], snapshot_id)

@@ -157,7 +157,7 @@ class Figures:
 
     @cached_property
     def cleanable(self) -> Bools:
-        """[N] True for head segments before the first that must be left alone (C10, C11), if the policy compacts."""
+        """[N] True for head segments before the first one to be left alone (C10, C11), if the policy compacts."""
         held = self.active
         if any(policy.min_compaction_lag_ms for policy in self.distinct):
             lag = self.each_segment(lambda policy: policy.min_compaction_lag_ms)

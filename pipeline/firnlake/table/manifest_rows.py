@@ -105,7 +105,7 @@ class ListedFile:
 
     @property
     def place(self) -> str:
-        """The file's place; unless a delete file is global, it reaches only files of its own place (see ``place``)."""
+        """The file's partition spec and values as text; they decide which delete files may reach it (``place``)."""
         return place(self.spec_id, self.partition)
 
     def told(self, nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> "ListedFile":
@@ -192,7 +192,7 @@ class Footers:
         self.unread: dict[str, str] = {}
 
     def complete(self, file: ListedFile, bounds: Iterable[int], counts: Iterable[int]) -> ListedFile:
-        """``file`` with bounds of the fields ``bounds`` and null counts of the fields ``counts`` (ids) from its footer.
+        """``file`` with metrics from its footer: bounds (for field ids ``bounds``) and null counts (for ``counts``).
 
         Returns ``file`` unchanged if it is not a Parquet file, or if its footer can't be read or is another file's.
         """

@@ -73,7 +73,7 @@ class HeldBack:
     """The first segment of the head that must be left alone, together with every segment after it.
 
     ``rule`` names the rule (C10, C11) or the user's wish, and ``why`` gives the reason. ``until_ms`` is the time (epoch
-    milliseconds) at which the reason ends; None if more than the passing of time is needed.
+    milliseconds) at which the reason ends; None if time alone does not end the reason.
     """
 
     segment: Segment
@@ -156,7 +156,7 @@ class PartitionState:
 
     @property
     def first_dirty_offset(self) -> int | None:
-        """First offset to clean, as Kafka counts it: the offset after the tail, or the log's start without a tail.
+        """First offset to clean, as Kafka counts it: the offset after the tail, or the log's start if there is no tail.
 
         None if the log is empty. If the tail ends at the highest possible offset, the result is this offset.
         """
@@ -177,7 +177,7 @@ class PartitionState:
 
     @property
     def tail_is_held(self) -> bool:
-        """True when the tail reaches past the first undecided record, which landed late; then the tail is no input."""
+        """True when the tail ends past the first undecided record, which landed late; then the tail is no input."""
         undecided = self.undecided
         return undecided is not None and any(segment.last_offset >= undecided.offset for segment in self.tail)
 
@@ -193,8 +193,8 @@ class PartitionState:
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of tail and cleanable head that may be garbage (C12, C28): all bytes of the cleanable head, but only
-        the hidden records of the tail and of segments that lane `hide` has compared."""
+        """Bytes of the tail and the cleanable head that may be garbage (C12, C28). In the tail, and in segments that
+        lane `hide` has compared, only the hidden records count; in all other segments, all bytes count."""
         if self.hide_memory is NOTHING_COMPARED:
             return self.cleanable_bytes
         return sum(dirty_bytes(self.hide_memory, segment) for segment in self.cleanable + self.tail)
@@ -212,8 +212,8 @@ class PartitionState:
 
     @property
     def bytes_until_full(self) -> float:
-        """Bytes that must still land before the dirty ratio makes lane `full` due, if the whole head were cleanable
-        and all new bytes were dirty.
+        """Bytes that must still land before the dirty ratio makes lane `full` due, assuming that the whole head is
+        cleanable and that all new bytes are dirty.
 
         Negative when the head has more bytes than needed; infinite when the dirty ratio never makes the lane due.
         """

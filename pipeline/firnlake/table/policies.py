@@ -45,7 +45,7 @@ OVERRIDABLE = frozenset(
         "tombstone.fraction",
     }
 )
-"""Configs that one run may override: thresholds decide when a lane works, and budgets limit how much it does.
+"""Configs that one run may override: thresholds, which decide when a lane works, and budgets, which limit its work.
 
 Only the table decides which records may be removed, so a run can't override a config that is not in this set.
 """
@@ -99,7 +99,7 @@ class Policies:
                 name = key
             if key in overrides and name not in OVERRIDABLE:
                 raise RefusedError(
-                    f"table {identifier}: property {key} can't be overridden; allowed: set it on the table; a run "
+                    f"table {identifier}: property {key} can't be overridden; allowed: a value on the table; a run "
                     f"may override {', '.join(sorted(OVERRIDABLE))}"
                 )
         if COLUMNS in properties:

@@ -62,7 +62,7 @@ class Policy(BaseModel):
     min_compaction_lag_ms: Long = Field(
         default=0,
         ge=0,
-        description="A segment whose newest record is younger is not cleaned, nor is any segment after it.",
+        description="A segment whose newest record is younger than this is not cleaned, nor is any later segment.",
     )
     max_compaction_lag_ms: Long = Field(
         default=LONG_MAX,
@@ -99,7 +99,7 @@ class Policy(BaseModel):
     leave_to_full_fraction: float = Field(
         default=0.25,
         gt=0,
-        description="Segments with at least this fraction of the bytes that `full` still waits for are left to `full`.",
+        description="Segments that hold at least this fraction of the bytes for which `full` waits are left to `full`.",
     )
     full_interval_ms: Long = Field(
         default=DAY_MS,
@@ -127,8 +127,7 @@ class Policy(BaseModel):
     hide_max_tail_bytes: Long = Field(
         default=128 * GIB,
         ge=1,
-        description="`hide` leaves a topic partition alone if its tail is larger, because comparing its keys costs too "
-        "much.",
+        description="`hide` skips a topic partition with a larger tail, because comparing the keys costs too much.",
     )
     tier_runs: Long = Field(
         default=10, ge=2, description="Number of L2 runs of similar size that `tier` combines into one."
@@ -153,7 +152,7 @@ class Policy(BaseModel):
     cleaner_dedupe_buffer_size: Long = Field(
         default=128 * GIB,
         ge=1,
-        description="Bytes for the keys of all plans that run at the same time: 24 per key (`warpstream`: 41).",
+        description="Bytes for the keys of all plans that run at the same time; a key takes 24 (`warpstream`: 41).",
     )
     cleaner_threads: int = Field(
         default=4,
@@ -182,7 +181,7 @@ class Policy(BaseModel):
     run_max_keys: Long = Field(
         default=100_000_000_000,
         ge=1,
-        description="Maximum keys of the head per run of a lane.",
+        description="Maximum number of head keys per run of a lane.",
     )
     run_max_jobs: Long = Field(
         default=1000,
@@ -224,7 +223,7 @@ class Policy(BaseModel):
     )
     maintenance_orphans: bool = Field(
         default=False,
-        description="Whether files below the table's location that it never referred to are deleted, "
+        description="Whether files below the table's location to which the table never referred are deleted, "
         "whoever wrote them.",
     )
     maintenance_stages_bytes: Long = Field(
@@ -254,8 +253,8 @@ class Policy(BaseModel):
     )
     erase_history: Literal["keep", "expire"] = Field(
         default="keep",
-        description="`expire`: when half of a request's time has passed, older snapshots expire for it, whatever "
-        "`history.expire.*` says.",
+        description="`expire`: once half of a request's time has passed, snapshots from before the erasure expire, "
+        "whatever `history.expire.*` says.",
     )
     erase_object_versions: Literal["unknown", "none"] = Field(
         default="unknown",
@@ -264,8 +263,8 @@ class Policy(BaseModel):
     convert_equality_deletes: Long = Field(
         default=16,
         ge=1,
-        description="`convert` is due when this many equality delete files apply to a segment; one is enough if it "
-        "holds up the other lanes.",
+        description="`convert` is due when this many equality delete files apply to a segment, or one that holds up "
+        "other lanes.",
     )
     position_deletes_max: Long = Field(
         default=8,

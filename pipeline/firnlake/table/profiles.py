@@ -1,4 +1,4 @@
-"""Profiles: alternative defaults, with which Firn cleans topics at the times at which Kafka or WarpStream would.
+"""Profiles: alternative defaults with which Firn cleans a topic when Kafka or WarpStream would clean it.
 
 An explicit property takes precedence. A profile decides when and how much is cleaned, never which record survives.
 """
@@ -52,7 +52,7 @@ def with_defaults(values: Mapping[str, str], threads: int) -> dict[str, str]:
     profile = values.get("profile", "firn")
     properties = {**PROFILES.get(profile, {}), **values}
     if profile == "warpstream" and "cleaner.dedupe.buffer.size" not in values:
-        # WarpStream has one buffer per topic partition, Kafka has a shared one. The caller refuses a wrong number.
+        # WarpStream has one buffer per topic partition, Kafka a shared one. The caller refuses an invalid number.
         text = values.get("cleaner.threads", str(threads))
         given = int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else 1
         properties["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * given)

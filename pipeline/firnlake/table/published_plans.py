@@ -28,11 +28,11 @@ PLANS: Final = f"{SUMMARY_PREFIX}plans"
 PLANS_DOCUMENT: Final = f"{SUMMARY_PREFIX}plans-document"
 """Reference to the document that describes several plans (`firnlake.iceberg.files`)."""
 FENCE: Final = f"{SUMMARY_PREFIX}fence"
-"""Marks an empty snapshot; commits that were prepared on its parent are refused (`firnlake.job.collect`)."""
+"""Marks an empty snapshot; the catalog refuses commits that were prepared on its parent (`firnlake.job.collect`)."""
 CORE_MS: Final = f"{SUMMARY_PREFIX}core-ms"
 """Core time of compacting, milliseconds: the duration of the work times the number of tasks that could run at once."""
 NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
-"""The plan's clock, for which it was made, in epoch milliseconds; if there are several plans, the earliest clock."""
+"""The time for which the plan was made (its clock), in epoch milliseconds; for several plans, the earliest clock."""
 WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
 """Number of cleanable segments that had no room in the plans."""
 WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
@@ -130,7 +130,7 @@ COMMITS_LOOKED_AT: Final = 100
 
 
 class Planned(Protocol):
-    """The fields of a plan that its commit records; ``now_ms`` is the plan's clock in epoch milliseconds."""
+    """The fields of a plan that are recorded in its commit; ``now_ms`` is the plan's clock in epoch milliseconds."""
 
     @property
     def id(self) -> str: ...
@@ -232,9 +232,9 @@ def published(target: Table, job_id: str) -> int | None:
 
 
 def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple[int, PublishedPlan]]:
-    """Snapshot id and plan, by plan id, of the ``plan_ids`` that main's last COMMITS_LOOKED_AT snapshots published.
+    """Snapshot id and plan, by plan id, of those ``plan_ids`` that main's last COMMITS_LOOKED_AT snapshots published.
 
-    Searches backwards from the newest snapshot until all plans are found, and reads the documents of several plans.
+    Searches backwards from the newest snapshot until all plans are found, and reads the plans documents on the way.
     """
     by_id: dict[str, tuple[int, PublishedPlan]] = {}
     for snapshot in islice(ancestors(target), COMMITS_LOOKED_AT):

@@ -1,4 +1,4 @@
-"""The table of records: the columns of Spark's Kafka source plus two columns of Firn, partitioned for cleaning.
+"""The table of records, partitioned for cleaning: the columns of Spark's Kafka source plus two columns of Firn.
 
 The eight record columns are those of Spark's "Structured Streaming + Kafka Integration Guide". An adopted table has a
 column mapping in the property ``firn.columns``. The mapping holds field ids, so a column may be renamed or moved. It
@@ -73,7 +73,7 @@ class Tombstone(FrozenModel):
 
 
 class Added(FrozenModel):
-    """Additions of an adoption to the table, which a release can remove again."""
+    """The parts that an adoption added to the table; a release can remove them again."""
 
     columns: tuple[int, ...] = ()
     partition_fields: tuple[int, ...] = ()
@@ -182,8 +182,8 @@ _PROPERTIES = {
     "write.metadata.metrics.column.timestamp": "full",
     "write.metadata.metrics.column.delete_horizon": "full",
     "write.parquet.compression-codec": "zstd",
-    # Parquet builds a dictionary, and drops it if the values do not repeat. These values hardly ever repeat. Their
-    # dictionaries, with those of keys and offsets (which a cleaning turns off too), took a quarter of the writing time.
+    # These values hardly ever repeat, so Parquet would build their dictionaries and then drop them. These dictionaries,
+    # and those of keys and offsets (which a cleaning turns off too), took a quarter of the writing time.
     f"{DICTIONARY_OF}value": "false",
     f"{DICTIONARY_OF}timestamp": "false",
     # Planning and publishing read all manifests; PyIceberg merges manifests only if this is set (Iceberg's default).

@@ -1,4 +1,4 @@
-"""The files that a table's current and past snapshots refer to, on all branches and tags. Readers need only these."""
+"""The files to which a table's snapshots, current and past, refer on all branches and tags; readers need no others."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from firnlake.table.published_plans import document_of
 def whole_table(lake: Lake, identifier: str) -> Table:
     """Load table ``identifier``. Raises RefusedError when the catalog's answer and the table's metadata file differ.
 
-    Raises FileNotFoundError when the metadata file is gone in every try, because commits may delete old metadata files
-    (``write.metadata.delete-after-commit.enabled``).
+    Raises FileNotFoundError when the metadata file is gone in every try. There are several tries, because commits may
+    delete old metadata files (``write.metadata.delete-after-commit.enabled``).
     """
     attempts = Retrying(
         retry=retry_if_exception_type(FileNotFoundError),

@@ -43,9 +43,9 @@ class Segment:
     written_ms: int | None = None
     """Time of writing as the store reports it; None if every record has a timestamp, or if the time is unknown."""
     by_firn: bool = False
-    """True when Firn added the file, so its commit time is the plan's clock; False for `erase`, which keeps levels."""
+    """True when a lane except `erase`, which keeps levels, added the file; then its commit time is the plan's clock."""
     whole: bool = False
-    """True when Firn's commit had room for everything cleanable; otherwise a full clean was not complete."""
+    """True when Firn's commit took every cleanable segment; otherwise a full clean may have been partial."""
     keys: int | None = None
     """Number of distinct user keys; None when metadata does not tell, so that each record may have a different key."""
     stamped: int = 0
@@ -82,7 +82,7 @@ class Segment:
 
     @property
     def shown_from(self) -> int:
-        """Readers surely see a record of the segment at or past this offset; -1 if metadata does not tell (C27).
+        """An offset at or past which readers surely see a record of the segment; -1 if metadata does not tell (C27).
 
         Position deletes may hide the last records, but not more records than they have positions.
         """
@@ -143,8 +143,8 @@ class Segments:
     by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
     strays: tuple[UnassignedFile, ...] = ()
     sequence_number: int | None = None
-    """Data sequence number that rewritten records get: the snapshot's, so that equality deletes that land meanwhile
-    apply to the records. None if the table is partitioned by level; then the records get their commit's number."""
+    """Data sequence number that rewritten records get: the number of the snapshot, so that equality deletes that land
+    during the rewrite apply. None if the table is partitioned by level; then the records get their commit's number."""
     snapshot_number: int | None = None
     """Sequence number of the snapshot; None if the table has no snapshot."""
     equality: EqualityReach | None = None

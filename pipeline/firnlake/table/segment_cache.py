@@ -31,7 +31,7 @@ DEFAULT_LIMIT: Final = 1 << 30
 """Maximum bytes of all packs together: room for some 20 million segments."""
 
 _PACKS: Final = 8
-"""Maximum number of packs per table; more are merged into one."""
+"""Maximum number of packs per table; more packs are merged into one."""
 _SUFFIX: Final = ".arrow"
 _UNFINISHED: Final = ".unfinished-"
 _WRITTEN_WITHIN_SECONDS: Final = 3600

@@ -137,7 +137,7 @@ def read_entries(
 
 @dataclass(frozen=True)
 class LiveInputs:
-    """``files`` are the live data files at some paths, in the order of the paths; ``gone`` are the paths without one.
+    """``files`` are the live data files at some paths, in the order of the paths; ``gone`` are the other paths.
 
     A file that the table lists several times is in ``files`` as many times, because readers see every copy.
     """
@@ -210,6 +210,6 @@ def removed_tombstones(
 ) -> Mapping[TopicPartition, tuple[Segment, ...]]:
     """The segments of removed tombstones, by topic partition, in offset order."""
     branch = on_branch(lake.table(identifier), REMOVED_TOMBSTONES)
-    # The branch has its own cache: in a shared one, each branch would count the other's rows as stale.
+    # The branch has its own cache: if it shared the cache of main, each would count the other's rows as stale.
     own = replace(cache, folder=cache.folder / REMOVED_TOMBSTONES) if cache else None
     return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=own).by_partition

@@ -42,8 +42,8 @@ def summary(
 ) -> dict[str, str]:
     """Summary properties of the snapshot that publishes ``plans``; ``counts`` are record counts (C24) by plan id.
 
-    ``core_ms`` is the core time that compacting the plans took; it is 0 for a lane that only drops segments. Writes
-    the document of several plans; `firn maintain` removes a document that no snapshot refers to.
+    ``core_ms`` is the core time that compacting the plans took; it is 0 for a lane that only drops segments. Writes a
+    document if there are several plans; `firn maintain` removes a document that no snapshot refers to.
     """
     common = RecordCounts.total(counts[plan.id] for plan in plans).summary() | {
         LANE: str(plans[0].lane),
@@ -177,7 +177,7 @@ def newest_clock(table: Table) -> int | None:
 
 
 def others_since_firn(table: Table, most: int) -> int:
-    """Number of commits to main since Firn's last one, at most ``most``."""
+    """Number of commits to main since Firn's last commit, at most ``most``."""
     count = 0
     for snapshot in ancestors(table):
         if count == most or _is_firns(snapshot):

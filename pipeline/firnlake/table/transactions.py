@@ -193,7 +193,7 @@ class _Reader:
         return first_undecided(data.select(RECORDS.names).cast(RECORDS), last)
 
     def _read(self, segment: Segment, flag: str, columns: Sequence[str]) -> pa.Table:
-        """The ``columns`` of those records that readers see and that have a true ``flag`` column."""
+        """The ``columns`` of those records that readers see and in which the column ``flag`` is true."""
         source, names = self._sources[segment.path], [flag, *columns]
         hidden, first = self._hidden.of(source), 0
         found = []

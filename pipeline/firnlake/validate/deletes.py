@@ -106,7 +106,7 @@ class JudgedDelete:
             if len(others):
                 raise RefusedError(
                     f"plan {plan.id} ({plan.title}) would remove delete file {self.file.path}, which names "
-                    f"{others[0].as_py()}; allowed: one that names inputs of the plan alone"
+                    f"{others[0].as_py()}; allowed: a file that names only inputs of the plan"
                 )
 
     def told(self, files: DataFiles, plan: str) -> Deletes:

@@ -108,7 +108,7 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
         if _has_result(table, one):
             return one
     raise RefusedError(
-        f"table {identifier} has no commit of Firn to verify; required: one by any of the lanes {', '.join(STAGED)}"
+        f"table {identifier} has no commit to verify; required: a commit by one of the lanes {', '.join(STAGED)}"
     )
 
 

@@ -51,7 +51,7 @@ class TestPlan:
         append(lake, [row(offset, partition=2) for offset in range(4)])
         ran = firn("plan", TABLE, "--lane", "full", "--force", "--json")
         assert [plan["partition"] for plan in ran.json] == [0]
-        assert "orders-1 full waits for the next run: it needs 2 records; available: 1 of 3" in ran.err
+        assert "orders-1 full waits for the next run: its plan needs 2 records; available: 1 of 3" in ran.err
         assert "orders-2 L0 [0..3]" in ran.err
         assert "needs 4 records; available: 3 (firn.run.max.records)" in ran.err
 
@@ -147,7 +147,7 @@ class TestStages:
         ran = firn("publish", f"{TABLE}/{'0' * 16}", stage, "--json")
         assert (ran.code, len(ran.json)) == (1, 1)
         assert ran.err.startswith(
-            f"firn: there is no stage {TABLE}/{'0' * 16}; allowed: one that `firn stages {TABLE}`"
+            f"firn: there is no stage {TABLE}/{'0' * 16}; allowed: a stage that `firn stages {TABLE}`"
         )
 
     def test_a_conflict_is_exit_code_3(self, firn: Firn, landed: str, lake: Lake) -> None:
@@ -181,12 +181,12 @@ class TestStages:
         (listed,) = firn("stages", landed, "--json").json
         assert (listed["state"], listed["failure"]["reason"]) == ("failed", "two different records")
         assert "failed in compact" in firn("stages", landed).out
-        assert f"shelved {plan.stage}: it failed in compact" in firn("sweep", landed).out
+        assert f"reduced {plan.stage} to its failure marker: its plan failed in compact" in firn("sweep", landed).out
         ran = firn("plan", landed, "--lane", "full", "--json")
         assert (ran.code, ran.json) == (0, [])
-        assert "orders-0 full waits: it failed in compact" in firn("status", landed).out
+        assert "orders-0 full waits: its plan failed in compact" in firn("status", landed).out
         assert "no failed plan of orders-9 is waiting" in firn("retry", landed, "orders-9").out
-        assert "orders-0 full will be retried; it failed in compact" in firn("retry", landed, "orders-0").out
+        assert "orders-0 full will be retried; its plan failed in compact" in firn("retry", landed, "orders-0").out
         assert len(firn("plan", landed, "--lane", "full", "--json").json) == 1
         refused(firn("retry", landed, "orders"), "is not a topic partition; allowed: <topic>-<partition>")
 

@@ -106,7 +106,7 @@ class TestStatus:
         firn("erase", landed, "--key", "k")
         out = firn("erase", landed, "--status").out
         assert "0 of 1 partition" in out
-        assert "request 1: batch orders-0: the request waits for others, to be served together with them; lifted" in out
+        assert "request 1: batch orders-0: the request waits for other requests, so that one search serves" in out
 
     def test_programs_read_json(self, firn: Firn, landed: str) -> None:
         firn("erase", landed, "--key", "k", "--now", NOW)

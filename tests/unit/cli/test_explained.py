@@ -50,7 +50,7 @@ def test_a_wait_says_until_when(firn: Firn, landed: str, lake: Lake) -> None:
     with lake.table(landed).transaction() as transaction:
         transaction.set_properties({"firn.min.compaction.lag.ms": "10800000"})
     out = firn("explain", landed, "--segment", "orders-0@0", "--now", NOW).out
-    assert "due in lane merge now: 2 of 2 L0 segments (plan " in out
+    assert "due now in lane merge: 2 of 2 L0 segments (plan " in out
     assert "C11: is younger than min.compaction.lag.ms = 10800000, until 2023-11-15T01:13:19.000Z (in 2 h)" in out
 
 

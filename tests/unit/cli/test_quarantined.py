@@ -61,7 +61,7 @@ def test_records_are_exported(firn: Firn, job: str, lake: Lake, tmp_path: Path) 
     ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--job", job)
     wrote, then = ran.out.splitlines()
     assert (ran.code, wrote) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}")
-    assert then == f"after they have landed again: firn quarantine {TABLE} --clear --as-of {head} --job {job}"
+    assert then == f"after the records have landed: firn quarantine {TABLE} --clear --as-of {head} --job {job}"
     refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "already exists; allowed: a new file")
 
 

@@ -82,7 +82,7 @@ def test_status_of_all_tables_leaves_out_what_is_none_of_records(firn: Firn, lan
 
 
 def test_status_without_tables(firn: Firn) -> None:
-    assert firn("status").out == "catalog lake has no table of records\n"
+    assert firn("status").out == "catalog lake has no table that Firn can maintain\n"
     assert firn("status", "--json").json == []
 
 

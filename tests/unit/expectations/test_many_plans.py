@@ -174,7 +174,7 @@ def test_a_record_that_no_plan_is_about_fails_them_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        (replace(claim(2), lane="full", level_out=3), "with one table, lane and level"),
+        (replace(claim(2), lane="full", level_out=3), "of the same table, lane and level"),
         (replace(claim(2), plan_id="plan-1"), "claims with the same plan"),
         (replace(claim(1), plan_id="plan-2"), "claims with the same topic partition"),
     ],
@@ -212,7 +212,7 @@ def test_c2_c16_a_superseded_record_left_behind_is_found(tmp_path: Path) -> None
     found = failed(judge_left(tmp_path, [*LEFT, Record(-1, b"b", level=3)]))
     assert set(found) == {"expect_one_record_per_key"}
     finding = found["expect_one_record_per_key"]
-    assert finding.observed == "1 record is in a segment left in place though a newer one supersedes it."
+    assert finding.observed == "1 record is in a segment left in place although a newer record supersedes it."
     assert [(sample.offset, sample.key) for sample in finding.samples] == [(-1, "b")]
 
 

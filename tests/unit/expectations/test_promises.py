@@ -313,4 +313,4 @@ def test_c23_a_file_with_another_number_of_records_than_its_manifest_says_is_nam
     assert dict(found.broken) == {"torn_file": 1}
     (sample,) = found.samples["torn_file"]
     records = len(INPUTS if side == BEFORE else OUTPUTS)
-    assert (sample.found, sample.expected) == (f"{records} records in {side}.parquet", "99 records")
+    assert (sample.found, sample.expected) == (f"record count {records} in {side}.parquet", "record count 99")

@@ -177,14 +177,14 @@ def test_c10_a_transaction_that_nobody_ended_is_found(judged: Judge) -> None:
 
 def test_c10_a_plan_that_does_not_tell_of_transactions_is_found_out(judged: Judge) -> None:
     found = failed(judged(INPUTS, OUTPUTS, replace(CLAIM, transactional=False)))
-    assert "their plan says that none is" in found["expect_aborted_records_gone"]
+    assert "their plan says that no record is" in found["expect_aborted_records_gone"]
 
 
 def test_c10_nor_does_it_pass_where_every_transaction_was_committed_and_the_sums_agree(judged: Judge) -> None:
     inputs = [COMMITTED, OLD]
     claim = replace(CLAIM, records_in=2, records_out=2, transactional=False, markers=(), aborted=0, markers_removed=0)
     found = failed(judged(inputs, [replace(one, level=2) for one in inputs], claim))
-    assert found == {"expect_aborted_records_gone": "1 record is transactional, but its plan says that none is."}
+    assert found == {"expect_aborted_records_gone": "1 record is transactional, but its plan says that no record is."}
 
 
 def test_c10_what_is_said_of_aborted_records_is_counted(judged: Judge) -> None:

@@ -95,7 +95,7 @@ def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: To
 
 def test_what_cannot_be_verified_is_refused_by_name(topic: Topic) -> None:
     topic.land(updates("a=1"))
-    with pytest.raises(RefusedError, match="has no commit of Firn to verify"):
+    with pytest.raises(RefusedError, match="has no commit to verify"):
         verified(topic)
     snapshot = topic.lake.table(topic.table).current_snapshot()
     assert snapshot is not None

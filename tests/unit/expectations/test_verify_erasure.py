@@ -148,7 +148,7 @@ class TestHistory:
             if one.snapshot_id == ref or one.parent_snapshot_id == ref
         ]
         table.maintenance.expire_snapshots().by_ids(between).commit()
-        with pytest.raises(RefusedError, match=r"which requests snapshot \d+ served in orders-0 is no longer known"):
+        with pytest.raises(RefusedError, match=r"the requests that snapshot \d+ served in orders-0 are unknown"):
             verified(topic, first)
         assert broken(verified(topic)) == set(), "the last search is still known"
 

@@ -114,7 +114,7 @@ class TestReleasing:
         append(lake, cdc, change(1), change(2))
         adopt(lake, cdc, BY_ID)
         stage = lakes.opened(lake, lakes.only_plan(lake, identifier=cdc))
-        with pytest.raises(RefusedError, match=f"stages of table .*: 1, first {stage.identifier}; allowed: none"):
+        with pytest.raises(RefusedError, match=f"table .* has open stages: 1, first {stage.identifier}; allowed: none"):
             release(lake, cdc)
         discard(lake, stage.identifier)
         release(lake, cdc)

@@ -79,7 +79,7 @@ class TestKept:
         append(lake, [row(1, timestamp=ago(2 * HOUR)), row(2, timestamp=ago(2 * HOUR))])
         rule, text, until = why(lake)[1]
         assert (rule, until) == ("C11", NOW - 1000 + HOUR)
-        assert f"is later than segment orders-0 L0 [0..0] {young}, which is younger" in text
+        assert f"comes after segment orders-0 L0 [0..0] {young}, which is younger" in text
 
     def test_c11_active_segments_supersede_nothing(self, lake: Lake) -> None:
         create(lake, {"firn.active.segments": "1"})
@@ -115,7 +115,7 @@ class TestKept:
         append(lake, [dead(5, NOW - HOUR, level=3), row(9, b"end", level=3)])
         append(lake, [row(2)])
         assert why(lake)[5] == (
-            "C9", "a tombstone that supersedes offset 2: its delete horizon starts when that record is removed", None,
+            "C9", "a tombstone that supersedes offset 2: its delete horizon is set once that record is removed", None,
         )  # fmt: skip
 
     def test_c7_a_tombstone_waits_while_an_older_record_may_lie_where_full_can_not_look(self, lake: Lake) -> None:
@@ -124,7 +124,7 @@ class TestKept:
         append(lake, [row(2, b"late", timestamp=ago(1000))])
         assert why(lake)[5] == (
             "C7",
-            "a tombstone that is not clean: offsets from 2 on are not part of the next full clean",
+            "a tombstone that is not clean: the next full clean does not take offsets from 2 on",
             None,
         )
 

@@ -50,8 +50,8 @@ def test_c13_what_is_left_to_full_says_so(lake: Lake) -> None:
     found = explained(lake, ratio | {"firn.clean.segments": "1"}, 3, 1, 0, 0, 0)
     due, rule, text = lanes(found)[Lane.MERGE]
     assert (due, rule) == (False, "C13")
-    assert text.startswith("3 of 3 adjacent L0 segments, but left to lane full: they hold at least 0.25 of the ")
-    assert text.endswith(" bytes that it waits for (firn.leave.to.full.fraction)")
+    assert text.startswith("3 of 3 adjacent L0 segments, but left to lane full: the segments hold at least 0.25 of ")
+    assert text.endswith(" bytes for which it waits (firn.leave.to.full.fraction)")
 
 
 def test_c13_the_longest_series_of_neighbours_counts(lake: Lake) -> None:

@@ -137,8 +137,8 @@ class TestPlanning:
             assert names(planned(lake, now_ms=NOW + 900_000)) == ["orders-1", "payments-0"]
         (record,) = caplog.records
         assert record.levelname == "WARNING"
-        assert f"{TABLE}: orders-0 full waits: it failed in validate at" in record.getMessage()
-        assert f"{REASON}; it is retried when its segments change, or by `firn retry {TABLE} orders-0`" in caplog.text
+        assert f"{TABLE}: orders-0 full waits: its plan failed in validate at" in record.getMessage()
+        assert f"{REASON}; the plan is retried when its segments change, or by `firn retry {TABLE}" in caplog.text
         assert failed.title.startswith("orders-0 full")
 
     def test_c20_shelved_or_not(self, lake: Lake, failed: Plan) -> None:

@@ -94,7 +94,7 @@ class TestCollectorDies:
         assert stages_of(lake, TABLE) == [stage.identifier]
         with pytest.raises(ConflictError, match="was discarded meanwhile"):
             publish(lake, stage.identifier)
-        assert sweep(lake, TABLE).discarded == {stage.identifier: "it was being discarded"}
+        assert sweep(lake, TABLE).discarded == {stage.identifier: "an earlier discard of it was interrupted"}
         assert stages_of(lake, TABLE) == []
         assert not whole(lake, stage)
 

@@ -53,7 +53,7 @@ class TestPlans:
         (found,) = collect(lake, 9 * DAY_MS)
         assert (found.goes, found.reason) == (
             False,
-            f"stage {stage.identifier} has its result, which may still be published",
+            f"stage {stage.identifier} holds the result of the plan, which may still be published",
         )
         assert file.exists()
         discard(lake, stage.identifier)

@@ -64,7 +64,7 @@ class TestStages:
     def test_c20_of_a_failed_one_the_marker_stays(self, lake: Lake, plan: Plan) -> None:
         compacted(lake, plan, [row(1)], Fates(superseded=1))
         mark(lake, plan, "validate", "two records of a key")
-        assert gone(collect(lake), Kind.STAGE)[plan.stage].startswith("only its marker stays: it failed in validate")
+        assert gone(collect(lake), Kind.STAGE)[plan.stage].startswith("only its marker stays, because its plan failed")
         (marker,) = collect(lake, LATER)
         assert (marker.goes, marker.files) == (False, 0)
         assert "failed in validate" in marker.reason
@@ -75,7 +75,7 @@ class TestStages:
         lakes.write(stage, [row(1, level=3)])
         mark(lake, plan, "compact", "the store is full")
         found = gone(collect(lake), Kind.STAGE)
-        assert found[plan.stage].startswith("only its marker stays: it failed in compact")
+        assert found[plan.stage].startswith("only its marker stays, because its plan failed in compact")
         assert files_under(data_of(stage)) == set()
         assert [one.stage for one in failed_plans(lake, TABLE)] == [plan.stage]
 
@@ -83,7 +83,7 @@ class TestStages:
         stage = compacted(lake, plan, [], Fates(superseded=2))
         mark(lake, plan, "validate", "a key has lost its newest record")
         found = gone(collect(lake), Kind.STAGE)
-        assert found[plan.stage].startswith("only its marker stays: it failed in validate")
+        assert found[plan.stage].startswith("only its marker stays, because its plan failed in validate")
         assert Stage.load(lake, stage.identifier).result is None
         assert [one.stage for one in failed_plans(lake, TABLE)] == [plan.stage]
 

@@ -72,7 +72,7 @@ class TestData:
         assert not any(one.goes for one in found)
         (held,) = found
         assert (held.files, held.bytes) == (3, sum(file.stat().st_size for file in files))
-        assert "referred to by past snapshots only" in held.reason
+        assert "only past snapshots refer to them" in held.reason
         assert lake.table(TABLE).scan(snapshot_id=published_as).to_arrow()["offset"].to_pylist() == [1]
 
     def test_what_was_expired_goes_with_its_folders(self, lake: Lake, plan: Plan) -> None:

@@ -68,9 +68,9 @@ class TestBudgets:
         queue = [Candidate(plan(n, size), 0) for n, size in enumerate((600, 500, 300))]
         found = admit(queue, RunBudget(bytes=1000, records=LONG_MAX, keys=LONG_MAX, jobs=9))
         assert [one.partition for one in found.plans] == [0, 2]
-        assert [str(one) for one in found.postponed] == [
-            "orders-1 full waits for the next run: it needs 500 bytes; available: 400 of 1000 (firn.run.max.bytes)"
-        ]
+        (waits,) = found.postponed
+        needs = "its plan needs 500 bytes; available: 400 of 1000 (firn.run.max.bytes)"
+        assert str(waits) == f"orders-1 full waits for the next run: {needs}"
 
     @pytest.mark.parametrize(
         ("limit", "problem"),
@@ -83,7 +83,7 @@ class TestBudgets:
     def test_c26_one_that_is_too_large_for_any_run_says_so(self, limit: dict[str, int], problem: str) -> None:
         budget = replace(RunBudget(LONG_MAX, LONG_MAX, LONG_MAX, 1), **limit)
         (waits,) = admit([Candidate(plan(3), keys=8)], budget).postponed
-        assert str(waits) == f"orders-3 full waits for a larger budget: it {problem}"
+        assert str(waits) == f"orders-3 full waits for a larger budget: its plan {problem}"
 
     def test_c17_small_plans_share_a_job_and_so_the_budget_in_jobs(self) -> None:
         """A second plan of a topic partition can't share the job of the first."""
@@ -115,7 +115,7 @@ class TestTables:
         (first, second) = plan_table(lake, waiting, Lane.FULL, NOW, force=True)
         assert (first.partition, second.partition) == (0, 1), "equally filthy"
         (message,) = caplog.messages
-        assert message.startswith("lake.records: orders-2 full waits for the next run: it needs 12 records; ")
+        assert message.startswith("lake.records: orders-2 full waits for the next run: its plan needs 12 records; ")
         assert message.endswith("available: 1 of 22 (firn.run.max.records)")
 
     def test_c17_one_job_has_room_for_all_small_plans(self, lake: Lake, waiting: str) -> None:

@@ -133,17 +133,17 @@ class TestLanes:
             (
                 Lane.FULL,
                 Scope(bounds=ScopeBounds(from_offset=3)),
-                "lane full can't keep to offsets 3..; allowed: upper",
+                "lane full can't be restricted to offsets 3..; allowed: upper",
             ),
             (
                 Lane.RETAIN,
                 Scope(bounds=ScopeBounds(until_offset=3)),
-                "lane retain can't keep to offsets ..3; allowed: topics",
+                "lane retain can't be restricted to offsets ..3; allowed: topics",
             ),
             (
                 Lane.RETAIN,
                 Scope(properties={"firn.retention.ms": "1"}),
-                "lane retain can't keep to firn.retention.ms=1",
+                "lane retain can't be restricted to firn.retention.ms=1",
             ),
         ],
     )

@@ -146,7 +146,7 @@ class TestTombstones:
     def test_c9_a_file_that_may_hold_older_records_refuses_it(self, lake: Lake) -> None:
         stage = self.removal(lake)
         path = written_under_no_spec(lake, [row(59), row(70, partition=3)])
-        with pytest.raises(ConflictError, match=f"but segment {path} with older offsets has landed since"):
+        with pytest.raises(ConflictError, match=f"but segment {path} with lower offsets has landed since"):
             publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [50, 59, 60, 70]
 

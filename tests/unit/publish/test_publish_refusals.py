@@ -88,10 +88,10 @@ REFUSALS = {
     "unbalanced counts": Refusal(
         unbalanced_counts, RefusedError, "records in = 2, but .* = 3; allowed: records in = out [+] superseded"
     ),
-    "deleted stage files": Refusal(files_gone, RefusedError, "1 of 1 file gone or changed in length, first file:"),
-    "files of another length": Refusal(files_cut, RefusedError, "1 of 1 file gone or changed in length, first file:"),
+    "deleted stage files": Refusal(files_gone, RefusedError, "gone or changed in length: 1 of 1 file, first file:"),
+    "files of another length": Refusal(files_cut, RefusedError, "gone or changed in length: 1 of 1 file, first file:"),
     "a deleted list of files": Refusal(list_gone, RefusedError, "its list of files is gone"),
-    "an input that is gone": Refusal(input_gone, ConflictError, r"inputs \(1 of 2\) are no longer live"),
+    "an input that is gone": Refusal(input_gone, ConflictError, r"inputs are no longer live in lake.records: 1 of 2"),
     "a row-level delete": Refusal(row_deleted, ConflictError, "a row-level delete was added to"),
     "another table's uuid": Refusal(other_table, RefusedError, "was made for table lake.records with UUID"),
 }
@@ -116,7 +116,7 @@ def test_c23_c26_what_is_refused_leaves_the_target_as_it_was(lake: Lake, stage: 
 def test_c26_what_is_no_stage_is_refused(lake: Lake, table: str) -> None:
     with pytest.raises(RefusedError, match=r"'lake\.records' is not a stage; allowed: <namespace>\.<table>/<job id>"):
         publish(lake, table)
-    with pytest.raises(RefusedError, match=r"there is no stage lake\.records/0{16}; allowed: one that `firn stages"):
+    with pytest.raises(RefusedError, match=r"there is no stage lake\.records/0{16}; allowed: a stage that `firn"):
         publish(lake, f"{table}/{'0' * 16}")
 
 

@@ -166,7 +166,7 @@ class TestStrays:
         found = segments_of(lake)
         (stray,) = found.strays
         assert stray.path == path
-        assert "allowed: both set for every record" in stray.problem
+        assert "allowed: a topic and a partition in every record" in stray.problem
         assert found.strays_of(lakes.TOPIC_PARTITION) == ()
         (plan,) = plan_table(lake, lakes.TABLE, Lane.FULL, NOW, force=True)
         assert (len(plan.inputs), plan.clean_below) == (1, None)

@@ -50,12 +50,12 @@ class KeyRecords:
 
 
 class Survivor(NamedTuple):
-    """The record that supersedes the others of its key. ``comes_back`` is true if an earlier cleaning removed it."""
+    """The record that supersedes the others of its key. ``comes_back`` is true if it is restored from a side branch."""
 
     offset: int
     comes_back: bool
     stamped: bool
-    """True for a tombstone with a delete horizon. Lane `hide` hides no record below such a tombstone (C9)."""
+    """True for a tombstone with a delete horizon. Lane `hide` hides no older record of its key (C9)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Cleaning:
 
     @classmethod
     def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
-        """The effect of ``plan`` on the records ``of_key``; none if its lane copies or drops whole segments."""
+        """The effect of ``plan`` on the records ``of_key``; none if the plan's lane copies or drops whole segments."""
         paths = frozenset[str]() if plan.lane in ANY_POLICY else taken(plan)
         beside = {segment.path for segment in plan.removed_tombstones}
         places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
@@ -276,15 +276,15 @@ def _aborted(version: Version) -> str:
 
 
 def _tombstone(version: Version, place: int, full: Cleaning) -> Reason:
-    """Why a tombstone stays that is the newest record of its key: its delete horizon must pass first (KIP-534)."""
+    """Why a tombstone stays if it is the newest record of its key: its delete horizon must pass first (KIP-534)."""
     older = full.supersedes(place)
     if older is not None:
         return Reason(
-            "C9", f"a tombstone that supersedes offset {older}: its delete horizon starts when that record is removed"
+            "C9", f"a tombstone that supersedes offset {older}: its delete horizon is set once that record is removed"
         )
     if full.waits_for_clock(place):
         return Reason("C9", "a tombstone before its delete horizon", version.delete_horizon_ms)
     if full.stamps(place):
         return Reason("C8", "a tombstone without a delete horizon, which the next full clean sets")
-    text = f"a tombstone that is not clean: offsets from {full.plan.clean_below} on are not part of the next full clean"
+    text = f"a tombstone that is not clean: the next full clean does not take offsets from {full.plan.clean_below} on"
     return Reason("C7", text)

@@ -1,6 +1,6 @@
 """Prospects of a segment: the lanes that would take the segment now, or the reason why no lane would.
 
-The code that plans the lanes gives both. To find the figure that a lane has reached, it is run with lower thresholds.
+Both come from the functions that plan the lanes. With lower thresholds, they also find the figure that a lane reaches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from firnlake_expectations.wording import count
 
 @dataclass(frozen=True)
 class Reason:
-    """A rule of the contract, the reason in words, and the time at which it ends by itself (epoch milliseconds)."""
+    """A rule of the contract, a reason in words, and the epoch milliseconds at which the reason ends by itself."""
 
     rule: str
     text: str
@@ -56,7 +56,7 @@ _IMPOSSIBLE = 1e300
 
 
 def missing(lane: Lane, state: PartitionState) -> Reason:
-    """The reason why ``lane``, which nothing blocks, is not due in ``state``, with the reached and needed figures."""
+    """The reason why ``lane``, if it is not blocked, is not due in ``state``, with the reached and needed figures."""
     if lane is Lane.RETAIN:
         past = retention(state)
         kept = past.kept if past else "the topic has no retention (cleanup.policy = compact)"
@@ -74,7 +74,7 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         needed = getattr(state.policy, field)
         if needed >= INT_MAX:
             name = Policy.model_fields[field].alias
-            return Reason(RULES[lane], f"never due by the number of segments (firn.{name} = {needed})")
+            return Reason(RULES[lane], f"no number of segments makes the lane due (firn.{name} = {needed})")
         most = _most(lane, field, state)
         left = f", but left to lane {Lane.FULL}: {_ahead(state)}" if most >= needed else ""
         return Reason(RULES[lane], f"{most} of {needed} {what}{left}")
@@ -89,7 +89,7 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
 def _no_search(state: PartitionState) -> Reason:
     """The reason why lane `erase` has nothing to search in ``state``."""
     if state.erasing is None:
-        return Reason(RULES[Lane.ERASE], "no request to erase a key")
+        return Reason(RULES[Lane.ERASE], "there is no request to erase a key")
     for one in obstacles(state):
         text = f"nothing to erase below offset {one.offset}, where the search stops: {one.why}"
         return Reason(one.rule, text, one.until_ms)
@@ -108,7 +108,7 @@ def _nothing_to_hide(state: PartitionState) -> Reason:
     work = comparison(state)
     if work:
         segments = count(len(work.uncompared), "segment")
-        return Reason(rule, f"{segments} not compared with the others yet", due_from_ms(state, work))
+        return Reason(rule, f"{segments} not yet compared with the other segments", due_from_ms(state, work))
     if state.held:
         text = f"all other segments are compared; segment {state.held.segment} is {state.held.why}"
         return Reason(state.held.rule, text)
@@ -128,19 +128,19 @@ def _nothing_to_convert(state: PartitionState) -> Reason:
 
 
 def _ahead(state: PartitionState) -> str:
-    """The share of the bytes that lane `full` waits for, in words."""
+    """Why segments are left to lane `full`: they hold a large share of the bytes that the lane waits for."""
     missing_bytes, fraction = state.bytes_until_full, state.policy.leave_to_full_fraction
     if missing_bytes <= 0:
-        return "the bytes that it waits for have landed"
-    share = f"at least {fraction} of the {missing_bytes:.0f} bytes that it waits for"
-    return f"they hold {share} (firn.leave.to.full.fraction)"
+        return "the bytes for which it waits have landed"
+    share = f"at least {fraction} of the {missing_bytes:.0f} bytes for which it waits"
+    return f"the segments hold {share} (firn.leave.to.full.fraction)"
 
 
 def _most(lane: Lane, field: str, state: PartitionState) -> int:
     """The highest threshold in ``field`` at which ``lane`` would be due; 0 if no threshold makes it due."""
     most = min(getattr(state.policy, field), len(state.head))
     for threshold in range(most, 0, -1):
-        # The other trigger of `clean` does not count segments, so it is off, as is leaving work to `full`.
+        # The other trigger of `clean` does not count segments, so it is off here. Leaving work to `full` is off, too.
         eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE, "leave_to_full_fraction": inf}
         if due(lane, replace(state, policy=state.policy.model_copy(update=eased))):
             return threshold
@@ -178,7 +178,7 @@ class Prospects:
         return missing(lane, self.state)
 
     def held(self, path: str) -> Reason | None:
-        """The reason why lane `full`, even if due, would not take the segment at ``path``; None if it would take it.
+        """The reason why lane `full`, even if due, would leave out the segment at ``path``; None if it would not do so.
 
         The text is the rest of a sentence that begins with "the segment".
         """
@@ -201,14 +201,14 @@ class Prospects:
         if too_large := state.too_large(segment):
             return Reason("C17", f"is too large: {'; '.join(too_large)}")
         if segment.level == TAIL and state.tail_is_held:
-            return Reason("C10", f"waits, as does the whole tail: {state.undecided}")
+            return Reason("C10", f"waits, like the whole tail: {state.undecided}")
         if state.held and segment in state.head and segment not in state.cleanable:
-            place = "is" if state.held.segment == segment else f"is later than segment {state.held.segment}, which is"
+            place = "is" if state.held.segment == segment else f"comes after segment {state.held.segment}, which is"
             return Reason(state.held.rule, f"{place} {state.held.why}", state.held.until_ms)
         return self._waiting()
 
     def _waiting(self) -> Reason:
-        """The reason why the plan of lane `full` ends before this cleanable segment (C17)."""
+        """The reason why the plan of lane `full` ends before a cleanable segment (C17)."""
         left = [segment for segment in self.state.cleanable if segment.path not in taken(self.full)]
         if left and (too_large := self.state.too_large(left[0])):
             return Reason("C17", f"waits because an older segment is too large: {'; '.join(too_large)}")

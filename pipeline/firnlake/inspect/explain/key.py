@@ -44,7 +44,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class KeyExplanation:
-    """All records of a key, or of no key if ``key`` is None. ``reach`` says how far back the search went."""
+    """All records of a key, or those without a key if ``key`` is None. ``reach`` says how far back the search went."""
 
     table: str
     snapshot_id: int | None

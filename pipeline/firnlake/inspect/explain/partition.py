@@ -97,7 +97,7 @@ class History:
                             yield snapshot, entry
 
     def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> Commit:
-        """The commit of ``snapshot``: the share of the plan for ``topic_partition``, or the first if there is none."""
+        """The share of the plan for ``topic_partition`` in the commit of ``snapshot``, or else the first share."""
         commits = list(self._of(snapshot))
         return next((one for one in commits if one.topic_partition == str(topic_partition)), commits[0])
 
@@ -191,7 +191,7 @@ def _blockers(state: PartitionState) -> list[Reason]:
 
 
 LANE_OF_LEVEL = {LANDED: Lane.MERGE, MERGED: Lane.CLEAN, RUN: Lane.TIER}
-"""For each level, the lane that takes only its segments; lane `full` takes segments of every level."""
+"""For each level, the lane that takes only segments of this level; lane `full` takes segments of every level."""
 
 
 @dataclass(frozen=True)

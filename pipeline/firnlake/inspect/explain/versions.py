@@ -31,7 +31,7 @@ from firnlake.table.topic_partition import TopicPartition, in_ms
 from firnlake_expectations.wording import count
 
 Key: TypeAlias = tuple[bytes, ...] | None
-"""The bytes of each key column's value, or of its text if the column is not binary; None for records without a key."""
+"""The bytes of each key column's value, or of the value's text if it is not binary; None for records without a key."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Versions:
         return self._planned_files[snapshot_id]
 
     def _versions(self, task: "_Task") -> tuple[Version, ...]:
-        # Row-level deletes change the rows of a file that a reader sees, so they are part of the cache's key.
+        # Row-level deletes determine which rows of a file a reader sees, so they are part of the cache's key.
         unapplied = task.unapplied.files if task.unapplied else ()
         deletes = (*(one.file_path for one in task.scan.delete_files), *(one.path for one in unapplied))
         seen = frozenset({task.path, *deletes})
@@ -193,7 +193,7 @@ class _Task:
 
 
 def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
-    """True unless the counts in the file's metadata rule out that any of its records meets ``condition``."""
+    """False if the counts in the file's metadata show that none of its records meets ``condition``; otherwise True."""
     if condition.null_of is None:
         return True
     column = table.schema().find_field(condition.null_of)
@@ -201,7 +201,7 @@ def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
 
 
 def _with_key(table: Table, columns: ColumnRoles, key: Key) -> BooleanExpression:
-    """Filter for the rows of the key. Control records have no key, whatever their key bytes (C10)."""
+    """Filter for the records of the key. The filter leaves out control records, whatever their key bytes (C10)."""
     names = columns.key
     if key is None:
         absent = [IsNull(term=Reference(name)) for name in names]

@@ -1,8 +1,8 @@
 """Cleaning progress of topic partitions in the format of Kafka's ``cleaner-offset-checkpoint`` (C16).
 
 Kafka's CheckpointFile has a line for the version, a line for the number of entries, and a line per entry. Kafka's
-OffsetCheckpointFile has version 0 and entries ``topic partition offset``, with the first dirty offset. As in Kafka, a
-topic partition has an entry once it has been cleaned; in Firn it then has a tail.
+OffsetCheckpointFile has version 0, and entries ``topic partition offset``, where the offset is the first dirty offset.
+As in Kafka, a topic partition has an entry once it has been cleaned; in Firn, a cleaned topic partition has a tail.
 """
 
 import os

@@ -21,7 +21,7 @@ class Level(FrozenModel):
 
 
 class LevelStatus(Level):
-    """One level of one topic partition. Offsets are inclusive; they are None without a record."""
+    """One level of one topic partition. Offsets are inclusive, and None if the level has no record."""
 
     level: int
     tombstones: int | None
@@ -63,7 +63,7 @@ class PartitionStatus(FrozenModel):
     uncleanable_bytes: int
     cleaned_through: int | None
     first_dirty_offset: int | None
-    """First offset that a cleaning would read, as Kafka counts; None without a record."""
+    """First offset that a cleaning would read, as Kafka defines it; None if the topic partition has no record."""
     due: dict[str, str]
     """Reason for each due lane."""
     due_in_ms: int | None
@@ -121,7 +121,7 @@ class LaneVerdict(FrozenModel):
     passed: bool
     at_ms: int
     as_of_ms: int
-    """The plan's clock, which is the same for all plans of one run."""
+    """The plan's ``now_ms``, which is the same for all plans of one run."""
     records_in: int
     records_out: int
     failures: tuple[str, ...]
@@ -146,14 +146,14 @@ class Quarantined(FrozenModel):
 
 
 class Space(FrozenModel):
-    """File bytes of a table or a topic on main and on Firn's branches. Only files of a known topic count."""
+    """File bytes of a table or a topic on main and on Firn's branches. Only files of known topics are counted."""
 
     main_bytes: int
-    """Data files that readers of main see."""
+    """Bytes of the data files that readers of main see."""
     side_bytes: int
-    """Data files on Firn's side branches: quarantine and removed tombstones."""
+    """Bytes of the data files on Firn's side branches: quarantine and removed tombstones."""
     compactable_bytes: int | None
-    """Estimate of the bytes that cleaning and retention would remove from main now; None if it has no basis."""
+    """Estimate of the bytes that cleaning and retention would remove from main now; None without a basis for it."""
 
 
 class TopicSpace(Space):
@@ -166,12 +166,12 @@ class HistorySpace(FrozenModel):
     """File bytes that main and Firn's branches no longer hold, but that another snapshot of the table still holds."""
 
     history_bytes: int
-    """Data and delete files that belong only to older snapshots, other branches and tags."""
+    """Bytes of the data and delete files that belong only to older snapshots, other branches and tags."""
     history_is_exact: bool
-    """False if ``history_bytes`` is a lower bound, because a summary lacks sizes, or because an ancestor of a tag's or
-    another branch's snapshot has expired."""
+    """False if ``history_bytes`` is a lower bound, because a snapshot summary lacks sizes, or because an ancestor of
+    the snapshot of a tag or of another branch has expired."""
     expirable_bytes: int
-    """The part of ``history_bytes`` that expiring snapshots would free now, under the limits ``history.expire.*``."""
+    """The part of ``history_bytes`` that the expiry of snapshots would free now, by the limits ``history.expire.*``."""
     expirable_is_exact: bool
     """False if ``expirable_bytes`` is approximate, because a tag or branch may share files with expiring snapshots."""
 
@@ -221,7 +221,7 @@ class Summary(LaneWork):
 
     @property
     def write_amplification(self) -> float | None:
-        """Bytes that plans wrote / bytes that landed; None if no bytes landed."""
+        """Bytes that plans wrote, divided by the bytes that landed; None if no bytes landed."""
         return self.written_bytes / self.landed_bytes if self.landed_bytes else None
 
     @property
@@ -242,4 +242,4 @@ class Details(FrozenModel):
     strays: tuple[str, ...]
     """Messages about live files whose topic partition is missing or unknown (C20)."""
     doubts: tuple[str, ...]
-    """Messages about declared lags that the thresholds can't keep, with thresholds that would keep them (C21)."""
+    """Messages about lags that the settings can't meet (C21), and about wrong values of ``history.expire.*``."""

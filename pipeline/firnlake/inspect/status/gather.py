@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 QUARANTINED_SHOWN: Final = 100
-"""Maximum number of batches of quarantined records listed, largest first; ``firn quarantine`` lists all."""
+"""Maximum number of batches of quarantined records in a status, largest first; ``firn quarantine`` lists all."""
 
 _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 

@@ -1,8 +1,8 @@
 """The status of a table as an Arrow table with a row per topic partition, to be filtered, sorted and split into pages.
 
 The schema's metadata has the figures and lists of the whole table. A run stores the status of a table as a file
-under ``$FIRN_HOME/status``. The file is written atomically, so readers need no lock, and memory-mapped, so a page of
-10,000 topic partitions costs milliseconds. A status can be rebuilt at any time, and no decision depends on it.
+under ``$FIRN_HOME/status``. The file is written atomically, so readers need no lock. It is memory-mapped, so a
+page of a table with 10,000 topic partitions takes milliseconds. A status can be rebuilt, and no decision depends on it.
 """
 
 import uuid
@@ -171,7 +171,7 @@ _SUMMARY, _DETAILS = b"firn.summary", b"firn.details"
 
 
 def path_of(home: Path, table: str) -> Path:
-    """Path of the status file of ``table``; the name can't lead out of the folder."""
+    """Path of the status file of ``table``, which is inside the folder whatever the table's name is."""
     return home / FOLDER / f"{quote(table, safe='')}{SUFFIX}"
 
 
@@ -182,7 +182,7 @@ def tables(home: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Status:
-    """The status of one table at one snapshot. ``rows`` have the schema COLUMNS; ``path`` is its file's path."""
+    """The status of one table at one snapshot. ``rows`` have the schema COLUMNS; ``path`` is the path of its file."""
 
     path: Path
     summary: Summary
@@ -219,7 +219,7 @@ class Status:
     def page(self, query: Query) -> Page:
         """The topic partitions that ``query`` asks for. Raises RefusedError when the rows are damaged."""
         try:
-            # Arrow trusts the offsets in a file, and wrong ones crash the process.
+            # Arrow does not check the offsets in a file when it reads them, and wrong offsets crash the process.
             self.rows.validate(full=True)
         except pa.ArrowException as error:
             raise _unreadable(self.table, self.path, error) from error
@@ -227,7 +227,7 @@ class Status:
 
 
 def write(status: Status) -> Path:
-    """Store ``status`` and return its path. Raises RefusedError when it can't be written."""
+    """Store ``status`` and return its path. Raises RefusedError when the file can't be written."""
     path = status.path
     unfinished = path.with_name(f".{uuid.uuid4().hex}{SUFFIX}")
     try:
@@ -246,7 +246,7 @@ def write(status: Status) -> Path:
 
 
 def read(home: Path, table: str) -> Status | None:
-    """Read the status of ``table``; None without a file. Raises RefusedError for a damaged or foreign file."""
+    """Read the status of ``table``; None if it has no file. Raises RefusedError for a damaged or foreign file."""
     path = path_of(home, table)
     try:
         # Memory-mapped, because the overview of all tables reads no rows.

@@ -27,7 +27,7 @@ _RAW: Final = (LANDED, MERGED)
 
 
 def history_of(table: Table, identifier: str, now_ms: int) -> tuple[HistorySpace, tuple[str, ...]]:
-    """The space of the history of ``table``, and errors in its limits; with an error, nothing counts as expirable."""
+    """The space of the history, and errors in the table's ``history.expire.*``; with errors, no byte is expirable."""
     try:
         return history_space(table, retained(identifier, table.metadata, now_ms).snapshots), ()
     except RefusedError as error:
@@ -38,7 +38,7 @@ def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
     """The space of the history of ``table`` when expiry keeps the snapshots with the ids ``staying``.
 
     Files that a commit to main or to a branch of Firn removed belong to history; the commit's parent is the last
-    snapshot that has them. Files that another (for example staged) snapshot added belong to it and its descendants.
+    snapshot that has them. Files added by another (for example staged) snapshot belong to it and its descendants.
     """
     lines = [tuple(ancestors(on_branch(table, name))) for name in (MAIN_BRANCH, *FIRN_BRANCHES)]
     on_line = {snapshot.snapshot_id for line in lines for snapshot in line}
@@ -59,15 +59,15 @@ def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
 
 
 def _removed(lines: Iterable[Sequence[Snapshot]]) -> Iterator[tuple[int, int | None]]:
-    """For each commit, the last snapshot that has the files it removed, and their bytes; ``lines`` are newest first."""
+    """For each commit of ``lines`` (branches, newest commit first), the parent's id and the bytes of removed files."""
     for line in lines:
         for commit, before in pairwise(line):
             yield before.snapshot_id, file_bytes(commit).removed
 
 
 def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple[int, int | None]]:
-    """Each snapshot ``beside`` the lines, and the bytes that it added. The bytes are None if an ancestor has expired,
-    because then no summary says which files the snapshot shares. Other snapshots descend from ``known`` ones."""
+    """The ids of the snapshots ``beside`` the lines, and the bytes that each one added; None for snapshots that do not
+    descend from a ``known`` one: an ancestor has expired, so no summary says which files the snapshot shares."""
     rooted = set(known)
     for snapshot in beside:
         if snapshot.parent_snapshot_id in rooted:
@@ -78,7 +78,7 @@ def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple
 
 
 def _with_parents(beside: Sequence[Snapshot], staying: Collection[int]) -> set[int | None]:
-    """``staying``, plus their ancestors among the snapshots ``beside`` the lines, which may share files with them."""
+    """``staying``, plus the parents of all needed snapshots ``beside`` the lines, because a parent may share files."""
     needed: set[int | None] = set(staying)
     for snapshot in reversed(beside):
         if snapshot.snapshot_id in needed:
@@ -128,7 +128,7 @@ def _topic(topic: str, sizes: Counter[str]) -> TopicSpace:
 
 
 def _garbage_share(states: Iterable[PartitionState], work: LaneWork) -> float | None:
-    """The share that cleanings have removed of the bytes that they read; None if the history has no cleaning."""
+    """Of the bytes that cleanings have read, the share that they removed; None if the history has no cleaning."""
     raw = sum(segment.bytes for state in states for segment in state.head if segment.level in _RAW)
     cleaned = work.landed_bytes - raw
     return min(1.0, max(0.0, work.cleaned_bytes / cleaned)) if cleaned > 0 and work.cleaned_bytes else None

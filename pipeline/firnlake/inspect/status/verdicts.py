@@ -1,9 +1,8 @@
 """Verdicts and certificates with their pages, read from the documents in the folder of the reports.
 
-Results are read as plain JSON, without Great Expectations, which stores each result as
-``results/<suite>/<run name>/<time>/<batch>.json``, and the result's page under the same names. The times sort as text.
-Firn's own page is named after the run. A certificate is ``erasures/<table>/request-<id>.json``, with a page of the same
-name.
+Great Expectations stores each result as ``results/<suite>/<run name>/<time>/<batch>.json``, and the result's page under
+the same names. The times sort as text. This module reads results as plain JSON, without Great Expectations. Firn's own
+page is named after the run. A certificate is ``erasures/<table>/request-<id>.json``, with a page of the same name.
 """
 
 import os
@@ -145,7 +144,7 @@ def _read(paths: Iterable[Path]) -> Iterator[StoredResult]:
         try:
             yield StoredResult.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
-            continue  # being written, or not Firn's: other results are read all the same
+            continue  # the file is being written, or is not Firn's; the other results are read
 
 
 _CERTIFICATE: Final = re.compile(r"request-([0-9]{1,18})\.(json|html)", re.ASCII)
@@ -219,7 +218,7 @@ def certificate_file(reports: Path, path: str) -> StoredReport | None:
 
 
 def _documents(reports: Path, table: str) -> Iterator[Path]:
-    """Paths of the documents of ``table``. No path is built from a name in a request."""
+    """Paths of the documents of ``table``. No path is built from a name in an HTTP request."""
     for folder in _listed(reports / CERTIFICATES):
         if folder.name == table:
             yield from (one for one in _listed(folder) if one.suffix == ".json" and _CERTIFICATE.fullmatch(one.name))

@@ -104,7 +104,7 @@ def _covers(one: Request, row: Request) -> bool:
 
 
 def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> tuple[str, dict[TopicPartition, int]]:
-    """The requested topic, and the log end (the offset after the last one) of each of its topic partitions."""
+    """The requested topic, and the log end (the last offset plus 1) of each of its topic partitions."""
     cache = ManifestCache.of(lake)
     segments = read(table, identifier, cache=cache)
     held = (*segments.by_partition.items(), *removed_tombstones(lake, identifier, cache).items())

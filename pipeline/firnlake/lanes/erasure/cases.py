@@ -2,8 +2,8 @@
 
 The requests that the commit served, and how far it searched for them, are on branch `firn_erasures`, which the same
 commit changed. The judge compares the requests with every file that was in the table when the search was planned: the
-files that the commit rewrote, those that it left in place, and the removed tombstones on their branch. It checks only
-records below the offset at which the search stopped.
+files that the commit rewrote, those that it left in place, and the removed tombstones on their branch. The judge checks
+only records below the offset at which the search stopped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
 
 @dataclass(frozen=True)
 class ErasingCommit:
-    """A commit of lane `erase`: the table today, main's snapshots before and after the commit, and the commit's job."""
+    """A commit of lane `erase`: the current table, main's snapshots before and after the commit, and its job."""
 
     identifier: str
     table: Table
@@ -64,7 +64,7 @@ class ErasingCommit:
         return with_requests(Case(claim, tuple(judged), None), erasures, progress.through)
 
     def _served(self, owner: TopicPartition) -> tuple[Erasures, SearchProgress]:
-        """The erasures of the oldest kept branch snapshot since the commit, and the commit's progress in ``owner``.
+        """The erasures in the branch's oldest kept snapshot since the commit, and the commit's progress in ``owner``.
 
         Raises RefusedError when a later search has replaced that progress.
         """
@@ -77,10 +77,10 @@ class ErasingCommit:
         progress = erasures.progress_of(owner)
         if progress is None or progress.snapshot_id != self.snapshot.snapshot_id:
             raise RefusedError(
-                f"table {self.identifier}: which requests snapshot {self.snapshot.snapshot_id} served in {owner} is no "
-                f"longer known, because its snapshot on branch {ERASURES} has expired and a later search took its "
-                "place; allowed: a commit of lane erase whose snapshot on that branch is kept, or the last such commit "
-                "of a topic partition"
+                f"table {self.identifier}: the requests that snapshot {self.snapshot.snapshot_id} served in {owner} "
+                f"are unknown: the snapshot on branch {ERASURES} that recorded them has expired, and a later search "
+                "has replaced the record; allowed: a commit of lane erase whose snapshot on that branch is kept, or "
+                "the last commit of lane erase in a topic partition"
             )
         return erasures, progress
 
@@ -133,7 +133,7 @@ class ErasingCommit:
 
 
 def _log_end(progress: SearchProgress, offsets: Iterator[int]) -> int:
-    """The log end that the plan knew. The progress has it if the record at the log end is requested, but stays (C4)."""
+    """The log end that the plan knew. The progress contains it if the record there is requested, but stays (C4)."""
     if progress.log_end_kept and progress.before is not None:
         return progress.before
     return max(offsets, default=-1)

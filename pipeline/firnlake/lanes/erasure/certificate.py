@@ -93,7 +93,7 @@ def _differ(rows: Sequence[Request], places: Mapping[TopicPartition, int]) -> bo
 def _by_key(rows: Sequence[Request]) -> list[dict[str, object]]:
     """The offset and deadline of each key and topic partition, in the form of the certificate's field ``by_key``.
 
-    The other fields only have the lowest offset of a topic partition, and the earliest deadline.
+    The other fields have only the lowest offset of a topic partition, and the earliest deadline.
     """
     ordered = sorted(rows, key=lambda one: (one.topic_partition, one.digest))
     return [

@@ -1,4 +1,4 @@
-"""Issues a certificate for each request whose records are erased from main, and not found by an exact search (C30).
+"""Issues a certificate for a request once its records are erased from main and an exact search finds none (C30).
 
 Certificates are the last step of maintenance, because they wait for snapshots to expire and for orphans to be deleted.
 ``verify`` repeats the search with the key itself.
@@ -35,7 +35,7 @@ _DECLARED: Final = "none, as the operator declares (firn.erase.object.versions =
 
 @dataclass(frozen=True)
 class Certified:
-    """The certificates that were ``issued``, and the blockers of the other erased requests, by request id."""
+    """The certificates that were ``issued``, and the blockers of the requests that got none, by request id."""
 
     issued: tuple[Certificate, ...] = ()
     blocked: Mapping[int, list[Blocker]] = field(default_factory=dict)
@@ -59,9 +59,9 @@ def certify(
 ) -> Certified:
     """Issue the missing certificates for those ``requests`` of table ``identifier`` whose records are erased from main.
 
-    If ``requests`` is empty, all requests of the table count. With ``quick``, no data file is read for a request as
-    long as snapshots from before its erasure have yet to expire, or something keeps a file that its erasure removed
-    from main. Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
+    If ``requests`` is empty, this applies to all requests. With ``quick``, no data file is read for a request as long
+    as snapshots from before its erasure have yet to expire, or something keeps a file that its erasure removed from
+    main. Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
     """
     with lake.answering():
         table = lake.table(identifier)
@@ -190,7 +190,7 @@ def verify(
 
 
 def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> list[Finding]:
-    """One finding for each request of table ``identifier`` whose records are erased from main, but not yet certified.
+    """One finding for each uncertified request of table ``identifier`` whose records are erased from main.
 
     With ``issue``, the table is searched, and each request of which no record is found gets a certificate. The search
     waits until no snapshot has the files that held the records. Raises UnavailableError when catalog or store do not

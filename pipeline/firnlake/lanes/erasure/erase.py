@@ -1,7 +1,7 @@
 """Lane `erase`: rewrites the segments that hold a record of a requested key, and leaves all others in place (C30).
 
-The lane's commit also publishes its progress. A plan of another lane is refused if requested records may have landed
-during a search, and the plan could write them into a segment that counts as searched.
+The lane's commit also publishes the lane's progress. A plan of another lane is refused if requested records may have
+landed during a search, and the plan could write these records into a segment that counts as searched.
 """
 
 from collections import Counter, defaultdict
@@ -152,7 +152,7 @@ class Searched:
         )
 
     def destroyed(self, snapshot_id: int) -> list[Destroyed]:
-        """The data files that left the table because they held requested records."""
+        """The data files that the plan removes from the table, because they hold requested records."""
         plan, through = self.plan, self.plan.searched.through
         return [
             Destroyed(plan.topic, plan.partition, through, snapshot_id, one.path, one.bytes, one.sha256, one.records)
@@ -176,8 +176,8 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
     """The conflicts of ``plans`` with the requests of ``current`` and the searches for them, by plan id.
 
     A plan of lane `erase` is in conflict if another search was published first, or a removed tombstone is gone. A plan
-    of another lane is in conflict if a search that the plan did not know may have missed one of its inputs, because the
-    output of the plan would count as searched.
+    of another lane is in conflict if a search that the plan did not know may have missed an input of the plan, because
+    the plan's output would count as searched.
     """
     if ERASURES not in current.metadata.refs:
         return {}
@@ -225,8 +225,8 @@ def unsearched(known: Erasures, plan: Plan, made: int | None) -> str | None:
     for one in plan.inputs:
         if one.base_offset < end and job_of(one.path) is None:
             return (
-                f"plan {plan.id} ({plan.title}): segment {one.path} may have landed after the search for keys to erase "
-                f"that snapshot {progress.snapshot_id} published; plan again"
+                f"plan {plan.id} ({plan.title}): segment {one.path} may have landed after snapshot "
+                f"{progress.snapshot_id} published a search for keys to erase; plan again"
             )
     return None
 

@@ -131,7 +131,7 @@ class Telling:
     def newest_past(self, least: int, rewritten: Collection[str] = ()) -> int:
         """Sequence number of main's newest snapshot with a manifest that may reveal a key; 0 if lower than ``least``.
 
-        Manifests that main's head lists don't count, because they stay in any case, except those ``rewritten`` next.
+        Manifests in main's head do not count, because they stay in any case, unless they will be ``rewritten`` next.
         """
         line = list(ancestors(self._table))
         kept = {one.manifest_path for one in line[0].manifests(self._table.io)}.difference(rewritten)
@@ -170,10 +170,10 @@ _WITHOUT_KEYS: Final = (QUARANTINE, ERASURES, HIDDEN)
 
 
 def expires_ms(rows: Iterable[Request]) -> int | None:
-    """The clock, epoch milliseconds, from which older snapshots expire for the requests in ``rows``; None if never.
+    """The time, in epoch milliseconds, from which older snapshots expire for the requests in ``rows``; None if never.
 
     For one request, this is half-way between the request and the deadline of its most urgent key. For several requests,
-    it is the latest of these clocks.
+    it is the latest of these times.
     """
     expiry: dict[int, int] = {}
     for one in rows:
@@ -188,7 +188,7 @@ def expire_below(
 ) -> int:
     """Lowest sequence number of a snapshot that may stay on main and on Firn's branches; 0 if all may stay.
 
-    A snapshot must expire if a request without a certificate has reached its clock (``expires_ms``), and the snapshot
+    A snapshot must expire if a request without a certificate has reached its time (``expires_ms``), and the snapshot
     is older than the request's erasure or lists a manifest that may reveal a key. ``rewritten`` are paths of main's
     manifests that will be rewritten next.
     """

@@ -159,7 +159,7 @@ def check_has_branches(table: Table, identifier: str) -> None:
     if not has_side_branches(table.properties):
         raise RefusedError(
             f"table {identifier}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
-            "requests to erase keys can't be kept; allowed: a catalog that takes several"
+            "requests to erase keys can't be kept; allowed: a catalog that takes several snapshots"
         )
 
 

@@ -1,7 +1,7 @@
 """Searches a data file, a delete file, or a file that nothing refers to, for the records of requested keys (C30).
 
 Records that row-level deletes hide are still in their data file, so they are found as well. The search for a
-certificate only has digests of keys, which can't be compared with bounds or Bloom filters. A user who verifies
+certificate has only digests of keys, which can't be compared with bounds or Bloom filters. A user who verifies
 an erasure gives the key itself, so files and row groups that can't hold the key are not read. DuckDB probes the Bloom
 filters (Parquet format, "Parquet Bloom Filter") of a file that the table's FileIO has opened, so DuckDB needs no
 credentials, and does not mistake a path for a pattern.
@@ -217,7 +217,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search found in a file. ``problem`` says why the file can't be searched; ``gone``, that it is missing."""
+    """What a search found in a file. ``problem`` says why it can't be searched; ``gone`` is true if it is missing."""
 
     found: MatchedRecords = NOTHING
     problem: str | None = None
@@ -305,7 +305,7 @@ class Reader:
             yield from file.batches(columns, self.key.row_groups(file) if self.key else None)
 
     def _places(self, batch: pa.RecordBatch) -> Sequence[TopicPartition] | None:
-        """The topic partition of each record; None if the file does not name it, so that each one is possible."""
+        """The topic partition of each record; None if the file does not name them, so that all are possible."""
         names = self.columns
         topics = batch.column(names.topic).to_pylist() if names.topic else [names.topic_name] * len(batch)
         partitions = batch.column(names.partition).to_pylist() if names.partition else [0] * len(batch)

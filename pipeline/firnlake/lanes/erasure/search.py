@@ -1,6 +1,6 @@
 """The exact search for requested keys in all files that a table refers to, and all files below its location (C30).
 
-The search does not rely on anything that lane `erase` recorded: it reads each file, and digests each key in it.
+The search relies on nothing that lane `erase` recorded: it reads each file, and computes the digest of each key.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ def search(
 ) -> SearchResult:
     """Search ``table`` for the records that the requests of ``wanted`` ask to erase.
 
-    ``expires_ms`` is the clock from which older snapshots expire for these requests; None if they never do so.
+    ``expires_ms`` is the time from which older snapshots expire for these requests; None if they never do so.
     ``inventory`` is the table's inventory, if it was taken already; ``key`` is the only key to search for, if the
     caller knows it. Raises UnavailableError when the store does not answer.
     """
@@ -108,7 +108,7 @@ class _Searching:
         )
         self._documents(beside)
         for file in beside.unknown:
-            lift = "its writer deletes it; or firn maintain, if it is an orphan (firn.maintenance.orphans = true)"
+            lift = "deletion by its writer, or firn maintain if it is an orphan (firn.maintenance.orphans = true)"
             self.found.everywhere.append(Blocker("unknown file", file.path, "nobody knows what it holds", lift))
         looked = [(task.source.path, task.source.bytes) for task in tasks]
         self.found.files, self.found.bytes = len(looked), sum(weights)
@@ -156,15 +156,15 @@ class _Searching:
     def _beside(self, path: str, why: str) -> list[Blocker]:
         """The blockers that keep a file which nothing refers to."""
         if job := job_of(path):
-            lift = f"firn discard {self.identifier}/{job}; or firn maintain, once it is older than firn.job.max.age.ms"
+            lift = f"firn discard {self.identifier}/{job}, or firn maintain once older than firn.job.max.age.ms"
             return [Blocker("stage", job, why, lift)]
         if path.rpartition("/")[2].startswith(("_", ".")):
-            return [Blocker("orphan", path, why, "its writer deletes it, as firn maintain leaves hidden files alone")]
-        lift = "firn maintain, if older than firn.maintenance.orphans.age.ms (with firn.maintenance.orphans = true)"
+            return [Blocker("orphan", path, why, "deletion by its writer, because firn maintain skips hidden files")]
+        lift = "firn maintain, once older than firn.maintenance.orphans.age.ms (if firn.maintenance.orphans = true)"
         return [Blocker("orphan", path, why, lift)]
 
     def _metadata(self, inventory: Inventory, beside: UnreferencedFiles, there: set[str]) -> None:
-        """Add as blockers manifests that may reveal a key by the bounds of a file whose path is not in ``there``."""
+        """Add blockers for manifests that may reveal a key by the bounds of a file whose path is not in ``there``."""
         bounds = Bounds(self.table, self.columns, self.wanted)
         for manifest, files in inventory.removed.items():
             gone = (
@@ -198,7 +198,7 @@ class _Searching:
             self.found.blockers.setdefault(request, []).extend(blockers)
 
     def _documents(self, beside: UnreferencedFiles) -> None:
-        """Add as blockers the verdicts of stages that show records, or that can't be read."""
+        """Add blockers for documents of stages that show records, or that can't be read."""
         for file in beside.documents:
             samples = samples_in(self.table, file)
             if samples is None or samples:

@@ -15,7 +15,7 @@ from firnlake.table.segment import Segment
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A reason ``why`` no record at ``offset`` or past it can be erased now."""
+    """The reason ``why`` no record at ``offset`` or a higher offset can be erased now."""
 
     offset: int
     rule: str
@@ -47,7 +47,7 @@ def obstacles(state: PartitionState) -> tuple[Obstacle, ...]:
 def search(state: PartitionState, force: bool = False) -> DueSearch | None:
     """The search that is due in ``state``; None when no search is due, or obstacles block the whole search.
 
-    Requests wait a while for further ones (``ErasureMemory.due_ms``), unless ``force`` is set or segments landed late.
+    Requests wait for further requests (``ErasureMemory.due_ms``), unless ``force`` is set or segments landed late.
     """
     own = state.erasing
     if own is None or not (force or own.due_ms is None or state.now_ms >= own.due_ms or late(state)):

@@ -20,7 +20,7 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class RequestStatus:
-    """The status of a request at some clock. Times are epoch milliseconds."""
+    """The status of a request at some time. Times are epoch milliseconds."""
 
     id: int
     topic: str
@@ -113,13 +113,13 @@ def _of_partition(
         lift = f"removing the cause, and then firn retry {identifier}"
         return [Blocker("refused plan", place, str(failed.failure), lift)]
     if state is None:
-        why = "main has no segment of it; only branch firn_tombstones has segments of it"
+        why = "only branch firn_tombstones has segments of the topic partition, main has none"
         lift = "a new record, or the removal of its last tombstone from firn_tombstones (firn.late.max.ms)"
         return [Blocker("topic partition", place, why, lift)]
     blockers = list(_obstacles(place, state))
     due_ms = state.erasing.due_ms if state.erasing else None
     if not blockers and due_ms is not None and state.now_ms < due_ms:
-        why = "the request waits for others, to be served together with them"
+        why = "the request waits for other requests, so that one search serves all of them"
         blockers.append(Blocker("batch", place, why, f"firn run {identifier} --lane erase --force", due_ms))
     if not blockers:
         blockers.append(Blocker("lane erase", place, "the lane is due, but has not run yet", f"firn run {identifier}"))

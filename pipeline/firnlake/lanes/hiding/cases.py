@@ -51,10 +51,10 @@ class HidingCommit:
         )
 
     def _converted(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
-        """The inputs of ``plan`` of lane `convert`, and the data sequence number of the last equality deletes it knew.
+        """The inputs of a `convert` plan, and the data sequence number of the last equality deletes that the plan knew.
 
         More equality deletes may have landed between plan and commit. The number is found by trial: the equality
-        deletes up to the right number apply to as many files and records as the plan had inputs.
+        deletes up to the right number apply to as many files and records as the plan's counts say.
         """
         counts = plan.counts
         took = (counts.segments_in_place, counts.records_in + counts.deleted)
@@ -67,7 +67,7 @@ class HidingCommit:
         return inputs, known
 
     def _hidden(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
-        """The inputs of ``plan`` of lane `hide`, and the data sequence number of the last equality deletes it knew.
+        """The inputs of a `hide` plan, and the data sequence number of the last equality deletes that the plan knew.
 
         Both come from the memory that the plan's commit stored on branch `firn_hidden`.
         """

@@ -15,7 +15,7 @@ from firnlake.table.segment import Segment
 
 @dataclass(frozen=True)
 class DueComparison:
-    """The ``segments`` to compare, in offset order. Those with a path in ``known`` were compared with each other."""
+    """The ``segments`` to compare, in offset order. Those at ``known`` paths were compared before."""
 
     segments: tuple[Segment, ...]
     known: frozenset[str]
@@ -66,7 +66,7 @@ def comparison(state: PartitionState) -> DueComparison | None:
     unknown = [one for one in head if not hide_memory.knows(one)]
     fitting = Budget.of(state.policy).fitting([(one,) for one in unknown])
     if len(fitting) < len(unknown):
-        # The segments that begin first are compared whatever their size, because otherwise no segment would be.
+        # The segments that begin first are compared whatever their size, because otherwise none would be compared.
         first, end = unknown[0].base_offset, unknown[len(fitting)].base_offset
         before = min(
             (one.base_offset for one in unknown if one.base_offset > first and one.base_offset >= end), default=before
@@ -78,7 +78,7 @@ def comparison(state: PartitionState) -> DueComparison | None:
 
 
 def _possible(state: PartitionState) -> tuple[Sequence[Segment], int | None]:
-    """The head up to the first segment that must be left alone, and that segment's base offset; None if there is none.
+    """The head up to the first segment that must be left alone, and its base offset; None if there is no such segment.
 
     Other segments that begin at the same offset are left out as well, so that the offset alone says which segments were
     compared.
@@ -98,7 +98,7 @@ def compared_through(state: PartitionState) -> int | None:
 
 
 def landed_ms(segment: Segment) -> int:
-    """The earliest clock at which a record of ``segment`` may have landed, epoch milliseconds.
+    """The earliest time, in epoch milliseconds, at which a record of ``segment`` may have landed.
 
     A segment that Firn wrote holds records that landed earlier, but not before their oldest timestamp.
     """
@@ -107,5 +107,5 @@ def landed_ms(segment: Segment) -> int:
 
 
 def due_from_ms(state: PartitionState, work: DueComparison) -> int:
-    """The clock from which ``work`` is due in ``state``, epoch milliseconds."""
+    """The time, in epoch milliseconds, from which ``work`` is due in ``state``."""
     return min(map(landed_ms, work.uncompared)) + state.policy.hide_max_lag_ms

@@ -43,7 +43,7 @@ class SupersededRecords:
 
 @dataclass(frozen=True)
 class SupersededTask:
-    """Find the superseded records of a plan; ``surveyed`` is the survey of a wide plan, None for other plans."""
+    """Find the superseded records of a plan; ``surveyed`` is the survey of a wide plan (`is_wide`), else None."""
 
     inputs: PlanInputs
     surveyed: Survey | None = None

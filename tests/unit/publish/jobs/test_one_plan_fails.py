@@ -56,11 +56,11 @@ def row_deleted(lake: Lake, stage: Stage) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Lake, Stage], None], type[FirnError], str]] = {
-    "its files are gone": (files_gone, RefusedError, "1 of 1 file gone or changed in length"),
+    "its files are gone": (files_gone, RefusedError, "gone or changed in length: 1 of 1 file"),
     "its counts do not add up": (unbalanced, RefusedError, "records in = 2, but 1 out + 7 superseded + "),
     "its verdict is a failure": (failed_verdict, RefusedError, "failed validation (one_record_per_key)"),
     "it has no verdict": (no_verdict, RefusedError, "allowed: a passing verdict on its result"),
-    "an input is gone": (input_gone, ConflictError, "inputs (1 of 2) are no longer live"),
+    "an input is gone": (input_gone, ConflictError, "inputs are no longer live in lake.records: 1 of 2"),
     "a row-level delete": (row_deleted, ConflictError, "a row-level delete was added to"),
 }
 

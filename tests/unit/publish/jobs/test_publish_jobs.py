@@ -67,7 +67,7 @@ class TestOpening:
         stage = judged(lake, compacted_job(lake, [part(plans[0]), part(plans[2])], refused=[plans[1]]))
         assert [plan.partition for plan in stage.plans] == [0, 2]
         assert list(stage.conflicts) == [plans[1].id]
-        assert "inputs (1 of 2) are no longer live" in stage.conflicts[plans[1].id]
+        assert "inputs are no longer live in lake.records: 1 of 2" in stage.conflicts[plans[1].id]
         published = publish_job(lake, stage.identifier)
         assert done_of(published) == [plans[0].id, plans[2].id]
         assert [(plan_id, type(error)) for plan_id, error in published.failures.items()] == [

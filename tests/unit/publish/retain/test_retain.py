@@ -179,7 +179,7 @@ class TestOnce:
         done = retain(lake, plan)
         land(lake, 0, start=8)
         lake.table(TABLE).maintenance.expire_snapshots().by_id(done.snapshot_id).commit()
-        with pytest.raises(ConflictError, match=r"2 of 2\) are no longer live"):
+        with pytest.raises(ConflictError, match=r"are no longer live in lake\.records: 2 of 2"):
             retain(lake, plan)
         assert lakes.offsets(lake) == list(range(4, 10))
 

@@ -55,7 +55,7 @@ class TestConflicts:
 
     def test_c22_an_input_that_is_gone(self, lake: Lake, plan: Plan) -> None:
         lake.table(TABLE).delete("offset < 2")
-        self.refused(lake, plan, "1 of 2. are no longer live")
+        self.refused(lake, plan, "are no longer live in lake.records: 1 of 2")
 
     def test_c26_another_table_of_the_same_name_is_refused(self, lake: Lake, plan: Plan) -> None:
         lake.catalog.drop_table(TABLE)
