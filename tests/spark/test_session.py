@@ -17,7 +17,7 @@ told = []
 engine = Engines("spark", "firn test", tell=told.append).of(0)
 found = engine.map(abs, [-1, -2, -3])
 from pyspark.sql import SparkSession
-settings = dict(SparkSession.getActiveSession().sparkContext.getConf().getAll())
+settings = dict(SparkSession.builder.getOrCreate().sparkContext.getConf().getAll())
 print(json.dumps({"found": found, "told": told, "settings": settings}))
 """
 

@@ -45,6 +45,8 @@ _DIED = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure|EOFException"
     r"|OutOfMemoryError|Executor heartbeat timed out|Slave lost|worker lost"
 )
+_CAUSE = re.compile(r'Caused by: (.*)|details = "(.*)"')
+"""Spark's messages for the cause of an error; the second is gRPC's."""
 
 _REMEDY = (
     "allowed: the driver's versions of Firn and pyarrow on every worker, from a container image or a packed "
@@ -242,7 +244,7 @@ def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
 def reason(error: Exception) -> str:
     """One line from Spark's error: the innermost cause. Stack traces are in Spark's own log."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    causes = [found[1] or found[2] for line in lines if (found := _CAUSE.match(line))]
     plain = [line for line in lines if not line.startswith(("at ", "An error occurred"))]
     return (causes[-1:] or plain[:1] or [type(error).__name__])[0]
 

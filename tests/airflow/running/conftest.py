@@ -1,6 +1,7 @@
 """One Airflow, with all of its components running, for the tests of this folder: each has tables of its own in it."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from tests.airflow.conftest import LocalAirflow, make
 from tests.airflow.running import tables
 from tests.airflow.server import Server, serving
 
-UNREACHABLE = {"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}
 NOTIFIER = """
 from pathlib import Path
 from airflow.sdk import BaseNotifier
@@ -28,16 +28,18 @@ class FileNotifier(BaseNotifier):
 
 
 @pytest.fixture(scope="session")
-def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAirflow:
-    """An Airflow with the tables of `tables.py`, a connection to a master that is down, and a notifier."""
+def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[LocalAirflow]:
+    """An Airflow with the tables of `tables.py`, a connection to a master that never answers, and a notifier."""
     home = tmp_path_factory.mktemp("running")
     # As an installation's own notifiers: where Airflow finds them.
     plugins = home / "airflow" / "plugins"
     plugins.mkdir(parents=True)
     (plugins / "notice.py").write_text(NOTIFIER)
     made = make(home, tables.lines(home), migrated)
-    made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(UNREACHABLE)
-    return made
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        master = {"conn_type": "spark", "host": "spark://127.0.0.1", "port": silent.getsockname()[1]}
+        made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(master)
+        yield made
 
 
 @pytest.fixture(scope="session")

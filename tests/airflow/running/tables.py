@@ -24,7 +24,7 @@ def lines(home: Path) -> dict[str, str]:
         CLEARED: NEVER,
         # Spark takes long enough to start that the catalog can go away meanwhile.
         CUT_OFF: f'{NEVER}\nengine = "spark"',
-        # Tried once: a master that is down is as good as a catalog that is, and would be asked again and again.
+        # Tried once: a master that does not answer is as good as a catalog that does not, and would be asked again.
         DOWN: f'{NEVER}\nengine = "spark"\nconnection = "spark_down"\nretries = 0',
         DRY: NEVER,
         FILLED: DAILY,

@@ -205,7 +205,7 @@ def outage(airflow: LocalAirflow) -> Iterator[None]:
 
 
 def test_killing_the_task_kills_its_spark_application(airflow: LocalAirflow, server: Server) -> None:
-    """The master is down: the driver would look for it for a minute."""
+    """The master never answers: the driver would wait for it for a minute."""
     dag_id = dag_id_of(DOWN)
     airflow.land(DOWN, *TWO_BATCHES)
     before = airflow.seen(DOWN)

@@ -57,7 +57,7 @@ TASKS = {
     "drop": "Drops the segments of all plans with one commit, which changes metadata only.",
     "report": "Builds the data-quality pages and the table's page, and sends the metrics.",
     "verdict": "Fails the run if a topic partition or a task failed, and names each.",
-    "sweep": "Discards stages and plans that are no longer needed.",
+    "sweep": "Stops the Spark of this run, and discards stages and plans that are no longer needed.",
 }
 
 

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
 from firnlake.airflow.dag.planning import MappedJob, packed, plan_files
+from firnlake.airflow.dag.spark import spark_folder
 from firnlake.airflow.site.links import AS_OF, address_of, links_of
 from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.job import lease
@@ -218,15 +219,19 @@ def verdict(outcomes: list[LaneOutcome | None]) -> None:
 def sweep(
     table: str, dropped: list[str] | None, jobs_of_lanes: list[list[MappedJob] | None], outcomes: list[Any]
 ) -> None:
-    """Discard the leftovers of this run: stages that were not published, and finished plans.
+    """Stop this run's Spark, and discard the run's leftovers: stages that were not published, and finished plans.
 
     A dry run discards nothing. The plans of a failed run stay for a day, so that a failed task that is cleared
     after a repair continues with the same plans.
     """
+    from firnlake.engine import server
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.collect import sweep as sweep_stages
 
-    lake, context = Lake.load(), get_current_context()
+    context = get_current_context()
+    if said := server.stop(spark_folder(context)):
+        log.info("log of the Spark of this run:\n%s", said)
+    lake = Lake.load()
     if not context["params"]["dry_run"]:
         paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
         swept = sweep_stages(lake, table, plan_ids=[path.stem for path in paths])
