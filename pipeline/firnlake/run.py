@@ -87,7 +87,7 @@ def run(
             done = LaneRun(lane, ())
             with done.timed("plan"):
                 try:
-                    work = plan_work(lake, identifier, lane, now_ms, force, scope)
+                    work = plan_work(lake, identifier, lane, now_ms, force, scope, lanes)
                 except RefusedError as error:
                     if lane is not Lane.ERASE or len(lanes) == 1:
                         raise

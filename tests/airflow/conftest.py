@@ -35,8 +35,6 @@ THRESHOLDS = {
     "firn.clean.segments": "2",
     "firn.min.cleanable.dirty.ratio": "0.5",
     "firn.clean.tail.fraction": "0.5",
-    # Each lane has its turn, however little is in the table.
-    "firn.leave.to.full.fraction": "inf",
 }
 
 
@@ -79,7 +77,7 @@ class LocalAirflow:
         alone = {"FIRN_TABLES": str(self.home / f"{table}.toml")} | changes
         done = self.python("-m", "infra.airflow.headless", dag_id, str(log), json.dumps(params or {}), **alone)
         said = log.read_text() if log.exists() else done.stderr
-        events = [json.loads(line) for line in done.stdout.splitlines()]
+        events = [event for line in done.stdout.splitlines() if "task" in (event := json.loads(line))]
         return Run(
             succeeded=done.returncode == 0,
             states={event["task"]: event["state"] for event in events},

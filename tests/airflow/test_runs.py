@@ -32,6 +32,8 @@ def test_nothing_due_is_green(airflow: LocalAirflow) -> None:
 def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> None:
     """C3: the newest record of every key, whatever level it came through; C13, C14 and C16 one after the other."""
     airflow.land("t.busy", *FOUR_BATCHES)
+    # Without it, `full` would take all segments, and the other lanes would leave them to it.
+    airflow.lake.set_properties("t.busy", {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"})
     before = airflow.seen("t.busy")
 
     dry = airflow.run("t.busy", {"dry_run": True})
@@ -43,10 +45,18 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
     run = airflow.run("t.busy", AIRFLOW_CONN_SPARK_DEFAULT=None)
     assert run.succeeded, run.errors
     skipped = {task for task, state in run.states.items() if state == "skipped"}
-    assert skipped == {"tier.plan"}  # `clean` left one run
+    assert skipped == {"tier.plan", "full.plan"}  # `clean` left one run
     planned = {task for task in run.states if task.endswith(".plan")}
-    assert planned - skipped == {"merge.plan", "clean.plan", "full.plan"}
+    assert planned - skipped == {"merge.plan", "clean.plan"}
     assert set(run.states.values()) == {"skipped", "success"}
+    assert airflow.levels("t.busy") == {0: [2], 1: [2]}
+    # Both lanes use one Spark, which ends with the run.
+    told = re.findall(r"Spark application (local-\d+) on .* \(process (\d+)\)", run.log)
+    assert (len(told), len(set(told))) == (2, 1)
+    assert not psutil.pid_exists(int(told[0][1]))
+
+    by_hand = airflow.run("t.busy", {"lane": "full", "force": True}, AIRFLOW_CONN_SPARK_DEFAULT=None)
+    assert by_hand.succeeded, by_hand.errors
     assert airflow.levels("t.busy") == {0: [3], 1: [3]}
     assert airflow.seen("t.busy") == {
         0: [(3, "b", None), (4, "a", "3"), (5, "c", "1")],  # the tombstone stays until its horizon (C9)
@@ -55,10 +65,6 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
     assert (airflow.lake.reports_folder / "index.html").exists()
     assert list(airflow.lake.plans_folder.iterdir()) == []
     assert airflow.lake.tables("t") == sorted(TABLES)  # no stage is left
-    # Three lanes use one Spark, which ends with the run.
-    told = re.findall(r"Spark application (local-\d+) on .* \(process (\d+)\)", run.log)
-    assert (len(told), len(set(told))) == (3, 1)
-    assert not psutil.pid_exists(int(told[0][1]))
 
 
 def test_c19_what_is_past_retention_is_dropped_without_spark(airflow: LocalAirflow) -> None:
@@ -128,5 +134,5 @@ def test_a_connection_that_a_table_names_has_to_be_there(airflow: LocalAirflow) 
     airflow.land("t.elsewhere", *FOUR_BATCHES)
     run = airflow.run("t.elsewhere")
     assert not run.succeeded
-    assert run.states["merge.plan"] == "failed"
-    assert "the connection spark_elsewhere does not exist" in run.errors["merge.plan"]
+    assert run.states["full.plan"] == "failed"
+    assert "the connection spark_elsewhere does not exist" in run.errors["full.plan"]

@@ -170,7 +170,7 @@ def test_a_run_that_the_watcher_started_says_why(airflow: LocalAirflow, server: 
         folded.first.click()
         expect(page.get_by_text(name)).to_be_visible()
     folded.first.click()
-    expect(page.get_by_text(re.compile(r"carts-0\smerge:\s2\ssegments"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"carts-0\sfull:\s2\ssegments"))).to_be_visible()
     visitor.picture("ui-watcher")
 
 

@@ -2,8 +2,6 @@
 
 import os
 
-import pytest
-
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.lanes.due import due
@@ -12,7 +10,6 @@ from firnlake.table import records
 from tests.support.lakes import NOW, TABLE, append, row, stored
 
 
-@pytest.mark.xfail(strict=True, reason="R27: ratios count the footers of files")
 def test_r27_a_hundred_small_files_are_as_dirty_as_their_records(lake: Lake) -> None:
     """By the sizes of files, a head of a fifth of the records would be two thirds of the table."""
     records.create(lake, TABLE, {"firn.full.interval.ms": "-1"})

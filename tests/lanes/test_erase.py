@@ -247,6 +247,6 @@ def test_c20_requests_that_are_gone_stop_no_other_lane(topic: Topic) -> None:
     on_disk(location).unlink()
     done = {one.lane: one for one in run(topic.lake, topic.table, NOW, topic.engines, force=True)}
     assert "is gone; allowed: the file as Firn wrote it" in str(done[Lane.ERASE].failures)
-    assert len(done[Lane.MERGE].publications) == 1
+    assert len(done[Lane.FULL].publications) == 1
     with pytest.raises(RefusedError, match="is gone"):
         topic.plans("erase", force=True)

@@ -216,11 +216,11 @@ class TestGarbage:
         topic.clean("hide", force=True)
         found = state(topic)
         (tail,) = found.tail
-        assert found.dirty_bytes == tail.bytes // 2
-        assert found.dirty_ratio == pytest.approx(tail.bytes // 2 / (found.tail_bytes + found.cleanable_bytes))
+        assert found.dirty_bytes == tail.data_bytes // 2
+        assert found.dirty_ratio == pytest.approx(tail.data_bytes // 2 / (found.tail_bytes + found.cleanable_bytes))
         topic.land(updates("k9=2", start=15))
         later = state(topic)
-        assert later.dirty_bytes == tail.bytes // 2 + later.head[-1].bytes, "not compared yet"
+        assert later.dirty_bytes == tail.data_bytes // 2 + later.head[-1].data_bytes, "not compared yet"
 
     def test_c28_full_is_due_for_a_segment_with_too_much_hidden(self, lake: Lake, engine: Engine) -> None:
         topic = new(lake, engine, hide_max_fraction="0.4", min_cleanable_dirty_ratio="1", full_interval_ms="-1")

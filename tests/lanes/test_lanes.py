@@ -102,8 +102,8 @@ def test_c24_the_record_counts_are_in_the_snapshot_summary(topic: Topic) -> None
     assert snapshot.summary["firn.plan-id"] == published.plan_id
 
 
-def test_a_run_goes_through_the_levels(topic: Topic) -> None:
-    """Thresholds at every level in one run: merge, clean, full; then nothing is due (C25)."""
+def test_c13_a_run_writes_once_what_its_own_full_takes(topic: Topic) -> None:
+    """`merge`, and after it `clean`, are due as well, and leave the segments to `full`; then nothing is due (C25)."""
     topic.land(*(updates("a=1", "b=2", "c=", start=3 * part) for part in range(8)))
     lanes = {done.lane: len(done.publications) for done in topic.run()}
     assert lanes == {
@@ -111,8 +111,8 @@ def test_a_run_goes_through_the_levels(topic: Topic) -> None:
         Lane.ERASE: 0,
         Lane.HIDE: 0,
         Lane.CONVERT: 0,
-        Lane.MERGE: 1,
-        Lane.CLEAN: 1,
+        Lane.MERGE: 0,
+        Lane.CLEAN: 0,
         Lane.TIER: 0,
         Lane.FULL: 1,
     }
@@ -121,6 +121,14 @@ def test_a_run_goes_through_the_levels(topic: Topic) -> None:
     snapshot = topic.lake.table(topic.table).metadata.current_snapshot_id
     assert all(not done.plans for done in topic.run())
     assert topic.lake.table(topic.table).metadata.current_snapshot_id == snapshot
+
+
+def test_c13_c14_a_run_without_full_goes_through_the_levels(topic: Topic) -> None:
+    topic.create(min_cleanable_dirty_ratio="1", full_interval_ms="-1")
+    topic.land(*(updates("a=1", "b=2", "c=", start=3 * part) for part in range(8)))
+    assert [done.lane for done in topic.run() if done.publications] == [Lane.MERGE, Lane.CLEAN]
+    assert topic.levels() == [2]
+    assert topic.offsets() == [21, 22, 23]
 
 
 def test_no_record_at_all_can_be_left(topic: Topic) -> None:

@@ -22,8 +22,6 @@ LOW = {
     "firn.clean.segments": "2",
     "firn.min.cleanable.dirty.ratio": "0.5",
     "firn.clean.tail.fraction": "0.5",
-    # Each lane has its turn, however little is in the table.
-    "firn.leave.to.full.fraction": "inf",
 }
 
 

@@ -30,7 +30,6 @@ from tests.support.waiting import until
 PROPERTIES = {
     "firn.merge.segments": "4",
     "firn.clean.segments": "2",
-    "firn.leave.to.full.fraction": "inf",
     # Whatever can be cleaned is: after the last run one record per key is left.
     "firn.min.cleanable.dirty.ratio": "0",
 }

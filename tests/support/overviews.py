@@ -163,6 +163,7 @@ def write_overview(
             for topic in dict.fromkeys(row["topic"] for row in rows)
         ),
         "strays": (),
+        "thresholds": "merge.segments = 32 (as in WarpStream)",
         "doubts": ("orders: max.compaction.lag.ms 600000 can't be met at what lands now: merge and full take 25 min",),
     }
     status = Status.of(

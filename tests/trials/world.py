@@ -40,7 +40,6 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "firn.clean.segments": "2",
     "firn.min.cleanable.dirty.ratio": "0.5",
     "firn.clean.tail.fraction": "0.5",
-    "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": str(HOUR),
     "firn.job.max.age.ms": str(4 * HOUR),
     "firn.maintenance.orphans.age.ms": str(AGE),

@@ -151,6 +151,7 @@ def _show(status: Status) -> None:
         for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
             show.line(f"{part.name} {text}")
     details = status.details()
+    show.line(f"{status.table}: thresholds: {details.thresholds}")
     for text in (*details.strays, *details.doubts):
         show.line(f"{status.table}: {text}")
 

@@ -181,7 +181,7 @@ def delete_attempt(table: Table, location: str) -> None:
 class Swept:
     """Result of a sweep: the stages that were discarded, shelved as failure markers, or kept, each with the reason.
 
-    Older failure markers and stages that may still be published are left out.
+    Failure markers of earlier sweeps and stages that may still be published are not listed.
     """
 
     discarded: dict[str, str] = field(default_factory=dict)

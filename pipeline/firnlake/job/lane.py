@@ -22,5 +22,7 @@ POSITION_DELETING = frozenset({Lane.HIDE, Lane.CONVERT})
 """The lanes whose result is position delete files: all inputs stay in the table, and no record is written."""
 LEVELING = frozenset({Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL})
 """The lanes that rewrite their inputs as segments of one level."""
+BEFORE_FULL = LEVELING - {Lane.FULL}
+"""The lanes of ``LEVELING`` whose segments lane `full` may take in the same run."""
 UNBLOCKED = frozenset({Lane.RETAIN, Lane.CONVERT})
 """The lanes that also work on a blocked topic partition (C20), because they drop or keep whole segments."""

@@ -260,6 +260,10 @@ class Plan(FrozenModel):
         """Estimate of the bytes that the plan reads; lanes that write position deletes read only keys and offsets."""
         return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in POSITION_DELETING else self.bytes
 
+    def takes(self, other: "Plan") -> bool:
+        """True when all inputs of ``other`` are inputs of this plan as well."""
+        return {one.path for one in self.inputs}.issuperset(one.path for one in other.inputs)
+
     @property
     def title(self) -> str:
         """A one-line title: topic partition, lane, number of segments and reason."""

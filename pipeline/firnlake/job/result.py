@@ -247,7 +247,7 @@ def files_by_plan(
 
 
 def _hiding_plan(subject: str, delete: DataFile, inputs: Mapping[str, str]) -> str:
-    """Id of the plan that wrote ``delete``, by the inputs that ``delete`` names; ``inputs`` has plan ids by path."""
+    """Id of the plan that wrote ``delete``, found by the inputs that ``delete`` references; ``inputs``: ids by path."""
     first, last = (inputs.get(path or "") for path in bounds_of_paths(delete))
     if first is None or first != last:
         raise RefusedError(f"{subject}: {delete.file_path} names files of several plans or of none; allowed: of one")

@@ -32,8 +32,8 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all segments of the run."""
-        return sum(segment.bytes for segment in self.segments)
+        """Bytes of all segments of the run (``Segment.data_bytes``)."""
+        return sum(segment.data_bytes for segment in self.segments)
 
 
 def runs(state: PartitionState) -> list[Run]:
@@ -146,7 +146,7 @@ def left_to_full(series: Iterable[Segment], count: int, whole: int, state: Parti
     of a budget, a failure or a separate schedule), and the other lane takes the segments after all.
     The whole head counts, cleanable or not, so that a due lane does not stop being due just because time passes.
     """
-    size = sum(segment.bytes for segment in series)
+    size = sum(segment.data_bytes for segment in series)
     fraction = state.policy.leave_to_full_fraction
     return state.policy.compacts and near_full(count, size, whole, fraction, state.tail_bytes, state.bytes_until_full)
 

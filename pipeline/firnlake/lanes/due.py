@@ -156,7 +156,7 @@ def _clean(state: PartitionState, force: bool) -> Due | None:
         state, MERGED, lambda segment: not state.too_large(segment) and state.bounds.hold(segment)
     ):
         waiting = tuple(segment for segment in series if segment.path in cleanable)
-        size = sum(segment.bytes for segment in waiting)
+        size = sum(segment.data_bytes for segment in waiting)
         whole = state.policy.clean_segments
         enough = len(waiting) >= whole and not left_to_full(series, len(waiting), whole, state)
         if waiting and (force or enough):

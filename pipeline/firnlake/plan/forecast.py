@@ -99,7 +99,7 @@ def _crossed(
 
 
 def _bytes(segment: Segment) -> int:
-    return segment.bytes
+    return segment.data_bytes
 
 
 def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:

@@ -1,7 +1,7 @@
 """Makes plans from states. Functions that take a ``lake`` read the table and its stages; the others are pure."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -11,7 +11,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.job import Job, OpenJob, jobs_of, open_jobs
-from firnlake.job.lane import ANY_POLICY, LEVELING, POSITION_DELETING, Lane
+from firnlake.job.lane import ANY_POLICY, BEFORE_FULL, LEVELING, POSITION_DELETING, Lane
 from firnlake.job.plan import Comparison, Input, Plan, Search
 from firnlake.lanes.cleaning import may_stay
 from firnlake.lanes.due import Due, due
@@ -74,9 +74,10 @@ def plan_table(
     now: datetime | int,
     force: bool = False,
     scope: Scope = EVERYTHING,
+    lanes: Collection[Lane] = (),
 ) -> list[Plan]:
     """The plans of ``plan_work``; logs a warning for each plan that is left out."""
-    work = plan_work(lake, identifier, lane, now, force, scope)
+    work = plan_work(lake, identifier, lane, now, force, scope, lanes)
     work.warn()
     return work.plans
 
@@ -88,6 +89,7 @@ def plan_work(
     now: datetime | int,
     force: bool = False,
     scope: Scope = EVERYTHING,
+    lanes: Collection[Lane] = (),
 ) -> LanePlans:
     """Plan the work that is due in ``lane`` of table ``identifier`` at ``now`` (aware, or epoch milliseconds).
 
@@ -97,6 +99,8 @@ def plan_work(
     columns. Plans of `hide` wait for open jobs on their topic partitions. A plan of `convert` is left out unless its
     job makes an equality delete file needless.
 
+    ``lanes`` are all lanes of the run. If `full` is among them, plans of `merge`, `clean` and `tier` are left out if a
+    plan of `full` takes all their segments: the same run would rewrite these segments twice, with the same result.
     ``scope`` restricts the plans, and the plans' reasons name the scope. A plan that failed on the same segments before
     is left out unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table,
     a table without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
@@ -110,21 +114,21 @@ def plan_work(
         _warn_of_clock(sensed, now_ms)
         if lane is Lane.ERASE and sensed.unknown_erasures:
             raise sensed.unknown_erasures
-        return _work(lake, lane, sensed, force, str(scope))
+        return _work(lake, lane, sensed, force, str(scope), lanes)
 
 
 def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans]:
-    """The plans of ``plan_work`` for every lane, by lane; the table is read once for all lanes."""
+    """The plans of ``plan_work`` for a run of all lanes, by lane; the table is read once."""
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms)
         _warn_of_clock(sensed, now_ms)
-        return {lane: _work(lake, lane, sensed) for lane in Lane}
+        return {lane: _work(lake, lane, sensed, lanes=tuple(Lane)) for lane in Lane}
 
 
 def first_due(
     lake: Lake,
     identifier: str,
-    lanes: Iterable[Lane],
+    lanes: Collection[Lane],
     now: datetime | int,
     force: bool = False,
     scope: Scope = EVERYTHING,
@@ -141,7 +145,7 @@ def first_due(
         for lane in lanes:
             if lane is Lane.ERASE and sensed.unknown_erasures:
                 return lane
-            work = _work(lake, lane, sensed, force, str(scope))
+            work = _work(lake, lane, sensed, force, str(scope), lanes)
             if work.plans:
                 return lane
             work.warn()
@@ -159,9 +163,15 @@ def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
         )
 
 
-def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "") -> LanePlans:
+def _work(
+    lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "", lanes: Collection[Lane] = ()
+) -> LanePlans:
     identifier, states = sensed.segments.identifier, sensed.states(lane, force)
     due = candidates(lane, sensed.segments, states, force, asked)
+    if due and lane in BEFORE_FULL and Lane.FULL in lanes:
+        # The plans that lane `full` really gets: without those that failed before, or that exceed the run's budgets.
+        full = {plan.topic_partition: plan for plan in _work(lake, Lane.FULL, sensed, force, asked).plans}
+        due = [one for one in due if not taken_by(full.get(one.plan.topic_partition), one.plan)]
     failed: dict[str, FailedPlan] = {}
     if due and not force:
         repeated = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
@@ -192,6 +202,11 @@ def candidates(
         if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
     ]
     return [_candidate(plan, state) for plan, state in sorted(chosen, key=lambda one: rank(*one))]
+
+
+def taken_by(full: Plan | None, plan: Plan) -> bool:
+    """True when ``full``, the plan of lane `full` in a run, takes all segments of ``plan``, of an earlier lane."""
+    return full is not None and plan.lane in BEFORE_FULL and full.takes(plan)
 
 
 def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:

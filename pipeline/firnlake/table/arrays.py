@@ -46,7 +46,16 @@ _INTEGERS: Final = (
     "newest_delete",
     "equality_deletes",
 )
-_OPTIONAL: Final = ("tombstones", "committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
+_OPTIONAL: Final = (
+    "tombstones",
+    "committed_ms",
+    "written_ms",
+    "keys",
+    "first_horizon_ms",
+    "last_horizon_ms",
+    "hidden",
+    "column_bytes",
+)
 _BOOLEANS: Final = ("by_firn", "whole", "transactional", "control")
 _TEXTS: Final = ("path", "problem")
 _FIELDS: Final = tuple(field.name for field in fields(Segment) if field.name != "topic_partition")
@@ -107,6 +116,7 @@ class Arrays:
     deletes: Ints
     newest_delete: Ints
     equality_deletes: Ints
+    column_bytes: Ints
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> "Arrays":

@@ -103,7 +103,7 @@ class ColumnMetrics:
             return file.records if file.column_sizes and self.id not in file.column_sizes else None
 
 
-VERSION = 4
+VERSION = 5
 """Version of cached facts (``segment_cache.py``); raise this number when the code derives other facts."""
 
 REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -184,6 +184,7 @@ class Classifier:
             transactional=_may_be_true(file, self._is_transactional),
             control=_may_be_true(file, self._is_control),
             problem=next(self._problems(file, level, partition, offsets, times), None) if file.records else None,
+            column_bytes=_column_bytes(file),
         )
 
     @property
@@ -321,6 +322,12 @@ class Classifier:
         if self._names.tombstone is None:
             return 0
         return (self._tombstone_null.nulls(file) or 0) if self._tombstone_null else None
+
+
+def _column_bytes(file: ListedFile) -> int | None:
+    """Bytes of all columns of ``file``; None if its manifest has no sizes, or sizes that the file can't have."""
+    total = sum(file.column_sizes.values())
+    return total if 0 < total <= file.size else None
 
 
 def _may_be_true(file: ListedFile, column: ColumnMetrics | None) -> bool:

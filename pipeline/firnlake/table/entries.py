@@ -198,6 +198,7 @@ def _copied(first: Segment, again: Segment) -> Segment:
         newest_delete=max(first.newest_delete, again.newest_delete),
         equality_deletes=max(first.equality_deletes, again.equality_deletes),
         copies=first.copies + again.copies,
+        column_bytes=None if first.column_bytes is None else first.column_bytes + (again.column_bytes or 0),
     )
 
 

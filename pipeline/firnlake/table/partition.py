@@ -183,13 +183,13 @@ class PartitionState:
 
     @property
     def tail_bytes(self) -> int:
-        """Bytes of the tail."""
-        return sum(segment.bytes for segment in self.tail)
+        """Bytes of the tail, as all bytes here are counted (``Segment.data_bytes``)."""
+        return sum(segment.data_bytes for segment in self.tail)
 
     @property
     def cleanable_bytes(self) -> int:
         """Bytes of the cleanable head."""
-        return sum(segment.bytes for segment in self.cleanable)
+        return sum(segment.data_bytes for segment in self.cleanable)
 
     @property
     def dirty_bytes(self) -> int:
@@ -202,7 +202,7 @@ class PartitionState:
     @property
     def uncleanable_bytes(self) -> int:
         """Head bytes that C10, C11 or the policy hold back; the dirty ratio does not count them."""
-        return sum(segment.bytes for segment in self.head) - self.cleanable_bytes
+        return sum(segment.data_bytes for segment in self.head) - self.cleanable_bytes
 
     @property
     def dirty_ratio(self) -> float:
@@ -220,7 +220,7 @@ class PartitionState:
         ratio = self.policy.min_cleanable_dirty_ratio
         clean = self.cleanable_bytes - self.dirty_bytes
         enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio) if ratio < 1 else inf
-        return enough - sum(segment.bytes for segment in self.head)
+        return enough - sum(segment.data_bytes for segment in self.head)
 
     @property
     def cleaned_through(self) -> int | None:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from firnlake.errors import RefusedError
 from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, TABLE_ONLY, UNLIMITED, Policy, Samples, Validation
-from firnlake.table.profiles import with_defaults
+from firnlake.table.profiles import SEEDS, with_defaults
 from firnlake.table.records import COLUMNS, RELEASED
 
 PREFIX = "firn."
@@ -133,6 +133,18 @@ def validation_of(properties: Mapping[str, str]) -> Validation:
             return said
         case _:
             return "full"
+
+
+def thresholds(policy: Policy) -> str:
+    """The thresholds of ``policy`` for which Firn has the default of another system, each with that system.
+
+    A threshold with another value than the default is "set here", by a property or by the profile.
+    """
+    found = ((name, seed, getattr(policy, NAMES[name]), getattr(DEFAULT, NAMES[name])) for name, seed in SEEDS.items())
+    return ", ".join(
+        f"{name} = {value} ({f'as in {seed}' if value == default else 'set here'})"
+        for name, seed, value, default in found
+    )
 
 
 def _split(identifier: str, key: str, value: str) -> tuple[str, str]:

@@ -54,7 +54,7 @@ class Policy(BaseModel):
         "-1: no limit.",
     )
     min_cleanable_dirty_ratio: float = Field(
-        default=0.65,
+        default=0.5,
         ge=0,
         le=1,
         description="`full` is due when dirty bytes / (tail bytes + cleanable head bytes) is greater than this.",
@@ -97,7 +97,7 @@ class Policy(BaseModel):
         description="`clean` is also due when L1 bytes reach this fraction of the tail's bytes.",
     )
     leave_to_full_fraction: float = Field(
-        default=0.25,
+        default=inf,
         gt=0,
         description="Segments that hold at least this fraction of the bytes for which `full` waits are left to `full`.",
     )
@@ -145,7 +145,7 @@ class Policy(BaseModel):
         description="`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic "
         "partition is not cleaned.",
     )
-    profile: Literal["firn", "kafka", "warpstream"] = Field(
+    profile: Literal["firn", "lean", "kafka", "warpstream"] = Field(
         default="firn",
         description="The set of defaults for properties that are not set.",
     )
@@ -263,8 +263,8 @@ class Policy(BaseModel):
     convert_equality_deletes: Long = Field(
         default=16,
         ge=1,
-        description="`convert` is due when this many equality delete files apply to a segment, or one that holds up "
-        "other lanes.",
+        description="`convert` is due when this many equality delete files apply to a segment, or when one of them "
+        "holds up other lanes.",
     )
     position_deletes_max: Long = Field(
         default=8,

@@ -12,20 +12,33 @@ MIB = 1 << 20
 INT_MAX: Final = 2**31 - 1
 """Java's largest int; as a number of segments, it means never."""
 
-BYTES_PER_KEY: Final[Mapping[str, int]] = MappingProxyType({"firn": 24, "kafka": 24, "warpstream": 41})
+BYTES_PER_KEY: Final[Mapping[str, int]] = MappingProxyType({"firn": 24, "lean": 24, "kafka": 24, "warpstream": 41})
 """Bytes per key in the map of newest offsets. Kafka's SkimpyOffsetMap takes 16 bytes of hash and 8 bytes of offset;
 WarpStream takes 32 bytes of hash, two integers of 4 bytes, and one byte."""
+
+SEEDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "merge.segments": "WarpStream",
+        "clean.segments": "WarpStream",
+        "tier.runs": "WarpStream",
+        "min.cleanable.dirty.ratio": "Kafka",
+        "full.interval.ms": "WarpStream",
+        "max.input.bytes": "WarpStream",
+    }
+)
+"""The systems from which Firn's default thresholds come, by property name without prefix."""
 
 WARPSTREAM_BUFFER: Final = 128 * MIB
 """WarpStream's buffer for each topic partition of a compaction job, in bytes."""
 
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
+        # The triggers of WarpStream (32, 32, 10 files and a day) and Kafka's dirty ratio, which are Firn's defaults.
         "firn": {},
+        # The fewest bytes written at a space amplification of at most 2 (docs/amplification.md).
+        "lean": {"min.cleanable.dirty.ratio": "0.66", "leave.to.full.fraction": "0.2"},
         # Kafka has a single lane, with two of Firn's triggers: dirty ratio and maximum lag.
         "kafka": {
-            "min.cleanable.dirty.ratio": "0.5",
-            "leave.to.full.fraction": "inf",
             "merge.segments": str(INT_MAX),
             "clean.segments": str(INT_MAX),
             "tier.runs": str(INT_MAX),
@@ -37,7 +50,6 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         # WarpStream has Firn's default triggers: merge 32 files, clean 32 files, tier 10 files, full clean every day.
         "warpstream": {
             "min.cleanable.dirty.ratio": "1",
-            "leave.to.full.fraction": "inf",
             "cleaner.io.buffer.load.factor": "1",
         },
     }

@@ -16,7 +16,7 @@ LEVELS = range(LANDED, TAIL + 1)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One live data file. Offsets are inclusive, times are epoch milliseconds, sizes are file bytes.
+    """One live data file. Offsets are inclusive, times are epoch milliseconds, ``bytes`` is the size of the file.
 
     A segment without records has ``base_offset`` = ``last_offset`` = -1 and meaningless timestamps (0). The same is
     true of a segment whose metadata lacks these values; then ``problem`` says what is missing.
@@ -74,6 +74,13 @@ class Segment:
     equality_deletes: int = 0
     """Number of equality delete files that may apply. Also 0 if none of them can be removed from the table, because
     each also reaches a data file that no plan takes."""
+    column_bytes: int | None = None
+    """Bytes of all columns as the manifest has them (``column_sizes``), without the footer; None if it has none."""
+
+    @property
+    def data_bytes(self) -> int:
+        """The bytes that ratios and thresholds count (C12): those of the columns, or of the file if unknown."""
+        return self.bytes if self.column_bytes is None else self.column_bytes
 
     @property
     def order(self) -> tuple[int, int, str]:

@@ -171,7 +171,7 @@ def commit_clocks(table: Table) -> Mapping[int, CommitClock]:
 
 
 def newest_clock(table: Table) -> int | None:
-    """Latest clock, epoch milliseconds, of a plan that Firn published; None if main's history has none."""
+    """The latest planning time (epoch ms) of the plans that Firn published; None if main's history has no plan."""
     clocks = map(CommitClock.of, ancestors(table))
     return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)
 

@@ -36,7 +36,6 @@ TABLE = "faults.soak"
 PROPERTIES = {
     "firn.merge.segments": "12",
     "firn.clean.segments": "3",
-    "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": "20000",
     # Longer than a cleaning takes on a busy machine: what is written after its stage is gone, `firn maintain` deletes.
     "firn.job.max.age.ms": "300000",

@@ -39,7 +39,7 @@ def test_create_land_and_status_tell_the_same_story(firn: Firn, tmp_path: Path) 
         "last_offset": 7,
     }  # fmt: skip
     assert part["due"]["merge"] == "2 of 2 L0 segments"
-    assert part["due"]["full"].startswith("dirty ratio 1.000 > 0.65")
+    assert part["due"]["full"].startswith("dirty ratio 1.000 > 0.5")
 
 
 def test_c10_create_with_transactions(firn: Firn, lake: Lake) -> None:

@@ -63,7 +63,7 @@ class TestAdopting:
         assert first.topic_partition == second.topic_partition == TopicPartition("customers", 0)
         assert [(one.level, one.base_offset, one.last_offset) for one in (first, second)] == [(0, 5, 9), (0, 12, 12)]
         assert [plan.title for plan in plan_table(lake, cdc, Lane.FULL, NOW)] == [
-            "customers-0 full: 2 segments (dirty ratio 1.000 > 0.65)"
+            "customers-0 full: 2 segments (dirty ratio 1.000 > 0.5)"
         ]
 
     def test_topics_and_partitions_become_partition_fields(self, lake: Lake, events: str) -> None:

@@ -12,6 +12,7 @@ from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
 from firnlake.table import records
 from firnlake.table.topic_partition import TopicPartition
+from tests.support.explained import NEVER_FULL
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, append, row
 
 HOUR = 3_600_000
@@ -31,12 +32,19 @@ def lanes(found: PartitionExplanation) -> dict[Lane, tuple[bool, str, str]]:
 
 
 def test_what_is_due_is_what_would_be_planned(lake: Lake) -> None:
-    found = explained(lake, {"firn.merge.segments": "2", "firn.leave.to.full.fraction": "inf"}, 3, 0, 0, 0)
+    found = explained(lake, NEVER_FULL | {"firn.merge.segments": "2"}, 3, 0, 0, 0)
     for outlook in found.lanes:
         plans = plan_table(lake, TABLE, outlook.lane, NOW)
         assert [plan.id for plan in plans] == ([outlook.plan] if outlook.plan else [])
         assert outlook.segments == sum(len(plan.inputs) for plan in plans)
     assert lanes(found)[Lane.MERGE] == (True, "C13", "3 of 2 L0 segments")
+
+
+def test_c13_what_full_takes_in_the_same_run_is_left_to_it(lake: Lake) -> None:
+    found = lanes(explained(lake, {"firn.merge.segments": "2", "firn.min.cleanable.dirty.ratio": "0"}, 3, 0, 0, 0))
+    left = "left to lane full, which takes the segments in the same run"
+    assert found[Lane.MERGE] == (False, "C13", left)
+    assert found[Lane.FULL][0]
 
 
 def test_c13_c14_the_figures_of_a_lane_that_waits(lake: Lake) -> None:
@@ -46,7 +54,7 @@ def test_c13_c14_the_figures_of_a_lane_that_waits(lake: Lake) -> None:
 
 
 def test_c13_what_is_left_to_full_says_so(lake: Lake) -> None:
-    ratio = {"firn.min.cleanable.dirty.ratio": "0.9", "firn.merge.segments": "3"}
+    ratio = {"firn.min.cleanable.dirty.ratio": "0.9", "firn.merge.segments": "3", "firn.leave.to.full.fraction": "0.25"}
     found = explained(lake, ratio | {"firn.clean.segments": "1"}, 3, 1, 0, 0, 0)
     due, rule, text = lanes(found)[Lane.MERGE]
     assert (due, rule) == (False, "C13")

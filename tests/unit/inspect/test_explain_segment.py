@@ -40,14 +40,14 @@ def waits(found: SegmentExplanation) -> list[tuple[str, str]]:
 class TestLive:
     """A segment that readers see."""
 
-    def test_it_is_in_every_plan_that_is_due_with_the_plans_reason(self, lake: Lake) -> None:
+    def test_it_is_in_the_plans_that_a_run_would_make_with_their_reasons(self, lake: Lake) -> None:
+        """`merge` is due as well, and leaves the segment to `full`."""
         create(lake, {"firn.merge.segments": "2"})
         first, _ = append_file(lake, [row(0)]), append_file(lake, [row(1)])
         found = explained(lake, first)
-        assert [(going.lane.value, going.reason) for going in found.going] == [
-            ("merge", "2 of 2 L0 segments"), ("full", "dirty ratio 1.000 > 0.65"),
-        ]  # fmt: skip
-        assert found.waiting == ()
+        assert [(going.lane.value, going.reason) for going in found.going] == [("full", "dirty ratio 1.000 > 0.5")]
+        (waits,) = found.waiting
+        assert waits.text == "lane merge is not due: left to lane full, which takes the segments in the same run"
         assert found.live
         assert isinstance(found.segment, Segment)
         assert (found.segment.base_offset, found.segment.records, found.segment.level) == (0, 1, 0)

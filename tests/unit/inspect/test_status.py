@@ -10,6 +10,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
 from firnlake.inspect.status.document import PartitionStatus
 from firnlake.inspect.status.gather import status_of
+from firnlake.plan.read_states import sense_table
 from firnlake.table.policy import DAY_MS
 from tests.support.lakes import NOW, TABLE, append, row
 
@@ -33,11 +34,10 @@ class TestStatus:
         append(lake, [row(10)])
         append(lake, [row(11, timestamp=from_ms(NOW))])
         part = orders(lake, min_compaction_lag_ms="1000")
-        sizes = {level.level: level.bytes for level in part.levels}
-        assert part.cleanable_bytes > 0
-        assert part.uncleanable_bytes > 0
-        assert part.cleanable_bytes + part.uncleanable_bytes == sizes[0]
-        assert part.dirty_ratio == part.cleanable_bytes / (sizes[3] + part.cleanable_bytes)
+        _, (state,) = sense_table(lake, TABLE, NOW)
+        tail, *head = (one.data_bytes for one in state.segments)
+        assert [part.cleanable_bytes, part.uncleanable_bytes] == head
+        assert part.dirty_ratio == part.cleanable_bytes / (tail + part.cleanable_bytes)
         assert (part.cleaned_through, part.first_dirty_offset) == (9, 10)
 
     def test_c16_without_a_tail_the_log_start_is_dirty(self, lake: Lake) -> None:

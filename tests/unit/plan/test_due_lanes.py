@@ -96,7 +96,8 @@ class TestLeftToFull:
     @staticmethod
     def at(count: int, size: int, level: int = LANDED, **policy: Any) -> PartitionState:
         parts = series(count, level, start=10, bytes=size)
-        whole = {"min_cleanable_dirty_ratio": 0.5, "merge_segments": 4, "clean_segments": 4, "tier_runs": 4} | policy
+        lanes = {"merge_segments": 4, "clean_segments": 4, "tier_runs": 4}
+        whole = {"min_cleanable_dirty_ratio": 0.5, "leave_to_full_fraction": 0.25} | lanes | policy
         numbered = [replace(one, sequence_number=number) for number, one in enumerate(parts)]
         return state(segment("t", 0, 9, TAIL, bytes=100), *numbered, **whole)
 

@@ -68,7 +68,7 @@ class TestHeldBack:
         state = log.state()
         assert state.undecided == Undecided(2, 1)
         assert bases(state.cleanable) == [0]
-        assert state.uncleanable_bytes == sum(one.bytes for one in state.head[1:])
+        assert state.uncleanable_bytes == sum(one.data_bytes for one in state.head[1:])
         assert [one.base_offset for one in log.plan("full").inputs] == [0]
         assert [one.base_offset for one in log.plan("merge").inputs] == [0, 2, 4], "a copy takes everything"
 
@@ -96,7 +96,7 @@ class TestHeldBack:
         (status,) = status_of(log.lake, TABLE, NOW)
         (part,) = status.partitions
         assert part.blockers == ("held back: transaction of producer 1 is undecided from offset 1 on",)
-        assert (part.cleanable_bytes, part.uncleanable_bytes) == (0, log.state().head[0].bytes)
+        assert (part.cleanable_bytes, part.uncleanable_bytes) == (0, log.state().head[0].data_bytes)
         assert set(part.due) == set()
 
     def test_c10_a_late_record_below_the_tail_holds_the_tail(self, log: Log) -> None:

@@ -1,16 +1,21 @@
 """Facts in a segment's metadata beyond its bounds: time of arrival, delete horizons, keys (C12, C17)."""
 
+from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow.parquet as pq
 import pytest
 
 from firnlake.clock import from_ms
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
-from firnlake.table.segment import Segments
+from firnlake.table.classifier import Classifier
+from firnlake.table.manifest_rows import ListedFile
+from firnlake.table.segment import Segment, Segments
 from firnlake.table.segments import read
+from infra.foreign.files import on_disk
 from tests.support import lakes
-from tests.support.lakes import NOW, append, only_plan, ready, row
+from tests.support.lakes import NOW, append, append_file, only_plan, ready, row
 from tests.support.publishing import publish
 
 
@@ -112,3 +117,34 @@ class TestKeys:
         records.create(lake, lakes.TABLE, {"write.metadata.metrics.column.key": "counts"})
         append(lake, [row(0), row(1)])
         assert [one.keys for one in segments_of(lake)] == [None]
+
+
+class TestColumnBytes:
+    """The bytes that ratios and thresholds count: without the footer of each file (C12)."""
+
+    @pytest.mark.usefixtures("table")
+    def test_c12_they_are_the_bytes_of_the_column_chunks(self, lake: Lake) -> None:
+        path = append_file(lake, [row(offset, b"%d" % offset) for offset in range(20)])
+        footer = pq.read_metadata(on_disk(path))
+        (segment,) = segments_of(lake)
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+        assert segment.data_bytes == sum(chunk.total_compressed_size for chunk in chunks)
+        assert segment.bytes == on_disk(path).stat().st_size > 2 * segment.data_bytes
+
+    @pytest.mark.parametrize(
+        ("sizes", "known"),
+        [({1: 30, 2: 40}, 70), ({1: 99}, 99), ({1: 101}, 100), ({1: -5}, 100), ({1: 0}, 100), ({}, 100), (None, 100)],
+    )
+    def test_c12_sizes_that_a_file_of_100_bytes_cannot_have_do_not_count(
+        self, lake: Lake, table: str, sizes: dict[int, int] | None, known: int
+    ) -> None:
+        append(lake, [row(0)])
+        target = lake.table(table)
+        snapshot = target.current_snapshot()
+        assert snapshot is not None
+        (entry,) = snapshot.manifests(target.io)[0].fetch_manifest_entry(target.io)
+        listed = replace(ListedFile.of(entry), size=100, column_sizes=sizes or {})
+        segment = Classifier(target, table).of(listed)
+        assert isinstance(segment, Segment)
+        assert segment.data_bytes == known

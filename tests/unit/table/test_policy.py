@@ -166,7 +166,7 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("max.input.bytes", "0", "greater than or equal to 1"),
         ("plan.max.bytes", "none", "a valid integer"),
         ("plan.max.records", "0", "greater than or equal to 1"),
-        ("profile", "Kafka", "'firn', 'kafka' or 'warpstream'"),
+        ("profile", "Kafka", "'firn', 'lean', 'kafka' or 'warpstream'"),
         ("cleaner.dedupe.buffer.size", "-1", "greater than or equal to 1"),
         ("cleaner.threads", "0", "greater than or equal to 1"),
         ("cleaner.threads", "1001", "less than or equal to 1000"),

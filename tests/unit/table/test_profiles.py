@@ -1,12 +1,15 @@
 """Profiles give other defaults: when Kafka or WarpStream would clean, and how much at once (C21)."""
 
+from dataclasses import replace
+from math import inf
+
 import pytest
 
 from firnlake.errors import RefusedError
 from firnlake.job.lane import Lane
 from firnlake.lanes.due import due
 from firnlake.table.partition import PartitionState
-from firnlake.table.policies import Policies
+from firnlake.table.policies import Policies, thresholds
 from firnlake.table.policy import NAMES, Policy
 from firnlake.table.profiles import PROFILES
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment
@@ -36,6 +39,29 @@ def test_c21_firn_is_the_default() -> None:
     assert policy("firn") == Policies.parse("lake.t", {}).default == Policy()
 
 
+def test_c12_the_defaults_are_those_of_warpstream_and_kafka() -> None:
+    default = policy("firn")
+    assert (default.merge_segments, default.clean_segments, default.tier_runs) == (32, 32, 10)
+    assert (default.full_interval_ms, default.max_input_bytes) == (86_400_000, 128 << 30)
+    assert (default.min_cleanable_dirty_ratio, default.leave_to_full_fraction) == (0.5, inf)
+    assert thresholds(policy("lean", tier_runs="4")) == (
+        "merge.segments = 32 (as in WarpStream), clean.segments = 32 (as in WarpStream), tier.runs = 4 (set here), "
+        "min.cleanable.dirty.ratio = 0.66 (set here), full.interval.ms = 86400000 (as in WarpStream), "
+        "max.input.bytes = 137438953472 (as in WarpStream)"
+    )
+
+
+@pytest.mark.parametrize(("segments", "is_due"), [(31, False), (32, True), (40, True), (100, True)])
+def test_c13_landed_segments_are_merged_whatever_the_tail(segments: int, is_due: bool) -> None:
+    for tail in (OLD_TAIL, replace(OLD_TAIL, bytes=segments + 1)):
+        young = replace(tail, committed_ms=NOW)
+        state = at(policy("firn"), *many(LANDED, segments, bytes=1), young)
+        assert (due(Lane.MERGE, state) is not None) is is_due
+        assert due(Lane.FULL, state) is None
+    left = at(policy("lean"), *many(LANDED, 40, bytes=1), replace(OLD_TAIL, bytes=60, committed_ms=NOW))
+    assert due(Lane.MERGE, left) is None
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_c21_a_profile_names_properties_that_exist(profile: str) -> None:
     assert set(PROFILES[profile]) <= set(NAMES)
@@ -61,7 +87,9 @@ def test_c21_a_topic_may_have_another_profile() -> None:
 
 
 def test_c26_an_unknown_profile_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"firn\.profile is 'redpanda'; allowed: 'firn', 'kafka' or 'warpstream'"):
+    with pytest.raises(
+        RefusedError, match=r"firn\.profile is 'redpanda'; allowed: 'firn', 'lean', 'kafka' or 'warpstream'"
+    ):
         policy("redpanda")
 
 

@@ -16,6 +16,7 @@ from firnlake_expectations.wording import count
 if TYPE_CHECKING:
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.job import Job
+    from firnlake.job.lane import Lane
     from firnlake.job.plan import Plan
     from firnlake.plan.read_states import Scope
 
@@ -39,11 +40,10 @@ class MappedJob(TypedDict):
 def lanes_to_skip(table: str) -> list[str]:
     """The lanes that this run leaves out, plus the lanes before the first lane with plans: no lane before that changes
     the table, so none of them can become due."""
-    every = (RETAIN, *LANES)
-    wanted = [lane for lane in every if _left_out(lane) is None]
+    wanted = _lanes()
     # If the run is for a single lane, the lane's own task says that nothing is due.
     idle = _idle(table, wanted) if len(wanted) > 1 else ()
-    return [lane for lane in every if lane not in wanted or lane in idle]
+    return [lane for lane in (RETAIN, *LANES) if lane not in wanted or lane in idle]
 
 
 def skip_if_left_out(lane: str) -> None:
@@ -56,7 +56,7 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     """Plan the due work of the lane and store the plans; skips the task if nothing is due, or in a dry run."""
     from firnlake.plan.make import plan_table
 
-    plans = plan_table(lake, table, lane, *_terms())
+    plans = plan_table(lake, table, lane, *_terms(), _lanes())
     for plan in plans:
         log.info("%s", plan.title)
     if not plans:
@@ -79,15 +79,21 @@ def _left_out(lane: str) -> str | None:
     return scope_of(asked).obstacle(Lane(lane))
 
 
-def _idle(table: str, lanes: Sequence[str]) -> Sequence[str]:
+def _lanes() -> "list[Lane]":
+    """The lanes that this run includes."""
+    from firnlake.job.lane import Lane
+
+    return [Lane(lane) for lane in (RETAIN, *LANES) if _left_out(lane) is None]
+
+
+def _idle(table: str, lanes: "Sequence[Lane]") -> "Sequence[Lane]":
     """Those of ``lanes`` that come before the first lane with plans. Empty if planning fails, so that a lane's own task
     reports the error."""
     from firnlake.iceberg.catalog import Lake
-    from firnlake.job.lane import Lane
     from firnlake.plan.make import first_due
 
     try:
-        first = first_due(Lake.load(), table, [Lane(lane) for lane in lanes], *_terms())
+        first = first_due(Lake.load(), table, lanes, *_terms())
     except RefusedError:
         return ()
     return lanes if first is None else lanes[: lanes.index(first)]

@@ -117,7 +117,7 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
                 doc_md=lane_docs.of_lane(lane, "compact"),
             )
             judge = FirnOperator(
-                # Validation starts a second JVM only for input that one machine can't judge fast enough.
+                # Validation needs Spark only for input that one machine can't judge fast enough.
                 **task_of("validate", settings, "local" if settings.engine == "local" else "auto"),
                 arguments=validate,
                 topic_partitions=name,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from firnlake.job.failures import FailedPlan, waiting
-from firnlake.job.lane import LEVELING, UNBLOCKED, Lane
+from firnlake.job.lane import BEFORE_FULL, LEVELING, UNBLOCKED, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
 from firnlake.lanes.erasure.searches import late, obstacles
 from firnlake.lanes.hiding.comparing import comparison, due_from_ms
 from firnlake.lanes.hiding.comparing import obstacles as in_the_way
 from firnlake.lanes.retention import retention
-from firnlake.plan.make import plan_partition
+from firnlake.plan.make import plan_partition, taken_by
 from firnlake.table.budget import excess
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import Policy
@@ -164,7 +164,8 @@ class Prospects:
         full = plan_partition(Lane.FULL, segments, state, force=True)
         again = {plan.lane: marker for plan, marker in waiting(failed, [*plans, *([full] if full else [])])}
         due = {plan.lane: plan for plan in plans if plan.lane not in again}
-        return cls(state, due, full, again)
+        first = {lane: plan for lane, plan in due.items() if not taken_by(due.get(Lane.FULL), plan)}
+        return cls(state, first, full, again)
 
     def not_due(self, lane: Lane) -> Reason:
         """The reason why ``lane`` takes no segment of the topic partition now."""
@@ -175,6 +176,8 @@ class Prospects:
         landed = late(self.state)
         if landed and lane in LEVELING:
             return Reason("C30", f"segment {landed[0]} must first be searched for keys to erase")
+        if lane in BEFORE_FULL and Lane.FULL in self.due and due(lane, self.state):
+            return Reason(RULES[lane], f"left to lane {Lane.FULL}, which takes the segments in the same run")
         return missing(lane, self.state)
 
     def held(self, path: str) -> Reason | None:

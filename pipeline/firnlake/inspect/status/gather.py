@@ -41,7 +41,7 @@ from firnlake.plan.read_states import read_once
 from firnlake.plan.survey import DueSurvey
 from firnlake.table import records
 from firnlake.table.partition import PartitionState
-from firnlake.table.policies import Policies, doubts
+from firnlake.table.policies import Policies, doubts, thresholds
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LEVELS, Segments
 from firnlake.table.summaries import CommitSummary, appended
@@ -139,6 +139,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         quarantine=_largest(quarantined),
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
+        thresholds=thresholds(policies.default),
         doubts=(*wrong_limits, *doubts(policies)),
     )
     return Status.of(lake.home, summary, details, rows_of(parts))

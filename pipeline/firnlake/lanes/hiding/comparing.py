@@ -100,7 +100,7 @@ def compared_through(state: PartitionState) -> int | None:
 def landed_ms(segment: Segment) -> int:
     """The earliest time, in epoch milliseconds, at which a record of ``segment`` may have landed.
 
-    A segment that Firn wrote holds records that landed earlier, but not before their oldest timestamp.
+    The records of a segment that Firn wrote landed before Firn wrote it, but not before their oldest timestamp.
     """
     arrived = segment.newest_ms if segment.committed_ms is None else segment.committed_ms
     return arrived if job_of(segment.path) is None else min(arrived, segment.oldest_ms)

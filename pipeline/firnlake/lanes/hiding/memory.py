@@ -255,6 +255,6 @@ def dirty_bytes(hide_memory: HideMemory, segment: Segment) -> int:
     with the average size of the segment's records.
     """
     if segment.level != TAIL and not hide_memory.knows(segment):
-        return segment.bytes
+        return segment.data_bytes
     hidden = hide_memory.hidden_in(segment)
-    return segment.bytes * hidden // segment.records if hidden else 0
+    return segment.data_bytes * hidden // segment.records if hidden else 0
