@@ -16,12 +16,12 @@ from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Recor
 from firnlake.compact.keys import latest_per_key
 from firnlake.iceberg.files import DATA_FOLDER
 from firnlake.job.job import staying
-from firnlake.job.lane import Lane
+from firnlake.job.lane import BEFORE_FULL, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
 from firnlake.lanes.hiding.comparing import DueComparison
 from firnlake.lanes.hiding.memory import NOTHING_COMPARED, Compared, HideMemory
-from firnlake.plan.make import plan_partition
+from firnlake.plan.make import plan_partition, taken_by
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import PREFIX, Policies
 from firnlake.table.policy import Policy
@@ -36,7 +36,9 @@ EVERY_MS = 60_000
 TOPIC_PARTITION = TopicPartition("simulated", 0)
 FILE_BYTES, PATH_BYTES, ROW_BYTES = 1_300, 35, 3
 """Of a position delete file: without rows, per data file that it names, and per row, as measured with zstd."""
-HIDING: Mapping[str, str] = {"hide.max.lag.ms": "300000", "full.interval.ms": "-1", "merge.segments": "256"}
+HIDING: Mapping[str, str] = {
+    "profile": "lean", "hide.max.lag.ms": "300000", "full.interval.ms": "-1", "merge.segments": "256"
+}  # fmt: skip
 """What docs/amplification.md proposes where readers see one record per key by lane `hide`."""
 
 
@@ -101,7 +103,7 @@ class Model:
                 if work and work.comparison:
                     self._hide(work.comparison)
                     self.plans[lane] += 1
-            elif plan := plan_partition(lane, Segments("t", "t", 1, {TOPIC_PARTITION: self.segments}), state):
+            elif plan := self._plan(lane, state):
                 self._apply(plan)
                 self.plans[lane] += 1
 
@@ -116,6 +118,14 @@ class Model:
             landed.append(self._segment(f"landed-{base // size:08}", LANDED, np.arange(base, base + size), at_ms))
         self.segments += tuple(landed)
         self.landed = end
+
+    def _plan(self, lane: Lane, state: PartitionState) -> Plan | None:
+        """The plan of a run of all lanes."""
+        segments = Segments("t", "t", 1, {TOPIC_PARTITION: self.segments})
+        plan = plan_partition(lane, segments, state)
+        if plan and lane in BEFORE_FULL and taken_by(plan_partition(Lane.FULL, segments, state), plan):
+            return None
+        return plan
 
     def _state(self, now_ms: int) -> PartitionState:
         return PartitionState(TOPIC_PARTITION, self.segments, self._policy, now_ms, hide_memory=self._hide_memory)
@@ -276,7 +286,7 @@ def amplification(arrivals: Arrivals, properties: Mapping[str, str]) -> Figures:
     named = {PREFIX + name: value for name, value in properties.items()}
     # The rules of Kafka and WarpStream, which are profiles, rewrite whole logs.
     policy = Policies.parse("of the model", named).default
-    model = Model(arrivals, policy, leaves_in_place="profile" not in properties)
+    model = Model(arrivals, policy, leaves_in_place=properties.get("profile") not in ("kafka", "warpstream"))
     looks = np.arange(START_MS + EVERY_MS, arrivals.record_at_ms(len(arrivals.keys)) + EVERY_MS, EVERY_MS)
     live = np.cumsum(arrivals.live_bytes)[arrivals.landed(looks) - 1]
     held, segments = np.zeros((2, len(looks))), np.zeros(len(looks))
@@ -301,7 +311,8 @@ def cases(_: Bench) -> Iterator[Case]:
     """The reference of docs/amplification.md; it is as large at every scale."""
     policies: Mapping[str, Mapping[str, str]] = {
         "Firn": {},
-        "hide": {"hide.max.lag.ms": "300000"},
+        "Firn, lean": {"profile": "lean"},
+        "hide": {"profile": "lean", "hide.max.lag.ms": "300000"},
         "hide, few merges": HIDING,
         "Kafka": {"profile": "kafka"},
         "WarpStream": {"profile": "warpstream"},

@@ -29,6 +29,7 @@ _CELLS = {
     "search": ("seconds", "by digest", "by key", "data"),
     "freshness": ("longest wait", "mean wait", "commits"),
     "amplification": ("written per byte", "held per byte", "most held", "segments", "most segments"),
+    "replay": ("written per record", "held per key", "most segments", "longest lag", "full cleanings"),
 }
 """By family, the figures that a cell shows; elsewhere seconds and processor seconds."""
 _MET = {True: "met", False: "**missed**", None: "–"}
@@ -71,6 +72,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
         ("bench-changed", "changed", _seconds),
         ("bench-partitions", "partitions", _seconds),
         ("bench-processes", "processes", _seconds),
+        ("bench-replay", "replay", _amplification),
     ):
         cases = [case for case in report.cases if case.family == family]
         if cases:
@@ -94,6 +96,18 @@ def _throughput(axis: "Axes", case: Case) -> None:
 def _seconds(axis: "Axes", case: Case) -> None:
     _bars(axis, case, lambda one: one.figures["seconds"], "%.1f")
     axis.set_xlabel("seconds, median (less is better)")
+
+
+def _amplification(axis: "Axes", case: Case) -> None:
+    """Both amplifications of each entry as a point."""
+    for one in case.entries:
+        write, space = one.figures["written per record"], one.figures["held per key"]
+        axis.scatter(write, space, color="#1f6f8b" if one.entry.startswith("Firn") else "#b0b7bf")
+        axis.annotate(one.entry, (write, space), textcoords="offset points", xytext=(6, 4))
+    axis.margins(0.25)
+    axis.set_xlabel("records written per record that landed")
+    axis.set_ylabel("records in the table per key")
+    axis.set_title(f"values of {case.facts['value bytes']:.0f} B", fontsize=8)
 
 
 def _bars(axis: "Axes", case: Case, figure: Callable[[Measured], float], form: str) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from infra.bench.results import Case, Report
 
 BYTES = ("raw bytes", "written", "data", "metadata", "peak", "peak of JVM", "peak of all")
-SECONDS = ("seconds", "core seconds", "compact", "validate", "by digest", "by key", "longest wait", "mean wait")
+WAITS = ("longest wait", "mean wait", "longest lag")
+SECONDS = ("seconds", "core seconds", "compact", "validate", "by digest", "by key", *WAITS)
 
 
 @dataclass(frozen=True)

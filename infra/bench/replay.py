@@ -1,0 +1,112 @@
+"""Write and space amplification of the product itself: small files land, and Firn runs on a virtual clock.
+
+One topic partition gets 38,400 records over 5,000 uniform keys, as from a sink that commits a file of 20 records every
+30 seconds. Firn runs whenever 32 files have landed, which is when a watched table starts its DAG. What is counted are
+records, all of one size: those that plans wrote per record that landed, and those in the table per key.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from firnlake.ingest.land import land
+from firnlake.job.lane import Lane
+from firnlake.run import run
+from firnlake.table import records
+from firnlake.table.segment import TAIL
+from firnlake.table.segments import read
+from infra.bench.arrivals import START_MS, Arrivals, uniform
+from infra.bench.data import Shape, Stream, batches, in_order
+from infra.bench.inputs import NAMESPACE, Bench, drop
+from infra.bench.measure import Figures, in_turns
+from infra.bench.results import Case
+
+TABLE: Final = f"{NAMESPACE}.replay"
+KEYS: Final = 5_000
+RECORDS: Final = 38_400
+VALUE_BYTES: Final = (30, 200, 970)
+RATE: Final = 20 / 30
+"""Records per second."""
+EVERY_MS: Final = 32 * 30_000
+"""Between two runs."""
+POLICIES: Final[Mapping[str, str]] = {
+    "Firn": "firn",
+    "Firn, lean": "lean",
+    "Kafka": "kafka",
+    "WarpStream": "warpstream",
+}
+"""Profiles, by the name of their entry."""
+
+
+def cases(bench: Bench) -> Iterator[Case]:
+    """A case for each size of values; the reference is as large at every scale."""
+    arrivals = replace(uniform(KEYS, RECORDS), rate=RATE)
+    for size in VALUE_BYTES:
+        entries = {name: partial(_replayed, bench, arrivals, size, profile) for name, profile in POLICIES.items()}
+        title = f"{RECORDS:,} records over {KEYS:,} uniform keys, 20 in a file, values of {size} B"
+        yield Case("replay", title, {"value bytes": size}, in_turns(entries, 1))
+
+
+def _replayed(bench: Bench, arrivals: Arrivals, size: int, profile: str) -> Figures:
+    """Land all of ``arrivals`` with values of ``size`` bytes, and run Firn after every 32 files."""
+    drop(bench.lake, TABLE)
+    records.create(bench.lake, TABLE, {"firn.profile": profile})
+    shape, stream = Shape(size, "uniform", None, 1, 0), in_order(arrivals.keys)
+    live = np.cumsum(arrivals.previous < 0)
+    landed, written, full = 0, 0, 0
+    looks: list[_Look] = []
+    for now_ms in range(START_MS + EVERY_MS, arrivals.record_at_ms(len(arrivals.keys)) + EVERY_MS, EVERY_MS):
+        (end,) = arrivals.landed(np.array([now_ms])).tolist()
+        files = []
+        for first in range(landed, end, arrivals.per_segment):
+            files.append(bench.scratch / f"{first:06}.parquet")
+            pq.write_table(_rows(arrivals, shape, stream, first), files[-1])
+        land(bench.lake, TABLE, files)
+        landed = end
+        looks.append(_Look.at(bench, int(live[end - 1]), now_ms))
+        for lane in run(bench.lake, TABLE, now_ms, lambda _: bench.local):
+            if lane.failures:
+                raise RuntimeError(f"{TABLE}: {lane.failures}")
+            written += sum(one.counts.records_out for one in lane.publications if one.counts)
+            full += len(lane.publications) if lane.lane is Lane.FULL else 0
+        looks.append(_Look.at(bench, int(live[end - 1]), now_ms))
+    return {
+        "written per record": written / landed,
+        "held per key": float(np.mean([look.held for look in looks])),
+        "most held": max(look.held for look in looks),
+        "segments": float(np.mean([look.segments for look in looks])),
+        "most segments": max(look.segments for look in looks),
+        "longest lag": max(look.lag_seconds for look in looks),
+        "full cleanings": full,
+    }
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is in the table at one moment."""
+
+    held: float
+    """Records per key that has landed."""
+    segments: int
+    lag_seconds: float
+    """For how long the oldest record of the head has waited for lane ``full``."""
+
+    @classmethod
+    def at(cls, bench: Bench, keys: int, now_ms: int) -> Self:
+        """The look at the clock ``now_ms``, when records of ``keys`` keys have landed."""
+        segments = list(read(bench.lake.table(TABLE), TABLE))
+        oldest = min((one.oldest_ms for one in segments if one.level != TAIL), default=now_ms)
+        return cls(sum(one.records for one in segments) / keys, len(segments), (now_ms - oldest) / 1000)
+
+
+def _rows(arrivals: Arrivals, shape: Shape, stream: Stream, first: int) -> pa.Table:
+    """The records of one file, from offset ``first``, with the timestamps of ``arrivals``."""
+    rows = batches(shape, stream, first, first + arrivals.per_segment).select(records.KAFKA_COLUMNS)
+    stamps = [arrivals.record_at_ms(offset) * 1000 for offset in range(first, first + arrivals.per_segment)]
+    place = rows.schema.get_field_index("timestamp")
+    return rows.set_column(place, rows.schema.field(place), pa.array(stamps).cast(rows.schema.field(place).type))
