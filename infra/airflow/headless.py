@@ -1,9 +1,10 @@
-"""Run one DAG once, in this process, without scheduler or server: what `airflow dags test` does, told as it goes.
+"""Run one DAG in this process, without scheduler or server: what `airflow dags test` does, told as it goes.
 
-    python -m infra.airflow.headless DAG_ID LOG_FILE [PARAMS_AS_JSON]
+    python -m infra.airflow.headless DAG_ID LOG_FILE [PARAMS_AS_JSON...]
 
-Prints a JSON line as a task starts and as it ends; Airflow's own output goes to the log file. Exit code 0 when the
-run succeeded. The environment is that of `infra.airflow.settings`, the metadata database is there already.
+There is a run for each PARAMS_AS_JSON, by default a single one without params; a run that fails is the last. Prints a
+JSON line as a run starts, as a task starts and as it ends; Airflow's own output goes to the log file. Exit code 0 when
+all runs succeeded. The environment is that of `infra.airflow.settings`, the metadata database is there already.
 """
 
 import json
@@ -60,7 +61,7 @@ class Narrator:
 def main() -> int:
     """Entry point."""
     dag_id, log = sys.argv[1], Path(sys.argv[2])
-    params = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    params = [json.loads(text) for text in sys.argv[3:]] or [{}]
     narration = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     with log.open("a") as file:  # also what child processes print
         os.dup2(file.fileno(), sys.stdout.fileno())
@@ -70,8 +71,11 @@ def main() -> int:
         print(json.dumps({"error": f"no DAG {dag_id}; found {list(dags.dags)} {dags.import_errors}"}), file=narration)
         return 1
     get_listener_manager().add_listener(Narrator(narration))  # type: ignore[no-untyped-call]  # Airflow has no types there
-    run = dags.dags[dag_id].test(run_conf=params)
-    return 0 if run.state == DagRunState.SUCCESS else 1
+    for own in params:
+        print(json.dumps({"run": own}), file=narration, flush=True)
+        if dags.dags[dag_id].test(run_conf=own).state != DagRunState.SUCCESS:
+            return 1
+    return 0
 
 
 if __name__ == "__main__":

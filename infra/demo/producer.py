@@ -40,8 +40,6 @@ PROPERTIES = {
     # With a segment per topic partition and commit something is due every two minutes: mostly a merge, at times more.
     "firn.merge.segments": "24",
     "firn.clean.segments": "4",
-    # Else so small a table would be left to `full` altogether, and no lane but that be seen.
-    "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": "600000",
     # Every commit writes a metadata file.
     "write.metadata.delete-after-commit.enabled": "true",
