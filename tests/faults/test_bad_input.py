@@ -26,6 +26,7 @@ HISTORY = updates("a=1", "b=1", "a=2")
 
 
 def test_an_unknown_table(lake: Lake) -> None:
+    lake.create_namespace("db")
     refused = firn(lake, "run", "db.nowhere")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("firn: table db.nowhere does not exist in catalog lake (sqlite:///")

@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 380,
     "functions": 2_296,
     "infra lines": 5_739,
-    "test lines": 51_929,
+    "test lines": 51_930,
     "modules above 350 lines": 0,
     "modules that commit": 2,
     "modules that delete": 5,
