@@ -21,7 +21,7 @@ from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
 from firnlake.lanes.hiding.comparing import DueComparison
 from firnlake.lanes.hiding.memory import NOTHING_COMPARED, Compared, HideMemory
-from firnlake.plan.make import plan_partition, taken_by
+from firnlake.plan.make import plan_partition
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import PREFIX, Policies
 from firnlake.table.policy import Policy
@@ -123,9 +123,8 @@ class Model:
         """The plan of a run of all lanes."""
         segments = Segments("t", "t", 1, {TOPIC_PARTITION: self.segments})
         plan = plan_partition(lane, segments, state)
-        if plan and lane in BEFORE_FULL and taken_by(plan_partition(Lane.FULL, segments, state), plan):
-            return None
-        return plan
+        full = plan_partition(Lane.FULL, segments, state) if plan and lane in BEFORE_FULL else None
+        return None if plan and full and full.takes(plan) else plan
 
     def _state(self, now_ms: int) -> PartitionState:
         return PartitionState(TOPIC_PARTITION, self.segments, self._policy, now_ms, hide_memory=self._hide_memory)
@@ -237,7 +236,7 @@ class Model:
     def _segment(self, path: str, level: int, offsets: Offsets, committed_ms: int) -> Segment:
         """A segment with the facts that its metadata would have."""
         self._offsets[path] = offsets
-        base, last = int(offsets[0]), int(offsets[-1])
+        base, last, size = int(offsets[0]), int(offsets[-1]), int(self._arrivals.bytes[offsets].sum())
         return Segment(
             path=path,
             topic_partition=TOPIC_PARTITION,
@@ -245,7 +244,8 @@ class Model:
             base_offset=base,
             last_offset=last,
             records=len(offsets),
-            bytes=int(self._arrivals.bytes[offsets].sum()),
+            bytes=size,
+            data_bytes=size,
             tombstones=int(np.count_nonzero(self._arrivals.tombstones[offsets])),
             null_keys=0,
             oldest_ms=self._arrivals.record_at_ms(base),

@@ -31,7 +31,7 @@ def partitions(draw: st.DrawFn) -> tuple[Segment, ...]:
                 draw(st.sampled_from((LANDED, LANDED, LANDED, MERGED, MERGED, RUN, TAIL))),
                 records=records,
                 bytes=draw(st.integers(1, 1000)),
-                column_bytes=draw(st.none() | st.integers(1, 1000)),
+                data_bytes=draw(st.integers(1, 1000)),
                 newest_ms=NOW - oldest,
                 oldest_ms=NOW - newest,
                 tombstones=draw(st.integers(0, records)),

@@ -225,9 +225,10 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
 def segment(path: str, base: int, last: int, level: int = 0, **facts: Any) -> Segment:
     """A segment of orders-0 as metadata would tell it: an hour old, ten bytes a record."""
     records = facts.pop("records", last - base + 1)
+    size = facts.setdefault("bytes", records * 10)
     chosen: Mapping[str, Any] = {
         "topic_partition": TOPIC_PARTITION,
-        "bytes": records * 10,
+        "data_bytes": size,
         "tombstones": 0,
         "null_keys": 0,
         "oldest_ms": NOW - 3_600_000,

@@ -1,4 +1,4 @@
-"""Whether Spark can be reached: a look before Spark's own clients, which try for minutes and then name no cause."""
+"""Probe a Spark address before Spark's own clients use it, because these try for minutes and then name no cause."""
 
 import socket
 import threading

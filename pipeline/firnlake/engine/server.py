@@ -94,8 +94,8 @@ def running(folder: Path) -> Server | None:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            if told := file.read().splitlines():
-                return Server(**json.loads(told[-1]))
+            if lines := file.read().splitlines():
+                return Server(**json.loads(lines[-1]))
     return None
 
 
@@ -127,11 +127,12 @@ def _locked(path: Path, kind: int) -> IO[str]:
 
 
 def _start(folder: Path, name: str, idle_seconds: float) -> "subprocess.Popen[bytes]":
+    from firnlake.engine.session import SERVER_FOLDER
+
     command = [sys.executable, "-m", "firnlake.engine.server", str(folder), name, str(idle_seconds)]
     (folder / "server").unlink(missing_ok=True)  # of a server that has died
-    # These would make it a client.
-    other = ("FIRN_SPARK_SERVER", "SPARK_REMOTE")
-    environment = {name: value for name, value in os.environ.items() if name not in other}
+    # These variables would make it a client.
+    environment = {key: value for key, value in os.environ.items() if key not in (SERVER_FOLDER, "SPARK_REMOTE")}
     with (folder / "log").open("w") as log:
         # A session of its own, because the process must outlive this one, and all that ends this one's group.
         return subprocess.Popen(

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.files import DATA_FOLDER, JOB_ID, FrozenModel
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import BEFORE_FULL, POSITION_DELETING, Lane
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker
@@ -261,8 +261,10 @@ class Plan(FrozenModel):
         return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in POSITION_DELETING else self.bytes
 
     def takes(self, other: "Plan") -> bool:
-        """True when all inputs of ``other`` are inputs of this plan as well."""
-        return {one.path for one in self.inputs}.issuperset(one.path for one in other.inputs)
+        """True when this plan of lane `full` takes all inputs of ``other``, an earlier lane's plan in the same run."""
+        return other.lane in BEFORE_FULL and {one.path for one in self.inputs}.issuperset(
+            one.path for one in other.inputs
+        )
 
     @property
     def title(self) -> str:

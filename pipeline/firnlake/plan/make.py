@@ -1,9 +1,10 @@
 """Makes plans from states. Functions that take a ``lake`` read the table and its stages; the others are pure."""
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache, partial
 from itertools import islice
 
 from firnlake.clock import show_ms, to_ms
@@ -114,7 +115,8 @@ def plan_work(
         _warn_of_clock(sensed, now_ms)
         if lane is Lane.ERASE and sensed.unknown_erasures:
             raise sensed.unknown_erasures
-        return _work(lake, lane, sensed, force, str(scope), lanes)
+        full = partial(_work, lake, Lane.FULL, sensed, force, str(scope)) if Lane.FULL in lanes else None
+        return _work(lake, lane, sensed, force, str(scope), full)
 
 
 def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans]:
@@ -122,7 +124,8 @@ def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms)
         _warn_of_clock(sensed, now_ms)
-        return {lane: _work(lake, lane, sensed, lanes=tuple(Lane)) for lane in Lane}
+        full = cache(partial(_work, lake, Lane.FULL, sensed))
+        return {lane: full() if lane is Lane.FULL else _work(lake, lane, sensed, full=full) for lane in Lane}
 
 
 def first_due(
@@ -142,10 +145,11 @@ def first_due(
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, scope=scope)
         _warn_of_clock(sensed, now_ms)
+        full = cache(partial(_work, lake, Lane.FULL, sensed, force, str(scope))) if Lane.FULL in lanes else None
         for lane in lanes:
             if lane is Lane.ERASE and sensed.unknown_erasures:
                 return lane
-            work = _work(lake, lane, sensed, force, str(scope), lanes)
+            work = full() if full and lane is Lane.FULL else _work(lake, lane, sensed, force, str(scope), full)
             if work.plans:
                 return lane
             work.warn()
@@ -163,15 +167,18 @@ def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
         )
 
 
+FullPlans = Callable[[], LanePlans]
+
+
 def _work(
-    lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "", lanes: Collection[Lane] = ()
+    lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "", full: FullPlans | None = None
 ) -> LanePlans:
     identifier, states = sensed.segments.identifier, sensed.states(lane, force)
     due = candidates(lane, sensed.segments, states, force, asked)
-    if due and lane in BEFORE_FULL and Lane.FULL in lanes:
+    if due and lane in BEFORE_FULL and full:
         # The plans that lane `full` really gets: without those that failed before, or that exceed the run's budgets.
-        full = {plan.topic_partition: plan for plan in _work(lake, Lane.FULL, sensed, force, asked).plans}
-        due = [one for one in due if not taken_by(full.get(one.plan.topic_partition), one.plan)]
+        taken = {plan.topic_partition: plan for plan in full().plans}
+        due = [one for one in due if not ((own := taken.get(one.plan.topic_partition)) and own.takes(one.plan))]
     failed: dict[str, FailedPlan] = {}
     if due and not force:
         repeated = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
@@ -202,11 +209,6 @@ def candidates(
         if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
     ]
     return [_candidate(plan, state) for plan, state in sorted(chosen, key=lambda one: rank(*one))]
-
-
-def taken_by(full: Plan | None, plan: Plan) -> bool:
-    """True when ``full``, the plan of lane `full` in a run, takes all segments of ``plan``, of an earlier lane."""
-    return full is not None and plan.lane in BEFORE_FULL and full.takes(plan)
 
 
 def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:

@@ -164,7 +164,7 @@ def _clean(figures: Figures, force: bool) -> Bools:
     merged = figures.cleanable & (figures.arrays.level == MERGED)
     with np.errstate(invalid="ignore"):  # without a tail, inf * 0 is NaN, which no size reaches
         share = figures.each(lambda policy: policy.clean_tail_fraction) * figures.tail_bytes
-    large = (figures.tail_bytes > 0) & (figures.sum(figures.data_bytes, merged) >= share)
+    large = (figures.tail_bytes > 0) & (figures.sum(figures.arrays.data_bytes, merged) >= share)
     whole = figures.each(lambda policy: policy.clean_segments)
     return _so_many(figures, merged, 1 if force else whole, left=not force) | (large & (figures.count(merged) > 0))
 
@@ -185,7 +185,7 @@ def _so_many(figures: Figures, which: Bools, needed: NDArray[np.int64] | int, le
     if not left or not enough.any():
         return enough
     fraction = figures.each(lambda policy: policy.leave_to_full_fraction)
-    least = 1.0 * needed * figures.least(figures.data_bytes, which)
+    least = 1.0 * needed * figures.least(figures.arrays.data_bytes, which)
     with np.errstate(invalid="ignore"):  # if the fraction is infinite, no segment is left to `full`
         near = near_full(count, least, needed, fraction, figures.tail_bytes, figures.bytes_until_full)
     due: Bools = enough & ~(near & figures.compacts)

@@ -34,6 +34,7 @@ _INTEGERS: Final = (
     "last_offset",
     "records",
     "bytes",
+    "data_bytes",
     "null_keys",
     "oldest_ms",
     "newest_ms",
@@ -46,16 +47,7 @@ _INTEGERS: Final = (
     "newest_delete",
     "equality_deletes",
 )
-_OPTIONAL: Final = (
-    "tombstones",
-    "committed_ms",
-    "written_ms",
-    "keys",
-    "first_horizon_ms",
-    "last_horizon_ms",
-    "hidden",
-    "column_bytes",
-)
+_OPTIONAL: Final = ("tombstones", "committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
 _BOOLEANS: Final = ("by_firn", "whole", "transactional", "control")
 _TEXTS: Final = ("path", "problem")
 _FIELDS: Final = tuple(field.name for field in fields(Segment) if field.name != "topic_partition")
@@ -94,6 +86,7 @@ class Arrays:
     last_offset: Ints
     records: Ints
     bytes: Ints
+    data_bytes: Ints
     tombstones: Ints
     null_keys: Ints
     oldest_ms: Ints
@@ -116,7 +109,6 @@ class Arrays:
     deletes: Ints
     newest_delete: Ints
     equality_deletes: Ints
-    column_bytes: Ints
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> "Arrays":

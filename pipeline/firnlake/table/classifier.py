@@ -103,7 +103,7 @@ class ColumnMetrics:
             return file.records if file.column_sizes and self.id not in file.column_sizes else None
 
 
-VERSION = 5
+VERSION = 6
 """Version of cached facts (``segment_cache.py``); raise this number when the code derives other facts."""
 
 REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -169,6 +169,7 @@ class Classifier:
             last_offset=offsets[1] if offsets else -1,
             records=file.records,
             bytes=file.size,
+            data_bytes=_data_bytes(file),
             tombstones=self._tombstones(file),
             # A lower bound, because NULLs in different columns of a composite key may be in the same records.
             null_keys=max(number or 0 for number in null_keys),
@@ -184,7 +185,6 @@ class Classifier:
             transactional=_may_be_true(file, self._is_transactional),
             control=_may_be_true(file, self._is_control),
             problem=next(self._problems(file, level, partition, offsets, times), None) if file.records else None,
-            column_bytes=_column_bytes(file),
         )
 
     @property
@@ -324,10 +324,10 @@ class Classifier:
         return (self._tombstone_null.nulls(file) or 0) if self._tombstone_null else None
 
 
-def _column_bytes(file: ListedFile) -> int | None:
-    """Bytes of all columns of ``file``; None if its manifest has no sizes, or sizes that the file can't have."""
+def _data_bytes(file: ListedFile) -> int:
+    """Bytes of all columns of ``file``; its size if the manifest has no sizes, or sizes that the file can't have."""
     total = sum(file.column_sizes.values())
-    return total if 0 < total <= file.size else None
+    return total if 0 < total <= file.size else file.size
 
 
 def _may_be_true(file: ListedFile, column: ColumnMetrics | None) -> bool:

@@ -187,6 +187,7 @@ def _copied(first: Segment, again: Segment) -> Segment:
         first,
         records=first.records + again.records,
         bytes=first.bytes + again.bytes,
+        data_bytes=first.data_bytes + again.data_bytes,
         tombstones=None if first.tombstones is None else first.tombstones + (again.tombstones or 0),
         null_keys=first.null_keys + again.null_keys,
         stamped=first.stamped + again.stamped,
@@ -198,7 +199,6 @@ def _copied(first: Segment, again: Segment) -> Segment:
         newest_delete=max(first.newest_delete, again.newest_delete),
         equality_deletes=max(first.equality_deletes, again.equality_deletes),
         copies=first.copies + again.copies,
-        column_bytes=None if first.column_bytes is None else first.column_bytes + (again.column_bytes or 0),
     )
 
 

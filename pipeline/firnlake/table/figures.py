@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firnlake.lanes.hiding.memory import HideMemory
-from firnlake.table.arrays import UNKNOWN, Arrays, Bools, Ints
+from firnlake.table.arrays import Arrays, Bools, Ints
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
 from firnlake.table.segment import LANDED, TAIL, Segment
@@ -172,20 +172,14 @@ class Figures:
         return flags
 
     @cached_property
-    def data_bytes(self) -> Ints:
-        """[N] Bytes that ratios and thresholds count, as in ``Segment``."""
-        known = self.arrays.column_bytes
-        return np.where(known == UNKNOWN, self.arrays.bytes, known)
-
-    @cached_property
     def cleanable_bytes(self) -> Ints:
         """[P] Bytes of the cleanable head."""
-        return self.sum(self.data_bytes, self.cleanable)
+        return self.sum(self.arrays.data_bytes, self.cleanable)
 
     @cached_property
     def tail_bytes(self) -> Ints:
         """[P] Bytes of the tail."""
-        return self.sum(self.data_bytes, self.tail)
+        return self.sum(self.arrays.data_bytes, self.tail)
 
     @cached_property
     def hidden(self) -> Ints:
@@ -216,8 +210,8 @@ class Figures:
         if not self.hide_memory:
             return self.cleanable_bytes
         # Python's integers keep the product exact, as in ``PartitionState``.
-        hidden = self.data_bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)
-        each = np.where(self.tail | self.compared, hidden.astype(np.int64), self.data_bytes)
+        hidden = self.arrays.data_bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)
+        each = np.where(self.tail | self.compared, hidden.astype(np.int64), self.arrays.data_bytes)
         return self.sum(each, self.tail | self.cleanable)
 
     @cached_property
@@ -227,5 +221,5 @@ class Figures:
         with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
             clean = self.cleanable_bytes - self.dirty_bytes
             enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio)
-        missing: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.data_bytes, self.head)
+        missing: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.data_bytes, self.head)
         return missing

@@ -140,10 +140,10 @@ def thresholds(policy: Policy) -> str:
 
     A threshold with another value than the default is "set here", by a property or by the profile.
     """
-    found = ((name, seed, getattr(policy, NAMES[name]), getattr(DEFAULT, NAMES[name])) for name, seed in SEEDS.items())
+    rows = ((name, seed, getattr(policy, NAMES[name]), getattr(DEFAULT, NAMES[name])) for name, seed in SEEDS.items())
     return ", ".join(
         f"{name} = {value} ({f'as in {seed}' if value == default else 'set here'})"
-        for name, seed, value, default in found
+        for name, seed, value, default in rows
     )
 
 

@@ -29,6 +29,9 @@ class Segment:
     last_offset: int
     records: int
     bytes: int
+    data_bytes: int
+    """The bytes that ratios and thresholds count (C12): those of the columns, without the footer, or the file's size if
+    its manifest entry has no ``column_sizes``."""
     tombstones: int | None
     """Number of tombstones; None when an adopted table's condition decides, so that only the records can tell."""
     null_keys: int
@@ -74,13 +77,6 @@ class Segment:
     equality_deletes: int = 0
     """Number of equality delete files that may apply. Also 0 if none of them can be removed from the table, because
     each also reaches a data file that no plan takes."""
-    column_bytes: int | None = None
-    """Bytes of all columns as the manifest has them (``column_sizes``), without the footer; None if it has none."""
-
-    @property
-    def data_bytes(self) -> int:
-        """The bytes that ratios and thresholds count (C12): those of the columns, or of the file if unknown."""
-        return self.bytes if self.column_bytes is None else self.column_bytes
 
     @property
     def order(self) -> tuple[int, int, str]:

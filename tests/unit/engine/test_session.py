@@ -1,4 +1,4 @@
-"""What is told of a Spark that does not start."""
+"""Messages about a Spark session that does not start."""
 
 import socket
 import threading

@@ -42,8 +42,7 @@ def test_what_is_due_is_what_would_be_planned(lake: Lake) -> None:
 
 def test_c13_what_full_takes_in_the_same_run_is_left_to_it(lake: Lake) -> None:
     found = lanes(explained(lake, {"firn.merge.segments": "2", "firn.min.cleanable.dirty.ratio": "0"}, 3, 0, 0, 0))
-    left = "left to lane full, which takes the segments in the same run"
-    assert found[Lane.MERGE] == (False, "C13", left)
+    assert found[Lane.MERGE] == (False, "C13", "left to lane full, which takes the segments in the same run")
     assert found[Lane.FULL][0]
 
 

@@ -27,6 +27,7 @@ def segment(base: int, last: int, level: int = TAIL, **facts: object) -> Segment
         last_offset=last,
         records=last - base + 1,
         bytes=100,
+        data_bytes=100,
         tombstones=0,
         null_keys=0,
         oldest_ms=0,

@@ -83,13 +83,12 @@ def days(profile: str, generator: np.random.Generator) -> Iterator[tuple[int, in
         now_ms = NOW + day * DAY_MS
         for _ in range(generator.integers(1, 40)):
             size = int(generator.integers(100, 3000))
-            landed = segment(f"{end:012}", end, end + 9, LANDED, bytes=size + 4300, column_bytes=size)
+            landed = segment(f"{end:012}", end, end + 9, LANDED, bytes=size + 4300, data_bytes=size)
             head.append(replace(landed, oldest_ms=now_ms, newest_ms=now_ms))
             end += 10
-        whole = segment("tail", 0, 99_999, TAIL, bytes=tail + 9000, column_bytes=tail)
+        whole = segment("tail", 0, 99_999, TAIL, bytes=tail + 9000, data_bytes=tail)
         state = PartitionState(TOPIC_PARTITION, (whole, *head), policy, now_ms)
-        work = due(Lane.FULL, state)
-        if work:
+        if work := due(Lane.FULL, state):
             assert work.reason.startswith("dirty ratio")
             taken = sum(one.data_bytes for one in head)
             yield taken, tail

@@ -41,7 +41,7 @@ def segments(draw: st.DrawFn, foul: bool = True) -> Segment:
         draw(st.sampled_from(LEVELS)),
         records=records,
         bytes=draw(st.sampled_from([0, 1, 10, 100])),
-        column_bytes=draw(st.sampled_from([None, 1, 10, 100])),
+        data_bytes=draw(st.sampled_from([0, 1, 10, 100])),
         tombstones=draw(st.sampled_from([None, 0, records])),
         null_keys=draw(st.sampled_from([0, 0, 0, 1])) if records else 0,
         oldest_ms=oldest,

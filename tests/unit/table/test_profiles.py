@@ -53,12 +53,12 @@ def test_c12_the_defaults_are_those_of_warpstream_and_kafka() -> None:
 
 @pytest.mark.parametrize(("segments", "is_due"), [(31, False), (32, True), (40, True), (100, True)])
 def test_c13_landed_segments_are_merged_whatever_the_tail(segments: int, is_due: bool) -> None:
-    for tail in (OLD_TAIL, replace(OLD_TAIL, bytes=segments + 1)):
+    for tail in (OLD_TAIL, replace(OLD_TAIL, data_bytes=segments + 1)):
         young = replace(tail, committed_ms=NOW)
         state = at(policy("firn"), *many(LANDED, segments, bytes=1), young)
         assert (due(Lane.MERGE, state) is not None) is is_due
         assert due(Lane.FULL, state) is None
-    left = at(policy("lean"), *many(LANDED, 40, bytes=1), replace(OLD_TAIL, bytes=60, committed_ms=NOW))
+    left = at(policy("lean"), *many(LANDED, 40, bytes=1), replace(OLD_TAIL, data_bytes=60, committed_ms=NOW))
     assert due(Lane.MERGE, left) is None
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from firnlake.job.failures import FailedPlan, waiting
-from firnlake.job.lane import BEFORE_FULL, LEVELING, UNBLOCKED, Lane
+from firnlake.job.lane import LEVELING, UNBLOCKED, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
 from firnlake.lanes.erasure.searches import late, obstacles
 from firnlake.lanes.hiding.comparing import comparison, due_from_ms
 from firnlake.lanes.hiding.comparing import obstacles as in_the_way
 from firnlake.lanes.retention import retention
-from firnlake.plan.make import plan_partition, taken_by
+from firnlake.plan.make import plan_partition
 from firnlake.table.budget import excess
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import Policy
@@ -156,6 +156,8 @@ class Prospects:
     full: Plan | None
     failed: Mapping[Lane, FailedPlan]
     """Lanes whose plan failed on the same segments before. These plans wait until their segments change (C20)."""
+    left: frozenset[Lane]
+    """Lanes that leave their plan to `full`, which takes all its segments in the same run."""
 
     @classmethod
     def of(cls, segments: Segments, state: PartitionState, failed: Sequence[FailedPlan]) -> "Prospects":
@@ -164,8 +166,9 @@ class Prospects:
         full = plan_partition(Lane.FULL, segments, state, force=True)
         again = {plan.lane: marker for plan, marker in waiting(failed, [*plans, *([full] if full else [])])}
         due = {plan.lane: plan for plan in plans if plan.lane not in again}
-        first = {lane: plan for lane, plan in due.items() if not taken_by(due.get(Lane.FULL), plan)}
-        return cls(state, first, full, again)
+        last = due.get(Lane.FULL)
+        left = frozenset(lane for lane, plan in due.items() if last and last.takes(plan))
+        return cls(state, {lane: plan for lane, plan in due.items() if lane not in left}, full, again, left)
 
     def not_due(self, lane: Lane) -> Reason:
         """The reason why ``lane`` takes no segment of the topic partition now."""
@@ -176,7 +179,7 @@ class Prospects:
         landed = late(self.state)
         if landed and lane in LEVELING:
             return Reason("C30", f"segment {landed[0]} must first be searched for keys to erase")
-        if lane in BEFORE_FULL and Lane.FULL in self.due and due(lane, self.state):
+        if lane in self.left:
             return Reason(RULES[lane], f"left to lane {Lane.FULL}, which takes the segments in the same run")
         return missing(lane, self.state)
 
