@@ -56,8 +56,8 @@ def ratio(segments: list[Segment], number: int, policy: Policy) -> float:
     active = [one for one in head if one.level == LANDED][-policy.active_segments or len(head) :]
     lag = policy.min_compaction_lag_ms
     held = [one for one in head if one in active or (lag and NOW - one.newest_ms < lag)]
-    clean = sum(one.bytes for one in head if not held or one.order < held[0].order)
-    total = clean + sum(one.bytes for one in own if one.level == TAIL)
+    clean = sum(one.data_bytes for one in head if not held or one.order < held[0].order)
+    total = clean + sum(one.data_bytes for one in own if one.level == TAIL)
     return clean / total if total else 0.0
 
 
@@ -135,7 +135,7 @@ def check_tier(taken: list[Segment], segments: tuple[Segment, ...], policy: Poli
         for number in numbers
     ]
     assert sorted(one.path for run in runs for one in run) == sorted(one.path for one in taken)
-    sizes = [sum(one.bytes for one in run) for run in runs]
+    sizes = [sum(one.data_bytes for one in run) for run in runs]
     assert len(sizes) >= 2
     assert max(sizes) <= policy.tier_size_ratio * min(sizes)
     waiting = {one.sequence_number for one in segments if one.records and one.level == RUN}
