@@ -1,10 +1,11 @@
 """Run one DAG in this process, without scheduler or server: what `airflow dags test` does, told as it goes.
 
-    python -m infra.airflow.headless DAG_ID LOG_FILE [PARAMS_AS_JSON...]
+    python -m infra.airflow.headless DAG_ID LOG_FILE
 
-There is a run for each PARAMS_AS_JSON, by default a single one without params; a run that fails is the last. Prints a
-JSON line as a run starts, as a task starts and as it ends; Airflow's own output goes to the log file. Exit code 0 when
-all runs succeeded. The environment is that of `infra.airflow.settings`, the metadata database is there already.
+Reads the params of each run from standard input, one JSON document a line; a run that fails is the last. Prints a JSON
+line as a run or a task starts, and as it ends; Airflow's own output goes to the log file. Exit code 0 when all runs
+succeeded. The environment is that of `infra.airflow.settings`. The metadata database must be there before the
+first line: Airflow is imported and the DAG is parsed meanwhile.
 """
 
 import json
@@ -61,7 +62,6 @@ class Narrator:
 def main() -> int:
     """Entry point."""
     dag_id, log = sys.argv[1], Path(sys.argv[2])
-    params = [json.loads(text) for text in sys.argv[3:]] or [{}]
     narration = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     with log.open("a") as file:  # also what child processes print
         os.dup2(file.fileno(), sys.stdout.fileno())
@@ -71,10 +71,15 @@ def main() -> int:
         print(json.dumps({"error": f"no DAG {dag_id}; found {list(dags.dags)} {dags.import_errors}"}), file=narration)
         return 1
     get_listener_manager().add_listener(Narrator(narration))  # type: ignore[no-untyped-call]  # Airflow has no types there
-    for own in params:
-        print(json.dumps({"run": own}), file=narration, flush=True)
-        if dags.dags[dag_id].test(run_conf=own).state != DagRunState.SUCCESS:
+    for line in sys.stdin:
+        params = json.loads(line)
+        print(json.dumps({"run": params}), file=narration, flush=True)
+        state = dags.dags[dag_id].test(run_conf=params).state
+        print(json.dumps({"run": params, "state": state}), file=narration, flush=True)
+        if state != DagRunState.SUCCESS:
             return 1
+    # Airflow takes seconds to end: who reads the narration need not wait.
+    narration.close()
     return 0
 
 

@@ -1,7 +1,7 @@
 """Land the changelog in a new table, the way a sink would have: many small files, a commit per stretch of history.
 
-Between the commits Firn compacts one topic a few times in this process, as scheduled runs would have: its tail and
-three runs of level 2 are there when the DAG comes to the last commits.
+Between the commits Firn compacts one topic twice in this process, as scheduled runs would have: its tail and
+a run of level 2 are there when the DAG comes to the last commits.
 """
 
 import shutil
@@ -34,10 +34,10 @@ PROPERTIES = {
     # WarpStream's own thresholds (32, 32 and 10) would need ten thousand files.
     f"firn.topic.{LEVELED}.merge.segments": "8",
     f"firn.topic.{LEVELED}.clean.segments": "4",
-    f"firn.topic.{LEVELED}.tier.runs": "4",
+    f"firn.topic.{LEVELED}.tier.runs": "2",
     f"firn.topic.{LEVELED}.tier.size.ratio": "4",
 }
-RUNS_AFTER = (4, 9, 14, 19)
+RUNS_AFTER = (8, 16)
 """The numbers of commits after which Firn runs."""
 
 

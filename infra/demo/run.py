@@ -5,6 +5,7 @@
 HOME (default .firn/demo) is emptied first if it is a demo's. Exit code 1 when the run failed or anything differs.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +22,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from firnlake import clock
+from firnlake.engine import server
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
@@ -66,19 +70,43 @@ def print_levels(title: str, counts: Iterable[LevelCount]) -> None:
     console.print(printed)
 
 
-def run_dag(environment: dict[str, str], log: Path) -> bool:
+def start(environment: dict[str, str], log: Path, spark: Path) -> "subprocess.Popen[str]":
+    """Start a Spark Connect server, with its files in ``spark``, and Airflow, which waits for runs of the DAG."""
+    with (
+        log.open("w") as output,
+        subprocess.Popen(["airflow", "db", "migrate"], env=environment, stdout=output, stderr=output) as migration,
+    ):
+        address = server.join(spark, "firn demo").address
+    if migration.returncode != 0:
+        raise SystemExit(f"firn: Airflow's database could not be made, see {log}")
+    # Without a connection, Firn's tasks use the server that this variable names.
+    own = {name: value for name, value in environment.items() if name != "AIRFLOW_CONN_SPARK_DEFAULT"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "infra.airflow.headless", DAG_ID, str(log)],
+        env=own | {"SPARK_REMOTE": address},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_dag(airflow: "subprocess.Popen[str]") -> bool:
     """Run the DAG twice and tell how each task ended; returns whether both runs succeeded.
 
     The second run is the one that a person starts by hand, for lane `full` of one topic, whatever the thresholds.
     """
-    by_hand = {"lane": str(Lane.FULL), "topics": [LEVELED], "force": True}
-    command = [sys.executable, "-m", "infra.airflow.headless", DAG_ID, str(log), "{}", json.dumps(by_hand)]
-    with (
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
-        console.status("Airflow starts") as status,
-    ):
-        for line in process.stdout or ():
+    runs: list[dict[str, object]] = [{}, {"lane": str(Lane.FULL), "topics": [LEVELED], "force": True}]
+    states = []
+    assert airflow.stdin is not None and airflow.stdout is not None  # noqa: PT018  # both are pipes
+    with console.status("Airflow starts") as status:
+        # An Airflow that has ended says why.
+        with suppress(BrokenPipeError), airflow.stdin as stdin:
+            stdin.writelines(f"{json.dumps(params)}\n" for params in runs)
+        for line in airflow.stdout:
             event = json.loads(line)
+            if "run" in event and "state" in event:
+                states.append(event["state"])
+                continue
             if "run" in event:
                 console.print(f"run with {event['run'] or 'the defaults of its form'}", highlight=False, markup=False)
                 continue
@@ -90,7 +118,7 @@ def run_dag(environment: dict[str, str], log: Path) -> bool:
                 console.print("\n".join(lines), style="red", markup=False)
             if "task" in event:
                 console.print(f"  {event['task']:<24} {event['state']:<8} {event['seconds']:>6.1f} s")
-    return process.returncode == 0
+    return states == ["success"] * len(runs)
 
 
 def erase_path(lake: Lake, path: str) -> None:
@@ -162,20 +190,24 @@ def main() -> int:
     log = home / "airflow.log"
 
     console.rule("a changelog lands")
-    # Airflow's metadata database takes a few seconds: made while the changelog lands.
-    with (
-        log.open("w") as output,
-        subprocess.Popen(["airflow", "db", "migrate"], env=environment, stdout=output, stderr=output) as migration,
-    ):
-        lake = Lake.load()
+    lake = Lake.load()
+    atexit.register(server.stop, home / "spark")
+    # Spark and Airflow take half a minute to start: they do while the changelog lands.
+    with ThreadPoolExecutor(1) as beside:
+        starting = beside.submit(start, environment, log, home / "spark")
         load(lake, home / "landing", console)
-    if migration.returncode != 0:
-        raise SystemExit(f"firn: Airflow's database could not be made, see {log}")
+        airflow = starting.result()
     print_levels("before", count_levels(lake.table(TABLE)))
+    with airflow:
+        console.rule("Airflow runs the DAG")
+        succeeded = run_dag(airflow)
+        code = finish(lake, home, log, succeeded=succeeded)
+    console.print(f"{time.monotonic() - started:.0f} s in all")
+    return code
 
-    console.rule("Airflow runs the DAG")
-    succeeded = run_dag(environment, log)
 
+def finish(lake: Lake, home: Path, log: Path, *, succeeded: bool) -> int:
+    """Erase a key, free the history, compare the table with the tree; returns the exit code."""
     console.rule("what is in the table now")
     table = lake.table(TABLE)
     print_levels("after", count_levels(table))
@@ -197,7 +229,6 @@ def main() -> int:
     console.print(f"[bold green]the table equals the repository's tree[/]: {len(tree):,} paths, modes and blob ids")
     console.print(f"data-quality report: {shown / 'reports' / 'index.html'}; Airflow's log: {shown / log.name}")
     console.print(f"look around: FIRN_HOME={shown} .venv/bin/firn status {TABLE}")
-    console.print(f"{time.monotonic() - started:.0f} s in all")
     return 0
 
 

@@ -21,7 +21,7 @@ from infra.demo.changelog import Change
 PARTITIONS = 4
 EAGER = ("kafka.tests", 0)
 """The topic partition with a sink task of its own."""
-EAGER_FLUSH = 9  # records per file
+EAGER_FLUSH = 10  # records per file
 OTHER_FLUSH = 480
 COMMITS = 24
 

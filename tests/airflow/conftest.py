@@ -56,13 +56,19 @@ class LocalAirflow:
     lake: Lake
     home: Path
 
-    def python(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
-        """Run Python under Airflow's environment; a variable that is changed to None is left out."""
+    def python(
+        self, *arguments: str, stdin: str | None = None, **changes: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python under Airflow's environment, with ``stdin`` as its standard input.
+
+        A variable that is changed to None is left out.
+        """
         environment = {name: value for name, value in (self.environment | changes).items() if value is not None}
         return subprocess.run(
             [sys.executable, *arguments],
             env=environment,
             cwd=CHECKOUT,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=MINUTES,
@@ -75,7 +81,8 @@ class LocalAirflow:
         log.unlink(missing_ok=True)
         dag_id = dag_id_of(table)
         alone = {"FIRN_TABLES": str(self.home / f"{table}.toml")} | changes
-        done = self.python("-m", "infra.airflow.headless", dag_id, str(log), json.dumps(params or {}), **alone)
+        command = ("-m", "infra.airflow.headless", dag_id, str(log))
+        done = self.python(*command, stdin=json.dumps(params or {}), **alone)
         said = log.read_text() if log.exists() else done.stderr
         events = [event for line in done.stdout.splitlines() if "task" in (event := json.loads(line))]
         return Run(
