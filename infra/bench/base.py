@@ -35,7 +35,7 @@ _LARGE = (*_FIRN, "bin-pack", "DuckDB")
 _FEW = (*_FIRN, "bin-pack", "row_number", "DuckDB")
 _PEERS = (*_FIRN, "bin-pack", "row_number", "MERGE", "DuckDB")
 _ALL = (*_PEERS, "max_by", "Polars", "pyarrow copy", "Kafka, zstd", "Kafka, uncompressed")
-_WHOLE = ("firn run, local", "firn run, spark", "DuckDB, process")
+_WHOLE = ("firn run, local", "firn run, spark", "firn run, spark session given", "DuckDB, process")
 _WARM_THEMSELVES = (*_WHOLE, "Kafka, zstd", "Kafka, uncompressed")
 """They start a process for every run."""
 
@@ -85,6 +85,7 @@ def entries(bench: Bench, inputs: Inputs, names: Sequence[str]) -> Mapping[str, 
         "firn full, local": partial(_full, bench, inputs, local=True),
         "firn run, local": partial(_process, bench, inputs, "local"),
         "firn run, spark": partial(_process, bench, inputs, "spark"),
+        "firn run, spark session given": partial(_process, bench, inputs, "spark", given=True),
     }
     every = {**firns, **spark.entries(bench, inputs), **engines.entries(bench, inputs), **kafka.entries(bench, inputs)}
     return {name: partial(_per_core, every[name], bench.cores) for name in names}
@@ -120,10 +121,12 @@ def _full(bench: Bench, inputs: Inputs, *, local: bool) -> Figures:
     return figures | ({"of the tail's bytes": 1 - figures["kept"] / tail} if tail else {})
 
 
-def _process(bench: Bench, inputs: Inputs, engine: str) -> Figures:
+def _process(bench: Bench, inputs: Inputs, engine: str, *, given: bool = False) -> Figures:
+    session = {"SPARK_REMOTE": bench.address} if given else {}
+
     def work(table: str) -> None:
         command = ("run", table, "--lane", "full", "--force", "--now", str(clock()))
-        firn(bench.lake, *command, engine=engine, cores=bench.cores)
+        firn(bench.lake, *command, engine=engine, cores=bench.cores, **session)
 
     return on_copy(bench, inputs.whole, work, inputs.newest, Share.OWN)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from firnlake.engine import server
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
@@ -68,6 +69,15 @@ class Bench:
         """The session, started when the first asks for it."""
         return iceberg_session(self.lake, "firn bench")
 
+    @cached_property
+    def address(self) -> str:
+        """The address of a session on a Spark Connect server."""
+        return server.join(self._server, "firn bench").address
+
+    @property
+    def _server(self) -> Path:
+        return self.scratch / "server"
+
     def sql(self, statement: str) -> None:
         """Run a statement in Spark to its end."""
         self.spark.sql(statement).collect()
@@ -78,9 +88,10 @@ class Bench:
         self.sql(f"CALL {self.lake.name}.system.{procedure}(table => '{table}'{named})")
 
     def close(self) -> None:
-        """Stop Spark if it was started."""
+        """Stop Spark, wherever it was started."""
         if "spark" in self.__dict__:
             self.spark.stop()
+        server.stop(self._server)
 
 
 @dataclass(frozen=True)

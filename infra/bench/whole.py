@@ -15,9 +15,9 @@ SUBMIT_OPTIONS = "FIRN_BENCH_SUBMIT_OPTIONS"
 """JVM options of the processes, where they are to be others than those of the benchmark's own session."""
 
 
-def firn(lake: Lake, *arguments: str, engine: str = "local", cores: int) -> None:
-    """Run ``firn`` on ``lake``, with its tasks in ``engine``."""
-    variables = environment(lake, FIRN_ENGINE=engine, FIRN_SPARK_MASTER=f"local[{cores}]")
+def firn(lake: Lake, *arguments: str, engine: str = "local", cores: int, **more: str) -> None:
+    """Run ``firn`` on ``lake``, with its tasks in ``engine``, and with ``more`` environment variables."""
+    variables = environment(lake, FIRN_ENGINE=engine, FIRN_SPARK_MASTER=f"local[{cores}]", **more)
     if SUBMIT_OPTIONS in variables:
         variables["SPARK_SUBMIT_OPTS"] = variables[SUBMIT_OPTIONS]
     finished([sys.executable, "-m", "firnlake", *arguments], variables)
