@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
 SET_3 := tests/lanes tests/faults tests/spark
-SET_4 := $(filter-out tests/airflow tests/conformance $(SET_3) tests/support tests/__pycache__,\
+SET_4 := $(filter-out tests/airflow tests/conformance tests/unit $(SET_3) tests/support tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)))
 UNIT_1 := $(addprefix tests/unit/,cli expectations iceberg ingest maintain)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
@@ -114,7 +114,7 @@ test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch th
 
 .PHONY: test
 test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests except the tests of the stack
-	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" -- $(PYTEST_ARGS)
+	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(UNIT_1)" "$(SET_4) $(UNIT_2)" -- $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## run the unit tests, which start neither a JVM nor Airflow (minutes)

@@ -15,7 +15,7 @@ from tests.support.upsert_histories import Step, histories
 from tests.support.upserts import Row, equality_deletes_left, upserts
 
 
-@bounded(8)
+@bounded(4)
 @given(histories("convert", "convert", "merge", "full"), st.booleans())
 def test_c2_c3_c27_random_histories(lake: Lake, engine: Engine, history: list[Step], partitioned: bool) -> None:
     """Appends, deletes of both kinds and lanes, some of it while a plan is under way: readers see what a plain model

@@ -53,6 +53,7 @@ def test_c17_a_wide_plan_is_judged_in_buckets(table: Upserts, monkeypatch: pytes
 
     monkeypatch.setattr(convert, "WHOLE_BYTES", 1)
     monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+    monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
     table.append(Row(0, 1), Row(1, 2), Row(2, None))
     table.append(Row(3, 1), Row(4, 3))
     table.delete(["id"], (1,), (None,))
@@ -100,6 +101,7 @@ def test_the_judge_notices(
 
     if wide:
         monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+        monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
     table.append(Row(0, 1), Row(1, 2), Row(2, 3))
     table.append(Row(3, 4), Row(4, 5))
     table.delete(["id"], (2,))

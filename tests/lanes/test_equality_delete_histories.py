@@ -15,7 +15,7 @@ from tests.support.upsert_histories import Step, histories
 from tests.support.upserts import Row, upserts
 
 
-@bounded(6)
+@bounded(3)
 @given(histories("merge", "clean", "tier", "full"), st.booleans())
 def test_c2_c3_c27_random_histories(lake: Lake, engine: Engine, history: list[Step], partitioned: bool) -> None:
     """Appends, position and equality deletes and cleanings, some while a plan is under way: as in a plain model."""

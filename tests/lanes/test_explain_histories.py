@@ -68,7 +68,7 @@ class Said(NamedTuple):
         return self.key, self.offset
 
 
-@bounded(12)
+@bounded(6)
 @given(logs, steps, policies)
 def test_what_explain_says_is_what_happens(
     lake: Lake,

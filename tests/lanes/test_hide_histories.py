@@ -23,7 +23,7 @@ clocks = st.lists(st.sampled_from([0, 1, DAY, 3 * DAY]), min_size=6, max_size=6)
 Arrivals = list[tuple[list[tuple[bytes, bytes | None]], list[Lane]]]
 
 
-@bounded(3)
+@bounded(2)
 @given(arrivals, st.randoms(use_true_random=False), st.sampled_from(["5", "1000"]))
 def test_c2_c3_c28_each_key_shows_its_newest_record_alone(
     lake: Lake, engine: Engine, history: Arrivals, random: Random, budget: str
@@ -48,7 +48,7 @@ def test_c2_c3_c28_each_key_shows_its_newest_record_alone(
     assert sorted(row["offset"] for row in visible_rows(lake.table(topic.table))) == topic.offsets()
 
 
-@bounded(3)
+@bounded(2)
 @given(arrivals, clocks, st.randoms(use_true_random=False))
 def test_c28_cleanings_give_what_they_give_without_lane_hide(
     lake: Lake, engine: Engine, history: Arrivals, jumps: Sequence[int], random: Random

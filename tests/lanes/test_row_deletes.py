@@ -193,6 +193,7 @@ def test_c27_a_wide_plan(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(spread_keys, "KEY_BYTES", 100)
     monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+    monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
     topic.land(updates("a=1", "b=1", "a=2"), updates("b=2", "c=1", "d=1", start=3))
     delete(topic, 2, 4)
     (counts,) = topic.clean("full", force=True)

@@ -1,4 +1,7 @@
-"""The same workload on PostgreSQL's SQL catalog and on a REST catalog, both with an S3 warehouse."""
+"""The same workload on PostgreSQL's SQL catalog and on a REST catalog, both with an S3 warehouse.
+
+Spark works on the same store and SQL catalog in `test_cluster.py`.
+"""
 
 from pathlib import Path
 
@@ -14,15 +17,13 @@ from infra.stack.stack import Stack
 from tests.stack.workload import Workload
 
 
-@pytest.mark.parametrize(("catalog", "engine"), [(SQL, "spark"), (REST, "local")])
-def test_killed_in_the_middle_then_run_beside_an_appender(
-    stack: Stack, tmp_path: Path, catalog: str, engine: str
-) -> None:
+@pytest.mark.parametrize("catalog", [SQL, REST])
+def test_killed_in_the_middle_then_run_beside_an_appender(stack: Stack, tmp_path: Path, catalog: str) -> None:
     """C22, C25: appenders never fail, nothing is lost or seen twice, and nothing is left lying about.
 
     Four days later the collector finds what a dead writer has left in the store, and nothing else.
     """
-    workload = Workload(stack, catalog, "shop.orders", tmp_path / "home", engine).create()
+    workload = Workload(stack, catalog, "shop.orders", tmp_path / "home").create()
     workload.land(8)
     with workload.firn("run", workload.table, "--until-idle") as killed:
         killed.wait_until(workload.staged_files)

@@ -57,7 +57,7 @@ def plain(record: dict[str, Any]) -> str:
     return repr(table(record).to_pylist())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(RECORDS, RECORDS, st.sampled_from(SCHEMA.names))
 def test_c1_records_that_differ_in_one_column_have_different_fingerprints(
     record: dict[str, Any], other: dict[str, Any], name: str

@@ -178,7 +178,7 @@ def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
     return survey, [survey.state(place) for place in range(len(survey.arrays.topic))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(surveys(), st.booleans())
 def test_c12_c28_the_survey_says_what_states_say(surveyed: tuple[DueSurvey, list[PartitionState]], force: bool) -> None:
     survey, states = surveyed

@@ -115,7 +115,7 @@ def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
     return survey, sense(table, policies, now, removed_tombstones, transactions)
 
 
-@settings(max_examples=times(100))
+@settings(max_examples=times(40))
 @given(surveys(), st.sampled_from(Lane), st.booleans())
 def test_c12_what_is_due_is_never_left_out(
     found: tuple[DueSurvey, list[PartitionState]], lane: Lane, force: bool
@@ -148,7 +148,7 @@ HEADS = st.lists(st.sampled_from([0, 1, 2]), max_size=8).map(lambda head: sorted
 """Levels of a head in offset order, as the lanes leave them."""
 
 
-@settings(max_examples=times(150))
+@settings(max_examples=times(60))
 @given(
     st.dictionaries(st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 9)), HEADS),
     st.sampled_from(Lane),
