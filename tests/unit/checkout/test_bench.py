@@ -218,8 +218,8 @@ def test_the_published_results_are_those_of_the_published_figures() -> None:
     report = Report.read(Path(document.__file__).parents[2] / "docs" / "performance.json")
     assert report == report.with_earlier(report, list(families(1.0)))
     begin, end = (document.MARK.format(edge) for edge in ("begin", "end"))
-    images = [Path("images", name) for name in ("bench-base.png", "bench-changed.png", "bench-partitions.png")]
-    written = document.markdown(report, [*images, Path("images", "bench-processes.png")])
+    drawn = ("base", "changed", "partitions", "processes", "replay")
+    written = document.markdown(report, [Path("images", f"bench-{name}.png") for name in drawn])
     assert page.partition(begin)[2].partition(end)[0].strip() == written.strip()
 
 
