@@ -3,8 +3,8 @@
     python -m infra.airflow.headless DAG_ID LOG_FILE
 
 Reads the params of each run from standard input, one JSON document a line; a run that fails is the last. Prints a JSON
-line as a run or a task starts, and as it ends; Airflow's own output goes to the log file. Exit code 0 when all runs
-succeeded. The environment is that of `infra.airflow.settings`. The metadata database must be there before the
+line as a run starts, as a task starts and as it ends; Airflow's own output goes to the log file. Exit code 0 when all
+runs succeeded. The environment is that of `infra.airflow.settings`. The metadata database must be there before the
 first line: Airflow is imported and the DAG is parsed meanwhile.
 """
 
@@ -62,10 +62,16 @@ class Narrator:
 def main() -> int:
     """Entry point."""
     dag_id, log = sys.argv[1], Path(sys.argv[2])
-    narration = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    with log.open("a") as file:  # also what child processes print
-        os.dup2(file.fileno(), sys.stdout.fileno())
-        os.dup2(file.fileno(), sys.stderr.fileno())
+    # Closed before Airflow has ended, which takes seconds: who reads the narration need not wait.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as narration:
+        with log.open("a") as file:  # also what child processes print
+            os.dup2(file.fileno(), sys.stdout.fileno())
+            os.dup2(file.fileno(), sys.stderr.fileno())
+        return run(dag_id, narration)
+
+
+def run(dag_id: str, narration: TextIO) -> int:
+    """Run the DAG once per line of standard input, and tell it; returns the exit code."""
     dags = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     if dag_id not in dags.dags:
         print(json.dumps({"error": f"no DAG {dag_id}; found {list(dags.dags)} {dags.import_errors}"}), file=narration)
@@ -74,12 +80,8 @@ def main() -> int:
     for line in sys.stdin:
         params = json.loads(line)
         print(json.dumps({"run": params}), file=narration, flush=True)
-        state = dags.dags[dag_id].test(run_conf=params).state
-        print(json.dumps({"run": params, "state": state}), file=narration, flush=True)
-        if state != DagRunState.SUCCESS:
+        if dags.dags[dag_id].test(run_conf=params).state != DagRunState.SUCCESS:
             return 1
-    # Airflow takes seconds to end: who reads the narration need not wait.
-    narration.close()
     return 0
 
 

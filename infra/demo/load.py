@@ -1,7 +1,7 @@
 """Land the changelog in a new table, the way a sink would have: many small files, a commit per stretch of history.
 
-Between the commits Firn compacts one topic twice in this process, as scheduled runs would have: its tail and
-a run of level 2 are there when the DAG comes to the last commits.
+Between the commits Firn compacts one topic twice in this process, as scheduled runs would have: its tail and a run of
+level 2 are there when the DAG comes to the last commits.
 """
 
 import shutil

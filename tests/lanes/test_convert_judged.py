@@ -17,7 +17,7 @@ from firnlake.validate.validate import validate, verify
 from infra.foreign.files import on_disk
 from tests.support.publishing import publish
 from tests.support.row_deletes import data_files
-from tests.support.sabotage import refused, replaced
+from tests.support.sabotage import judged_in_buckets, refused, replaced
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 
 
@@ -49,11 +49,9 @@ def test_c23_an_outsider_notices_a_commit_that_shows_a_record_again(table: Upser
 
 def test_c17_a_wide_plan_is_judged_in_buckets(table: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
     from firnlake.lanes.hiding import convert
-    from firnlake.validate import tasks
 
     monkeypatch.setattr(convert, "WHOLE_BYTES", 1)
-    monkeypatch.setattr(tasks, "HELD_BYTES", 100)
-    monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
+    judged_in_buckets(monkeypatch)
     table.append(Row(0, 1), Row(1, 2), Row(2, None))
     table.append(Row(3, 1), Row(4, 3))
     table.delete(["id"], (1,), (None,))
@@ -92,7 +90,6 @@ def test_the_judge_notices(
     table: Upserts, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], wide: bool
 ) -> None:
     """A compaction that finds other records than the equality deletes hide."""
-    from firnlake.validate import tasks
 
     def broken(sound: Any, *args: Any) -> Any:
         flags = sound(*args).copy()
@@ -100,8 +97,7 @@ def test_the_judge_notices(
         return flags
 
     if wide:
-        monkeypatch.setattr(tasks, "HELD_BYTES", 100)
-        monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
+        judged_in_buckets(monkeypatch)
     table.append(Row(0, 1), Row(1, 2), Row(2, 3))
     table.append(Row(3, 4), Row(4, 5))
     table.delete(["id"], (2,))

@@ -11,11 +11,11 @@ from firnlake.errors import ConflictError
 from firnlake.job.inputs import planned_inputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
-from firnlake.validate import tasks
 from firnlake.validate.cases import cases_of
 from firnlake.validate.validate import Judged, validate
 from firnlake_expectations.tables import IN_PLACE
 from infra.foreign.files import on_disk
+from tests.support.sabotage import judged_in_buckets
 from tests.support.tampering import change_value
 from tests.support.topics import Record, Topic, updates
 
@@ -59,8 +59,7 @@ def test_c1_a_value_that_was_changed_on_the_way_is_found_by_the_fingerprint(
     topic: Topic, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if wide:
-        monkeypatch.setattr(tasks, "HELD_BYTES", 500)
-        monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
+        judged_in_buckets(monkeypatch)
     topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
     (outcome,) = compact(topic.lake, topic.plans("full", force=True), LocalEngine())
     (file,) = files_of(Stage.load(topic.lake, outcome.stage))
@@ -77,8 +76,7 @@ def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(
 ) -> None:
     """C16: the judge sees the records of every segment that stays, and of no other."""
     if wide:
-        monkeypatch.setattr(tasks, "HELD_BYTES", 500)
-        monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
+        judged_in_buckets(monkeypatch)
     records = [Record(offset, b"k%03d" % offset, bytes(range(256)) * 2) for offset in range(100)]
     topic.create(segment_bytes="1024").land(*(records[start : start + 20] for start in range(0, 100, 20)))
     topic.clean("full")
