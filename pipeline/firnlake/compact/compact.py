@@ -2,16 +2,18 @@
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pyiceberg.manifest import DataFile
 
+from firnlake.compact.attempt import Attempt, ByPlan
 from firnlake.compact.inputs import Partitions, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Target
-from firnlake.compact.tasks import Result, results
+from firnlake.compact.tasks import Result, rewritten
 from firnlake.engine.engine import Engine, WorkerLostError
 from firnlake.errors import ConflictError, FirnError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
@@ -27,7 +29,6 @@ from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import OpenedStage, Stage, missing, open_stage
 from firnlake.lanes.erasure.erase import erased
-from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.hiding.convert import converted
 from firnlake.lanes.hiding.hide import hide_superseded
 from firnlake.table.columns import ColumnRoles
@@ -36,6 +37,13 @@ from firnlake.table.published_plans import PublishedPlan, RecordCounts, publishe
 
 _PLAN_FAILED = (RefusedError, WorkerLostError)
 """Errors that another try of the same plan would meet again."""
+
+_OWN: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
+    Lane.ERASE: erased,
+    Lane.CONVERT: converted,
+    Lane.HIDE: hide_superseded,
+}
+"""The lanes that compact in a way of their own; all others rewrite their inputs."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +158,8 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         # No result names these files yet, so no other process knows of them.
         undo.callback(delete_attempt, stage.table, target.folder)
         started = time.monotonic()
-        inputs = _inputs(opened, plans)
-        if plans[0].lane is Lane.ERASE:
-            done, failed = erased(inputs, read_erasures(stage.table), target, engine, stage.title)
-        elif plans[0].lane is Lane.CONVERT:
-            done, failed = converted(inputs, target, engine, stage.title)
-        elif plans[0].lane is Lane.HIDE:
-            done, failed = hide_superseded(inputs, target, engine, stage.title)
-        else:
-            done, failed = results(inputs, target, engine, stage.title)
+        attempt = Attempt(stage.table, _inputs(opened, plans), target, engine, stage.title)
+        done, failed = _OWN.get(plans[0].lane, rewritten)(attempt)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:
             raise again or next(iter(failed.values()))

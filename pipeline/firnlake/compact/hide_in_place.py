@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from firnlake.compact.attempt import Attempt, ByPlan
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Target
-from firnlake.compact.tasks import Result, failure, perform
-from firnlake.engine.engine import Engine
-from firnlake.errors import FirnError
+from firnlake.compact.tasks import Result
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.deleted_rows import PATH, POS, positions
 from firnlake.iceberg.keys import Flags, Longs
@@ -58,29 +57,23 @@ def by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, tu
     return groups
 
 
-def hide(
-    hidings: Sequence[Hiding], target: Target, engine: Engine, title: str
-) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """Write the delete files of ``hidings``; returns the results, and the errors of failed plans, both by plan id."""
-    tasks = [_HideTask(one, target) for one in hidings]
-    weights = [sum(map(len, one.positions.values())) for one in hidings]
-    written = engine.map(perform, tasks, weights=weights, title=f"hide {title}")
-    results: dict[str, Result] = {}
-    failed: dict[str, FirnError] = {}
-    for one, result in zip(hidings, written, strict=True):
-        if isinstance(result, Result):
-            results[one.inputs.plan.id] = result
-        else:
-            failed[one.inputs.plan.id] = failure(one.inputs, result)
-    return results, failed
+def hide(attempt: Attempt, hidings: Sequence[Hiding]) -> ByPlan[Result]:
+    """Write the delete files of ``hidings``, one task per plan."""
+    written, failed = attempt.run("hide", [HideTask(one, attempt.target) for one in hidings])
+    return {plan_id: result for plan_id, (result,) in written.items()}, failed
 
 
 @dataclass(frozen=True)
-class _HideTask:
+class HideTask:
     """Write the delete files of one plan."""
 
     hiding: Hiding
     target: Target
+
+    @property
+    def inputs(self) -> PlanInputs:
+        """See PlanTask."""
+        return self.hiding.inputs
 
     def __call__(self) -> Result:
         hiding = self.hiding

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -87,6 +88,10 @@ class Survey:
     marks: Mapping[str, Marks]
     in_place: frozenset[str]
     kept: Mapping[str, int]
+
+
+NO_SURVEY: Final = Survey({}, frozenset(), {})
+"""Of a plan that copies its records."""
 
 
 def survey(inputs: PlanInputs) -> Survey:

@@ -4,20 +4,21 @@ Tasks run in workers of the engine; their results are small. Only the plan and i
 grouped into output segments, so the layout is the same on every engine.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
+from firnlake.compact.attempt import Attempt, ByPlan, PlanTask, failure
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
-from firnlake.compact.keys import Survey, survey
+from firnlake.compact.keys import NO_SURVEY, Survey, survey
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
 from firnlake.compact.spread_keys import is_wide, survey_wide
-from firnlake.engine.engine import Engine, attempt
-from firnlake.errors import FirnError, UnavailableError
+from firnlake.engine.engine import Engine
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import FirnError
 from firnlake.iceberg.parquet import WrittenFile
 from firnlake.iceberg.position_deletes import WrittenDeletes
 from firnlake.job.job import series
@@ -52,8 +53,6 @@ def _parts(plan: Plan, inputs: Sequence[Input], kept: Mapping[str, int]) -> Iter
     if part:
         yield tuple(part)
 
-
-R = TypeVar("R")
 
 WHOLE_BYTES: Final = 64 << 20
 """Maximum file bytes of a plan that is one task. For such a plan, another round of tasks costs more than it saves."""
@@ -108,13 +107,18 @@ class RewriteTask:
     segments: tuple[tuple[InputSegment, Marks | None], ...]
     target: Target
 
-    @property
-    def bytes(self) -> int:
-        """File bytes to read."""
-        return sum(segment.source.bytes for segment, _ in self.segments)
-
     def __call__(self) -> Rewritten:
         return rewrite(self.inputs, self.segments, self.target)
+
+
+@dataclass(frozen=True)
+class SurveyTask:
+    """Survey a plan."""
+
+    inputs: PlanInputs
+
+    def __call__(self) -> Survey:
+        return survey(self.inputs)
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,8 @@ class WholeTask:
     target: Target
 
     def __call__(self) -> Result:
-        surveyed = Survey({}, frozenset(), {}) if is_copy(self.inputs) else survey(self.inputs)
+        surveyed = NO_SURVEY if is_copy(self.inputs) else survey(self.inputs)
         return Result.of([task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place)
-
-
-def perform(task: Callable[[], R]) -> R:
-    """Call ``task``. Engines map a function over tasks, and this is the function for tasks that are callable."""
-    return task()
 
 
 def is_copy(inputs: PlanInputs) -> bool:
@@ -155,95 +154,49 @@ def _marked(
     return tuple((segment, marks.get(segment.path)) for segment in segments)
 
 
-def results(
-    plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
-) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of the plans that succeeded, and the errors of the other ``plans``, both by plan id.
+def rewritten(attempt: Attempt) -> ByPlan[Result]:
+    """Compact plans of the lanes that rewrite all their inputs.
 
-    An exception that no task should raise is a defect, and is raised.
+    A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task. If this process
+    surveys the plans itself, all cores can write their outputs without a further round of tasks.
     """
-    by_id = {inputs.plan.id: inputs for inputs in plans}
-    done: dict[str, Result] = {}
+    surveys, done, failed = _first_round(attempt)
+    by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
+    tasks = [task for plan_id, own in surveys.items() for task in rewrite_tasks(by_id[plan_id], own, attempt.target)]
+    parts, not_written = attempt.run("rewrite", tasks)
+    for plan_id, surveyed in surveys.items():
+        if plan_id not in not_written:
+            done[plan_id] = Result.of(parts.get(plan_id, ()), surveyed.in_place)
+    return done, failed | not_written
+
+
+def _first_round(attempt: Attempt) -> tuple[dict[str, Survey], dict[str, Result], dict[str, FirnError]]:
+    """The surveys of large plans, the results of small plans, and the errors, by plan id. A copy needs no survey."""
     surveys: dict[str, Survey] = {}
     failed: dict[str, FirnError] = {}
-    for plan_id, answer in (_first_round(by_id, target, engine, title) | _wide(by_id, engine)).items():
-        match answer:
-            case Result():
-                done[plan_id] = answer
-            case Survey():
+    surveying: list[PlanTask[Survey | Result]] = []
+    tasks: list[PlanTask[Survey | Result]] = []
+    here = is_here(attempt.plans, attempt.engine)
+    for inputs in attempt.plans:
+        if is_copy(inputs) and inputs.bytes > WHOLE_BYTES:
+            surveys[inputs.plan.id] = NO_SURVEY
+        elif is_wide(inputs) and not is_copy(inputs):
+            wide = survey_wide(inputs, attempt.engine)
+            if isinstance(wide, Exception):
+                failed[inputs.plan.id] = failure(inputs, wide)
+            else:
+                surveys[inputs.plan.id] = wide
+        elif here and not is_copy(inputs):
+            surveying.append(SurveyTask(inputs))
+        else:
+            small = inputs.bytes <= WHOLE_BYTES
+            tasks.append(WholeTask(inputs, attempt.target) if small else SurveyTask(inputs))
+    done: dict[str, Result] = {}
+    for answers, own in (attempt.run("survey", surveying, LocalEngine(1)), attempt.run("compact", tasks)):
+        failed |= own
+        for plan_id, (answer,) in answers.items():
+            if isinstance(answer, Survey):
                 surveys[plan_id] = answer
-            case _:
-                failed[plan_id] = failure(by_id[plan_id], answer)
-    for plan_id, rewritten in _rewritten(by_id, surveys, target, engine, title).items():
-        if isinstance(rewritten, Result):
-            done[plan_id] = rewritten
-        else:
-            failed[plan_id] = failure(by_id[plan_id], rewritten)
-    return done, failed
-
-
-def _first_round(
-    plans: Mapping[str, PlanInputs], target: Target, engine: Engine, title: str
-) -> dict[str, Survey | Result | Exception]:
-    """Results of small plans, and surveys of larger ones; a copy needs no survey.
-
-    If this process surveys the plans itself, all cores can then write outputs without a further round of tasks.
-    """
-    nothing: dict[str, Survey | Result | Exception] = {}
-    tasks: dict[str, Callable[[], Survey | Result]] = {}
-    here = is_here(plans.values(), engine)
-    for plan_id, inputs in plans.items():
-        if here and not is_wide(inputs) and not is_copy(inputs):
-            nothing[plan_id] = attempt(survey, inputs)
-        elif inputs.bytes <= WHOLE_BYTES and not is_wide(inputs):
-            tasks[plan_id] = WholeTask(inputs, target)
-        elif is_copy(inputs):
-            nothing[plan_id] = Survey({}, frozenset(), {})
-        elif not is_wide(inputs):
-            tasks[plan_id] = partial(survey, inputs)
-    weights = [plans[plan_id].bytes for plan_id in tasks]
-    answers = engine.map(perform, list(tasks.values()), weights=weights, title=f"compact {title}")
-    return nothing | dict(zip(tasks, answers, strict=True))
-
-
-def _wide(plans: Mapping[str, PlanInputs], engine: Engine) -> dict[str, Survey | Exception]:
-    return {
-        plan_id: survey_wide(inputs, engine)
-        for plan_id, inputs in plans.items()
-        if is_wide(inputs) and not is_copy(inputs)
-    }
-
-
-def _rewritten(
-    plans: Mapping[str, PlanInputs], surveys: Mapping[str, Survey], target: Target, engine: Engine, title: str
-) -> dict[str, Result | Exception]:
-    """The results of surveyed plans, one task per output, or the exceptions."""
-    tasks: list[tuple[str, RewriteTask]] = [
-        (plan_id, task) for plan_id, own in surveys.items() for task in rewrite_tasks(plans[plan_id], own, target)
-    ]
-    weights = [task.bytes for _, task in tasks]
-    parts: dict[str, list[Rewritten]] = defaultdict(list)
-    by_plan: dict[str, Result | Exception] = {}
-    for (plan_id, _), part in zip(
-        tasks, engine.map(perform, [task for _, task in tasks], weights=weights, title=f"rewrite {title}"), strict=True
-    ):
-        if isinstance(part, Rewritten):
-            parts[plan_id].append(part)
-        else:
-            assert isinstance(part, Exception)  # a task gives its result, or what it raised
-            by_plan.setdefault(plan_id, part)
-    for plan_id, surveyed in surveys.items():
-        by_plan.setdefault(plan_id, Result.of(parts[plan_id], surveyed.in_place))
-    return by_plan
-
-
-def failure(inputs: PlanInputs, error: object) -> FirnError:
-    """``error`` as a FirnError, if it is one or comes from a disk or store; raises any other error, a defect."""
-    if isinstance(error, FirnError):
-        return error
-    if isinstance(error, OSError):  # errors of reading are already FirnErrors
-        reason = " ".join(str(error).split()) or type(error).__name__
-        plan = f"table {inputs.plan.table} ({inputs.plan.title})"
-        return UnavailableError(f"{plan}: its result can't be written now: {reason}; try again later")
-    assert isinstance(error, Exception)  # a task gives its result, or what it raised
-    raise error
+            else:
+                done[plan_id] = answer
+    return surveys, done, failed

@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnlake.compact.hide_in_place import Hiding, hide, places
+from firnlake.compact.hide_in_place import HideTask, Hiding, places
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.tasks import Result
-from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.data_files import Source
 from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes
 from firnlake.job.lane import Lane
@@ -54,10 +53,7 @@ def with_deletes(folder: Path, inputs: PlanInputs, *olds: Mapping[str, Sequence[
 
 def hidden(folder: Path, inputs: PlanInputs, positions: Positions) -> Result:
     wanted = {inputs.segments[number].path: np.array(rows, dtype=np.int64) for number, rows in positions.items()}
-    results, failed = hide([Hiding(inputs, wanted, 2, 3)], target(folder, inputs), LocalEngine(), "a test")
-    assert failed == {}
-    (result,) = results.values()
-    return result
+    return HideTask(Hiding(inputs, wanted, 2, 3), target(folder, inputs))()
 
 
 def rows_of(result: Result) -> list[list[tuple[str, int]]]:

@@ -4,7 +4,7 @@ The lane's commit also publishes the lane's progress. A plan of another lane is 
 landed during a search, and the plan could write these records into a segment that counts as searched.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
+from firnlake.compact.attempt import Attempt, ByPlan
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Target, rewrite
-from firnlake.compact.tasks import WHOLE_BYTES, Result, failure, perform
-from firnlake.engine.engine import Engine
-from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.compact.tasks import WHOLE_BYTES, Result
+from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import ERASURES, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.keys import Flags
 from firnlake.job.lane import LEVELING, Lane
 from firnlake.job.plan import Plan
 from firnlake.job.result import DestroyedFile, PlanResult
-from firnlake.lanes.erasure.memory import ReadOnce
+from firnlake.lanes.erasure.memory import ReadOnce, read_erasures
 from firnlake.lanes.erasure.requests import Destroyed, Erasures, Matcher, SearchProgress, key_bytes
 from firnlake.table.segments import LiveInputs
 
@@ -83,22 +83,12 @@ class EraseTask:
         return np.concatenate(parts), log_end_kept
 
 
-def erased(
-    plans: Sequence[PlanInputs], erasures: Erasures, target: Target, engine: Engine, title: str
-) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of those ``plans`` of lane `erase` that succeed, and the errors of the others, by plan id."""
-    tasks = [(one.plan.id, task) for one in plans for task in _tasks(one, erasures, target)]
-    weights = [task.inputs.bytes for _, task in tasks]
-    results = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"erase {title}")
-    parts: dict[str, list[Result]] = defaultdict(list)
-    failed: dict[str, FirnError] = {}
-    by_id = {one.plan.id: one for one in plans}
-    for (plan_id, _), part in zip(tasks, results, strict=True):
-        if isinstance(part, Result):
-            parts[plan_id].append(part)
-        else:
-            failed.setdefault(plan_id, failure(by_id[plan_id], part))
-    return {plan_id: _together(own) for plan_id, own in parts.items() if plan_id not in failed}, failed
+def erased(attempt: Attempt) -> ByPlan[Result]:
+    """Compact plans of lane `erase`."""
+    erasures = read_erasures(attempt.table)
+    tasks = [task for one in attempt.plans for task in _tasks(one, erasures, attempt.target)]
+    parts, failed = attempt.run("erase", tasks)
+    return {plan_id: _together(own) for plan_id, own in parts.items()}, failed
 
 
 def _tasks(inputs: PlanInputs, erasures: Erasures, target: Target) -> Iterator[EraseTask]:

@@ -3,18 +3,15 @@
 The lane reads only those columns of the data files that the equality deletes compare, and writes no record.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from firnlake.compact.attempt import Attempt, ByPlan
 from firnlake.compact.hide_in_place import Hiding, by_iceberg_partition, hide
 from firnlake.compact.inputs import InputSegment, PlanInputs
-from firnlake.compact.rewrite import Target
-from firnlake.compact.tasks import WHOLE_BYTES, Result, failure, perform
-from firnlake.engine.engine import Engine
-from firnlake.errors import FirnError
+from firnlake.compact.tasks import WHOLE_BYTES, Result
 from firnlake.iceberg.keys import Longs
 
 
@@ -41,30 +38,18 @@ class ConvertTask:
         return FoundPositions({path: places for path, places in positions.items() if len(places)}, deleted)
 
 
-def converted(
-    plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
-) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of those ``plans`` of lane `convert` that succeed, and the errors of the others, by plan id."""
-    tasks = [(one.plan.id, ConvertTask(one.only(group))) for one in plans for group in _groups(one.segments)]
-    weights = [task.inputs.bytes for _, task in tasks]
-    parts = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"convert {title}")
-    by_id = {one.plan.id: one for one in plans}
-    positions: dict[str, dict[str, Longs]] = {plan_id: {} for plan_id in by_id}
-    deleted: Counter[str] = Counter()
-    failed: dict[str, FirnError] = {}
-    for (plan_id, _), part in zip(tasks, parts, strict=True):
-        if isinstance(part, FoundPositions):
-            positions[plan_id] |= part.positions
-            deleted[plan_id] += part.deleted
-        else:
-            failed.setdefault(plan_id, failure(by_id[plan_id], part))
-    hidings = [
-        Hiding(inputs, positions[plan_id], deleted=deleted[plan_id])
-        for plan_id, inputs in by_id.items()
-        if plan_id not in failed
-    ]
-    written, not_written = hide(hidings, target, engine, title)
+def converted(attempt: Attempt) -> ByPlan[Result]:
+    """Compact plans of lane `convert`."""
+    tasks = [ConvertTask(one.only(group)) for one in attempt.plans for group in _groups(one.segments)]
+    found, failed = attempt.run("convert", tasks)
+    hidings = [_hiding(one, found[one.plan.id]) for one in attempt.plans if one.plan.id in found]
+    written, not_written = hide(attempt, hidings)
     return written, failed | not_written
+
+
+def _hiding(inputs: PlanInputs, parts: Sequence[FoundPositions]) -> Hiding:
+    positions = {path: places for part in parts for path, places in part.positions.items()}
+    return Hiding(inputs, positions, deleted=sum(part.deleted for part in parts))
 
 
 def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
+from firnlake.compact.attempt import Attempt, ByPlan, failure
 from firnlake.compact.hide_in_place import Hiding, hide, places
 from firnlake.compact.inputs import InputSegment, PlanInputs, key_type
 from firnlake.compact.keys import Survey, survey
-from firnlake.compact.rewrite import Target
 from firnlake.compact.spread_keys import is_wide, survey_wide
-from firnlake.compact.tasks import Result, failure, is_here, perform
-from firnlake.engine.engine import Engine
+from firnlake.compact.tasks import Result, is_here
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, HIDDEN, has_side_branches
@@ -62,35 +61,28 @@ class SupersededTask:
         )
 
 
-def hide_superseded(
-    plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
-) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of those ``plans`` of lane `hide` that succeed, and the errors of the others, by plan id."""
-    if is_here(plans, engine) and not any(map(is_wide, plans)):
-        engine = LocalEngine()
-    tasks: dict[str, SupersededTask] = {}
+def hide_superseded(attempt: Attempt) -> ByPlan[Result]:
+    """Compact plans of lane `hide`."""
+    if is_here(attempt.plans, attempt.engine) and not any(map(is_wide, attempt.plans)):
+        attempt = replace(attempt, engine=LocalEngine())
+    tasks: list[SupersededTask] = []
     failed: dict[str, FirnError] = {}
-    for one in plans:
-        wide = survey_wide(one, engine) if is_wide(one) else None
+    for one in attempt.plans:
+        wide = survey_wide(one, attempt.engine) if is_wide(one) else None
         if isinstance(wide, Exception):
             failed[one.plan.id] = failure(one, wide)
         else:
-            tasks[one.plan.id] = SupersededTask(one, wide)
-    weights = [task.inputs.bytes for task in tasks.values()]
-    compared = engine.map(perform, list(tasks.values()), weights=weights, title=f"compare {title}")
-    by_plan: dict[str, SupersededRecords] = {}
-    for (plan_id, task), records in zip(tasks.items(), compared, strict=True):
-        if isinstance(records, SupersededRecords):
-            by_plan[plan_id] = records
-        else:
-            failed[plan_id] = failure(task.inputs, records)
-    hidings = [
-        Hiding(tasks[plan_id].inputs, one.positions, sum(map(len, one.positions.values())), one.deleted)
-        for plan_id, one in by_plan.items()
-    ]
-    written, not_written = hide(hidings, target, engine, title)
+            tasks.append(SupersededTask(one, wide))
+    compared, not_compared = attempt.run("compare", tasks)
+    by_plan = {plan_id: records for plan_id, (records,) in compared.items()}
+    hidings = [_hiding(one, by_plan[one.plan.id]) for one in attempt.plans if one.plan.id in by_plan]
+    written, not_written = hide(attempt, hidings)
     results = {plan_id: replace(result, compared=by_plan[plan_id].compared) for plan_id, result in written.items()}
-    return results, failed | not_written
+    return results, failed | not_compared | not_written
+
+
+def _hiding(inputs: PlanInputs, found: SupersededRecords) -> Hiding:
+    return Hiding(inputs, found.positions, sum(map(len, found.positions.values())), found.deleted)
 
 
 def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:

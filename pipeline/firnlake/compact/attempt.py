@@ -1,0 +1,76 @@
+"""An attempt at a job: the one driver of its tasks. It runs them on an engine, and sorts what they return by plan."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+from pyiceberg.table import Table
+
+from firnlake.compact.inputs import PlanInputs
+from firnlake.compact.rewrite import Target
+from firnlake.engine.engine import Engine
+from firnlake.errors import FirnError, UnavailableError
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+ByPlan: TypeAlias = tuple[dict[str, R], dict[str, FirnError]]
+"""What came of some plans: what succeeded, and the errors of all other plans, both by plan id."""
+
+
+class PlanTask(Protocol[R_co]):
+    """A part of the work on a plan; picklable."""
+
+    @property
+    def inputs(self) -> PlanInputs:
+        """The plan, with the segments that the task reads."""
+
+    def __call__(self) -> R_co:
+        """Do the work. Raises a FirnError, or an OSError of a disk or store."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try to compact ``plans`` of one lane: where their results go, and the engine that runs their tasks.
+
+    ``title`` names the job in progress bars and in Spark's UI.
+    """
+
+    table: Table
+    plans: Sequence[PlanInputs]
+    target: Target
+    engine: Engine
+    title: str
+
+    def run(self, verb: str, tasks: Sequence[PlanTask[R]], engine: Engine | None = None) -> ByPlan[list[R]]:
+        """Run ``tasks`` on ``engine``, by default the attempt's own; returns the results of each plan in task order.
+
+        A plan fails with the first of its tasks that fails. An exception that no task should raise is a defect, and is
+        raised.
+        """
+        weights = [task.inputs.bytes for task in tasks]
+        answers = (engine or self.engine).map(_perform, tasks, weights=weights, title=f"{verb} {self.title}")
+        done: dict[str, list[R]] = defaultdict(list)
+        failed: dict[str, FirnError] = {}
+        for task, answer in zip(tasks, answers, strict=True):
+            if isinstance(answer, Exception):
+                failed.setdefault(task.inputs.plan.id, failure(task.inputs, answer))
+            else:
+                done[task.inputs.plan.id].append(answer)
+        return {plan_id: parts for plan_id, parts in done.items() if plan_id not in failed}, failed
+
+
+def _perform(task: Callable[[], R]) -> R:
+    return task()
+
+
+def failure(inputs: PlanInputs, error: Exception) -> FirnError:
+    """``error`` as a FirnError, if it is one or comes from a disk or store; raises any other error, a defect."""
+    if isinstance(error, FirnError):
+        return error
+    if isinstance(error, OSError):  # errors of reading are already FirnErrors
+        reason = " ".join(str(error).split()) or type(error).__name__
+        plan = f"table {inputs.plan.table} ({inputs.plan.title})"
+        return UnavailableError(f"{plan}: its result can't be written now: {reason}; try again later")
+    raise error
