@@ -73,10 +73,6 @@ class Duck:
         """The result of a query as an Arrow table."""
         return self._connection.sql(sql).to_arrow_table()
 
-    def batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
-        """The result of a query in batches of `rows`, computed as they are read. Until the last, run no other query."""
-        yield from self._connection.sql(sql).to_arrow_reader(rows)
-
     def close(self) -> None:
         """Close the connection and free the database's memory."""
         self._connection.close()

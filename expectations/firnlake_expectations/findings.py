@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ SAMPLES_PER_RULE = 10
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings about one plan, or about those of its records that are in one bucket.
+    """The findings about one plan.
 
     figures       counts by name
     broken        number of violations of each broken rule
@@ -46,28 +46,11 @@ class Findings:
     closely       True when values were read on both sides
     """
 
-    figures: Counter[str] = field(default_factory=Counter)
-    broken: Counter[str] = field(default_factory=Counter)
-    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
-    fingerprint: int = 0
-    closely: bool = False
-
-    @classmethod
-    def together(cls, parts: Iterable[Findings]) -> Findings:
-        """Combine the findings about a plan's buckets; no record is in two buckets."""
-        parts = tuple(parts)
-        samples: dict[str, tuple[Sample, ...]] = {}
-        for rule in dict.fromkeys(chain.from_iterable(part.samples for part in parts)):
-            of_all = chain.from_iterable(part.samples.get(rule, ()) for part in parts)
-            ordered = sorted(of_all, key=lambda sample: (sample.offset is None, sample.offset or 0, sample.key or ""))
-            samples[rule] = tuple(ordered[:SAMPLES_PER_RULE])
-        return cls(
-            sum((part.figures for part in parts), Counter()),
-            sum((part.broken for part in parts), Counter()),
-            samples,
-            sum(part.fingerprint for part in parts),
-            any(part.closely for part in parts),
-        )
+    figures: Counter[str]
+    broken: Counter[str]
+    samples: Mapping[str, tuple[Sample, ...]]
+    fingerprint: int
+    closely: bool
 
     def differs(self, fingerprint: int) -> Findings:
         """The findings, plus a violation if compaction's `fingerprint` differs from that of the records written.

@@ -26,7 +26,7 @@ from firnlake_expectations.lane_views import derive_erasure, derive_hiding, eras
 from firnlake_expectations.promises.promise import POSITION_DELETING
 from firnlake_expectations.promises.table import rules_of
 from firnlake_expectations.tables import Layout, Part
-from firnlake_expectations.views import COPIES, derive, derive_offsets, start
+from firnlake_expectations.views import COPIES, derive, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -144,24 +144,13 @@ def examine(
     try:
         layout.make(duck)
         Filler(duck, layout, claims).fill(parts, bounds.threads)
-        return found_in(duck, layout, claims, samples, settle=settle)
+        return _findings(duck, layout, claims, samples, settle=settle)
     finally:
         duck.close()
 
 
-def found_in(
-    duck: Duck,
-    layout: Layout,
-    claims: Sequence[Claim],
-    samples: Shown,
-    *,
-    whole: bool = True,
-    settle: bool = True,
-) -> list[Findings]:
-    """The findings from filled tables, which hold `whole` plans or the keys of one bucket.
-
-    Offsets in a bucket are not checked, because an offset may be in several buckets (see `found_at_offsets`).
-    """
+def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown, *, settle: bool) -> list[Findings]:
+    """The findings from filled tables."""
     if layout.requested:
         start(duck, layout, claims)
         derive_erasure(duck, layout.requested, layout.schema, layout.reading)
@@ -171,7 +160,7 @@ def found_in(
         derive_hiding(duck, layout)
         figures, fingerprints = hiding_figures(duck)
     else:
-        derive(duck, layout, claims, whole=whole, settle=settle)
+        derive(duck, layout, claims, settle=settle)
         figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES)
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
     broken = _broken(duck, rules.values())
@@ -191,25 +180,6 @@ def found_in(
             )
         )
     return findings
-
-
-def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
-    """The findings about all records read at some offsets, regardless of their keys."""
-    derive_offsets(duck, layout, claims)
-    keeps_repeats = claims[0].lane in ("erase", *COPIES)
-    repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
-    rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
-    broken = _broken(duck, rules.values())
-    shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
-    return [
-        Findings(
-            Counter({"repeats_in" if keeps_repeats else "repeated": int(repeated.get(number, 0))}),
-            +Counter({name: broken.get((number, name), 0) for name in rules}),
-            {name: shown[number, name] for name in rules if (number, name) in shown},
-            closely=layout.closely,
-        )
-        for number in range(len(claims))
-    ]
 
 
 _FIGURES = {

@@ -40,14 +40,12 @@ if TYPE_CHECKING:
     from firnlake_expectations.tables import Layout
 
 
-MARK = 'hash(hash(1, key, "offset"))'
+_HASHED_KEY = "hash(1, key)"
+MARK = f'hash(hash({_HASHED_KEY}, "offset"))'
 """Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
 
 COPIES = ("merge", "convert")
 """Lanes after which every record that was visible is there unchanged, repeated ones included."""
-
-WORD = '"offset" & -64'
-"""First of the 64 neighbouring offsets around a record's offset, as SQL."""
 
 _PLANS = pa.schema(
     {
@@ -68,31 +66,24 @@ _MARKERS = pa.schema(
 )
 
 
-def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool = True, settle: bool = True) -> None:
+def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool = True) -> None:
     """Create the views, and the tables that are costly to compute, over the filled tables.
 
-    The claims have the same lane and output level. If `whole`, the tables hold whole plans, not some of their keys.
-    If `settle`, a plan whose sums agree is not compared record by record.
+    The claims have the same lane and output level. If `settle`, a plan whose sums agree is not compared record by
+    record.
     """
     copies = claims[0].lane in COPIES
     start(duck, layout, claims)
     statements = [
         *_sums(copies, layout.reads_values),
-        *_offsets(copies, layout.reads_values, whole=whole),
+        *_offsets(copies, layout.reads_values),
         _unsettled(copies, flagged=layout.flagged, settle=settle),
         _special(copies),
         *transactions(layout),
-        _groups(copies),
+        *_groups(copies),
         _left_behind(),
     ]
     for statement in statements:
-        duck.run(statement)
-
-
-def derive_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
-    """Create only the views about offsets, over all records read at some offsets."""
-    start(duck, layout, claims)
-    for statement in _offsets(claims[0].lane in COPIES, layout.reads_values, whole=True):
         duck.run(statement)
 
 
@@ -155,15 +146,16 @@ def _sums(copies: bool, closely: bool) -> list[str]:
     """The sums of each plan: `read_sums`, `written_sums` and `newest`."""
     # The delete horizon is part of a copy's identity, too.
     copy = "hash(hash(mark, horizon))"
-    # The mark of key and offset is computed for the newest records only.
-    of_newest = 'arg_max(mark, "offset")' if closely else MARK.replace('"offset"', 'max("offset")')
+    # Keys are grouped by their hash, because DuckDB groups many more rows of one small size in the same memory. If two
+    # keys have the same hash, the plan is not settled: more keys are written than counted here.
+    of_newest = 'arg_max(mark, "offset")' if closely else 'hash(hash(hashed, max("offset")))'
     newest = (
         f"SELECT plan, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
         f"WHERE level != {BURIED} GROUP BY plan"
         if copies
         else "SELECT plan, count(*) AS keys, sum(mark::HUGEINT) AS whole FROM "
-        f"(SELECT plan, key, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
-        f"AND level != {BURIED} GROUP BY plan, key) GROUP BY plan"
+        f"(SELECT plan, {_HASHED_KEY} AS hashed, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
+        f"AND level != {BURIED} GROUP BY plan, hashed) GROUP BY plan"
     )
     whole = copy if copies else "CASE WHEN key IS NOT NULL THEN mark END"
     return [
@@ -201,8 +193,8 @@ def _special(copies: bool) -> str:
     ) ANTI JOIN unsettled USING (plan)"""
 
 
-def _groups(copies: bool) -> str:
-    """`groups`: one row per group of records that are compared. The `role` defines the group:
+def _groups(copies: bool) -> list[str]:
+    """`groups`: one row per group of the records that are compared. The `role` defines the group:
 
     key    records that a cleaning judges by their key: all records of a key, in `key`
     copy   records that must come out unchanged (all of a lane that copies; those without a key): those with the same
@@ -240,8 +232,10 @@ def _groups(copies: bool) -> str:
         UNION ALL SELECT {side}, {columns} FROM {name} SEMI JOIN special USING (plan, key)"""
         for side, name in enumerate(("before", "after"))
     )
-    return f"""CREATE TABLE groups AS
-    WITH looked_at AS ({looked_at}), known AS (
+    # A statement of its own, so that the joins need no memory while the groups do.
+    records = f"CREATE TABLE looked_at AS {looked_at}"
+    groups = f"""CREATE TABLE groups AS
+    WITH known AS (
         SELECT looked_at.*, now, stamp, clean_below, log_end, kept_from, told, level_out,
             level != {BURIED} AND coalesce(aborted, false) AS aborted,
             level != {BURIED} AND coalesce(undecided, false) AS undecided,
@@ -295,23 +289,23 @@ def _groups(copies: bool) -> str:
         CASE WHEN risen THEN before_mark ELSE read_mark END AS in_mark,
         CASE WHEN NOT risen AND stamped_max = read_max THEN stamped_horizon END AS in_horizon
     FROM counted JOIN plans USING (plan)"""
+    return [records, groups, "DROP TABLE looked_at"]
 
 
-def _offsets(copies: bool, closely: bool, *, whole: bool) -> list[str]:
+def _offsets(copies: bool, closely: bool) -> list[str]:
     """`repeats`: the number of records that share an offset; `offsets`: those offsets, and whether the records differ.
 
-    Neither is created when the tables hold only some of the keys.
+    Offsets are counted in words of 64 neighbouring ones, a bit for each.
     """
     # Without values, a difference can't be seen; lanes that copy keep records that landed twice (C13).
     differ = "min(mark) != max(mark)" if closely else "true"
-    some = f"level != {BURIED} AND {str(whole).lower()}"
     return [
         f"""CREATE TABLE repeats AS SELECT plan, sum(n - bit_count(bits))::BIGINT AS repeated
-            FROM (SELECT plan, {WORD} AS word, count(*) AS n, bit_or(1::UBIGINT << ("offset" & 63)::UBIGINT) AS bits
-            FROM before WHERE {some} GROUP BY plan, word) GROUP BY plan""",
+            FROM (SELECT plan, count(*) AS n, bit_or(1::UBIGINT << ("offset" & 63)::UBIGINT) AS bits
+            FROM before WHERE level != {BURIED} GROUP BY plan, "offset" & -64) GROUP BY plan""",
         f"""CREATE TABLE offsets AS SELECT plan, "offset", count(*) AS times, min(key) AS key, {differ} AS differ
             FROM before SEMI JOIN (FROM repeats WHERE repeated > 0) USING (plan)
-            WHERE {some} AND {str(not copies).lower()} GROUP BY plan, "offset" HAVING times > 1""",
+            WHERE level != {BURIED} AND {str(not copies).lower()} GROUP BY plan, "offset" HAVING times > 1""",
     ]
 
 

@@ -17,7 +17,7 @@ from firnlake.validate.validate import validate, verify
 from infra.foreign.files import on_disk
 from tests.support.publishing import publish
 from tests.support.row_deletes import data_files
-from tests.support.sabotage import judged_in_buckets, refused, replaced
+from tests.support.sabotage import refused, replaced
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 
 
@@ -47,11 +47,10 @@ def test_c23_an_outsider_notices_a_commit_that_shows_a_record_again(table: Upser
     assert not verified.passed
 
 
-def test_c17_a_wide_plan_is_judged_in_buckets(table: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c17_a_wide_plan(table: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
     from firnlake.lanes.hiding import convert
 
     monkeypatch.setattr(convert, "WHOLE_BYTES", 1)
-    judged_in_buckets(monkeypatch)
     table.append(Row(0, 1), Row(1, 2), Row(2, None))
     table.append(Row(3, 1), Row(4, 3))
     table.delete(["id"], (1,), (None,))
@@ -85,10 +84,7 @@ def finds_nothing(flags: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [misses_one, hides_one_more, hides_the_next, finds_nothing])
-@pytest.mark.parametrize("wide", [False, True])
-def test_the_judge_notices(
-    table: Upserts, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], wide: bool
-) -> None:
+def test_the_judge_notices(table: Upserts, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
     """A compaction that finds other records than the equality deletes hide."""
 
     def broken(sound: Any, *args: Any) -> Any:
@@ -96,8 +92,6 @@ def test_the_judge_notices(
         change(flags)
         return flags
 
-    if wide:
-        judged_in_buckets(monkeypatch)
     table.append(Row(0, 1), Row(1, 2), Row(2, 3))
     table.append(Row(3, 4), Row(4, 5))
     table.delete(["id"], (2,))

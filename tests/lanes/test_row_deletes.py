@@ -20,7 +20,7 @@ from tests.support.examples import bounded
 from tests.support.hiding import delete, deletes
 from tests.support.publishing import publish, retain
 from tests.support.row_deletes import delete_at, places
-from tests.support.sabotage import judged_in_buckets, refused, replaced
+from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 KEYS = [b"", b"a", b"b", b"c"]
@@ -191,7 +191,6 @@ def test_c27_a_wide_plan(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     from firnlake.compact import spread_keys
 
     monkeypatch.setattr(spread_keys, "KEY_BYTES", 100)
-    judged_in_buckets(monkeypatch)
     topic.land(updates("a=1", "b=1", "a=2"), updates("b=2", "c=1", "d=1", start=3))
     delete(topic, 2, 4)
     (counts,) = topic.clean("full", force=True)

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from firnlake_expectations.claim import Claim, Finding, JudgedColumns, Verdict
-from firnlake_expectations.findings import Findings
 from firnlake_expectations.fingerprint import Fingerprint
-from firnlake_expectations.judge import Limits, judge
+from firnlake_expectations.judge import judge
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
 from firnlake_expectations.verdicts import verdicts
 from firnlake_expectations.visible import Deletes, Listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from firnlake_expectations.in_buckets import KeyBuckets
     from firnlake_expectations.wording import Shown
 
 _MOMENT = pa.timestamp("us", tz="UTC")
@@ -186,16 +184,6 @@ def judge_all(
     parts = [part(BEFORE, inputs), part(AFTER, outputs), *([] if left is None else [part(IN_PLACE, left)])]
     found = judge(parts, inputs.schema, claims, KAFKAS, fingerprints=fingerprints, samples=samples)
     return verdicts(claims, found, reports)
-
-
-def gathered(buckets: KeyBuckets, spread: Iterable[tuple[int, pa.Table]], samples: Shown) -> Findings:
-    """What the judge finds in records that were ``spread`` over ``buckets``."""
-    by_bucket: dict[int, list[pa.Table]] = {}
-    for bucket, records in spread:
-        by_bucket.setdefault(bucket, []).append(records)
-    return Findings.together(
-        buckets.gather(bucket, by_bucket.get(bucket, []), samples, Limits()) for bucket in range(buckets.every)
-    )
 
 
 def failed(verdict: Verdict) -> dict[str, Finding]:

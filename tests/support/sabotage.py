@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from firnlake.job.plan import Plan
-from firnlake.validate import tasks
 from firnlake.validate.validate import Judged, validate
 from tests.support.topics import Topic
 
@@ -15,12 +14,6 @@ def replaced(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, broken: Cal
     """Have ``broken`` called in place of a function of a module or class; its first argument is that function."""
     sound = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *args, **kwargs: broken(sound, *args, **kwargs))
-
-
-def judged_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every plan judged as one whose records don't fit the memory of a task: bucket by bucket, in few of them."""
-    monkeypatch.setattr(tasks, "HELD_BYTES", 100)
-    monkeypatch.setattr(tasks, "MOST_BUCKETS", 3)
 
 
 def refused(topic: Topic, plans: Sequence[Plan]) -> Judged:

@@ -10,11 +10,10 @@ import pytest
 
 from firnlake_expectations.claim import Claim
 from firnlake_expectations.findings import rows
-from firnlake_expectations.in_buckets import KeyBuckets
-from firnlake_expectations.judge import Limits, judge
-from firnlake_expectations.tables import SHOWN, Layout
+from firnlake_expectations.judge import judge
+from firnlake_expectations.tables import SHOWN
 from firnlake_expectations.visible import Deletes, Listed
-from tests.support.judged import CLAIM, KAFKAS, PAST, RECORD_COUNTS, SCHEMA, Record, gathered, part, table
+from tests.support.judged import CLAIM, KAFKAS, PAST, RECORD_COUNTS, SCHEMA, Record, part, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,9 +75,6 @@ def broken(parts: list[Part], claim: Claim = CONVERT) -> dict[str, int]:
     (findings,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
     (closely,) = judge(parts, SCHEMA, [claim], KAFKAS, samples="full")
     assert closely.broken == findings.broken, "values are the same files'"
-    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, flagged=True), claim, 3, 0)
-    wide = gathered(buckets, buckets.spread(parts, Limits()), "none")
-    assert (wide.broken, wide.figures["records_in"]) == (findings.broken, findings.figures["records_in"])
     assert findings.figures["deleted"] == 2
     return dict(findings.broken)
 

@@ -15,8 +15,7 @@ from firnlake.lanes.erasure.requests import key_bytes as cleaners_key_bytes
 from firnlake_expectations.claim import JudgedColumns
 from firnlake_expectations.duck import Duck
 from firnlake_expectations.findings import Findings, rows
-from firnlake_expectations.in_buckets import KeyBuckets
-from firnlake_expectations.judge import Limits, examine, judge
+from firnlake_expectations.judge import judge
 from firnlake_expectations.lane_views import Requested, key_bytes
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from tests.support.judged import CLAIM, KAFKAS, PAST, SCHEMA, Record, fingerprint_of, part, table
@@ -126,21 +125,6 @@ def test_c30_every_sabotage_is_found(outputs: Records, names: set[str]) -> None:
 @pytest.mark.parametrize(("outputs", "names"), SABOTAGE.values(), ids=SABOTAGE)
 def test_c30_every_sabotage_is_found_by_the_fingerprint_of_what_was_read(outputs: Records, names: set[str]) -> None:
     assert broken(found(outputs=outputs, fingerprint=fingerprint_of(OUTPUTS))) == names
-
-
-@pytest.mark.parametrize("closely", [False, True], ids=["fingerprint", "values"])
-@pytest.mark.parametrize("outputs", [OUTPUTS, *(case[0] for case in SABOTAGE.values())], ids=["right", *SABOTAGE])
-def test_c30_in_buckets_as_in_one_piece(outputs: Records, closely: bool) -> None:
-    parts = [part(BEFORE, table(INPUTS)), part(AFTER, table(outputs)), part(IN_PLACE, table(LEFT))]
-    layout = Layout(SCHEMA, KAFKAS, closely=closely, requested=requested(b"a"))
-    (narrow,) = examine(parts, layout, [ERASE], "full", Limits())
-    buckets = KeyBuckets(layout, ERASE, 2, 1)
-    moved = [(bucket, held) for one in parts for bucket, held in buckets.spread([one], Limits())]
-    wide = Findings.together(
-        buckets.gather(number, [held for bucket, held in moved if bucket == number], "full", Limits())
-        for number in range(buckets.every)
-    )
-    assert (wide.figures, wide.broken, wide.fingerprint) == (narrow.figures, narrow.broken, narrow.fingerprint)
 
 
 def test_c30_a_requested_record_in_a_segment_left_in_place_is_found() -> None:

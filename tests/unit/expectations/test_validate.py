@@ -1,6 +1,8 @@
 """The judge sees all of a stage: segments that stay by themselves, and values once or twice."""
 
 import shutil
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 from pyiceberg.manifest import DataFile
@@ -11,13 +13,16 @@ from firnlake.errors import ConflictError
 from firnlake.job.inputs import planned_inputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
+from firnlake.validate import tasks
 from firnlake.validate.cases import cases_of
 from firnlake.validate.validate import Judged, validate
 from firnlake_expectations.tables import IN_PLACE
 from infra.foreign.files import on_disk
-from tests.support.sabotage import judged_in_buckets
 from tests.support.tampering import change_value
 from tests.support.topics import Record, Topic, updates
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def judge(topic: Topic, plan: Plan) -> tuple[Stage, Judged]:
@@ -54,12 +59,7 @@ def test_with_validate_full_no_fingerprint_is_believed(topic: Topic) -> None:
     assert judged.verdict.closely
 
 
-@pytest.mark.parametrize("wide", [False, True], ids=["one task", "buckets"])
-def test_c1_a_value_that_was_changed_on_the_way_is_found_by_the_fingerprint(
-    topic: Topic, wide: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if wide:
-        judged_in_buckets(monkeypatch)
+def test_c1_a_value_that_was_changed_on_the_way_is_found_by_the_fingerprint(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
     (outcome,) = compact(topic.lake, topic.plans("full", force=True), LocalEngine())
     (file,) = files_of(Stage.load(topic.lake, outcome.stage))
@@ -70,13 +70,34 @@ def test_c1_a_value_that_was_changed_on_the_way_is_found_by_the_fingerprint(
     assert (finding.name, [sample.offset for sample in finding.samples]) == ("expect_records_unchanged", [1])
 
 
-@pytest.mark.parametrize("wide", [False, True], ids=["one task", "buckets"])
-def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(
-    topic: Topic, wide: bool, monkeypatch: pytest.MonkeyPatch
+class Watching(LocalEngine):
+    """Counts the tasks that it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks = 0
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
+    ) -> list[R | Exception]:
+        self.tasks += len(tasks)
+        return super().map(function, tasks, weights=weights, title=title)
+
+
+def test_c17_plans_that_do_not_fit_the_memory_are_judged_by_the_engine_each_in_a_task_of_its_own(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for partition in range(2):
+        topic.land(updates("a=1", "b=1", "a=2", partition=partition))
+    (stage,) = {outcome.stage for outcome in compact(topic.lake, topic.plans("full", force=True), LocalEngine())}
+    monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+    engine = Watching()
+    assert [judged.passed for judged in validate(topic.lake, [stage], engine)] == [True, True]
+    assert engine.tasks == 2
+
+
+def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(topic: Topic) -> None:
     """C16: the judge sees the records of every segment that stays, and of no other."""
-    if wide:
-        judged_in_buckets(monkeypatch)
     records = [Record(offset, b"k%03d" % offset, bytes(range(256)) * 2) for offset in range(100)]
     topic.create(segment_bytes="1024").land(*(records[start : start + 20] for start in range(0, 100, 20)))
     topic.clean("full")
