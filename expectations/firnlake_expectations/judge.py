@@ -191,7 +191,8 @@ _FIGURES = {
     "markers_removed": "(role = 'control' AND n_in > 0 AND n_out = 0)::INT",
     "control_in": "CASE WHEN role = 'control' THEN n_in END",
     "restored": "(role = 'key' AND n_in > 0 AND risen)::INT",
-    "keyed": "CASE WHEN role = 'key' THEN n_in END",
+    "settled_keyed": "CASE WHEN settled AND role = 'key' THEN n_in END",
+    "settled_keys": "(settled AND role = 'key' AND n_in > 0)::INT",
     "keys_in": "(role = 'key' AND n_in > 0)::INT",
     "keys_out": "(role = 'key' AND n_out > 0)::INT",
     "tombstones_in": "(role = 'key' AND n_in > 0 AND in_tombstone)::INT",
@@ -206,32 +207,35 @@ def _figures(duck: Duck, *, copies: bool) -> tuple[dict[int, Counter[str]], dict
     figures: dict[int, Counter[str]] = {}
     fingerprints: dict[int, int] = {}
     rows = duck.dicts(
-        f"""SELECT plan, plan IN (FROM unsettled) AS unsettled, coalesce(read_sums.records, 0) AS n_read,
-            coalesce(end_in, 0) AS end_in, coalesce(written_sums.records, 0) AS records_out,
+        f"""SELECT plan, coalesce(read_sums.records, 0) AS n_read,
+            coalesce(end_in, 0) AS end_in, coalesce(written.records, 0) AS records_out,
             coalesce(quarantined, 0) AS quarantined, coalesce(fingerprint, 0) AS fingerprint,
-            coalesce(read_sums.keyed, 0) AS all_keyed, coalesce(newest.keys, 0) AS all_keys,
+            coalesce(settled.keyed, 0) AS all_keyed, coalesce(settled.keys, 0) AS all_keys,
             coalesce(repeats.repeated, 0) AS repeated, coalesce(files, 0) AS files,
             coalesce(hidden_sums.records, 0) AS deleted, g.*
-        FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
-        LEFT JOIN repeats USING (plan)
+        FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN repeats USING (plan)
+        LEFT JOIN (SELECT plan, sum(keys) AS keys, sum(keyed) AS keyed
+            FROM newest ANTI JOIN unsettled USING (plan, slice) GROUP BY plan) AS settled USING (plan)
+        LEFT JOIN (SELECT plan, sum(records) AS records, sum(quarantined) AS quarantined,
+            sum(fingerprint) AS fingerprint FROM written_sums GROUP BY plan) AS written USING (plan)
         LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, sum(records) AS records FROM hidden GROUP BY plan) AS hidden_sums USING (plan)
         LEFT JOIN (SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan) AS g ON plan = of_groups"""
     )
     for row in rows:
         counts = Counter({name: int(row[name] or 0) for name in _FIGURES})
-        # In a settled plan the keys that need no comparison have one record each, the newest.
-        others = 0 if row["unsettled"] or copies else row["all_keys"] - counts["keys_in"]
-        keyed = counts.pop("keyed")
-        older = 0 if row["unsettled"] or copies else row["all_keyed"] - keyed - others
+        # In a settled slice the keys that need no comparison have one record each, the newest.
+        keyed, keys = counts.pop("settled_keyed"), counts.pop("settled_keys")
+        others = 0 if copies else int(row["all_keys"]) - keys
+        older = 0 if copies else int(row["all_keyed"]) - keyed - others
         repeated = row["repeated"]
         figures[row["plan"]] = +Counter(
             {
                 **counts,
                 "records_in": row["n_read"] + counts["restored"],
-                "records_out": row["records_out"],
+                "records_out": int(row["records_out"]),
                 "superseded": 0 if copies else counts["superseded"] + older,
-                "quarantined": 0 if copies else row["quarantined"],
+                "quarantined": 0 if copies else int(row["quarantined"]),
                 "keys_in": counts["keys_in"] + others,
                 "keys_out": counts["keys_out"] + others,
                 "end_in": row["end_in"],

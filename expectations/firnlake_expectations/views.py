@@ -1,11 +1,12 @@
 """Views derived once from the tables for all promises: SQL in execution order.
 
-`before` and `after` are the records read and written, `left_behind` the records that wrongly stayed in place. A plan is
-*settled* if the sum of the hashed keys and offsets (or, if values were read, of the fingerprints) is the same for the
-newest records read and the records written, and nothing in the plan is rare. Only special records of a settled plan are
-compared one by one: tombstones, records without a key, and records at a level or with a delete horizon that a cleaned
-record does not have. For all other records every promise follows: there are as many records as keys, and the sums of
-the hashes are the same, so each record is the newest of its key.
+`before` and `after` are the records read and written, `left_behind` the records that wrongly stayed in place. The keys
+of a plan are divided into *slices* by their hash, so that one wrong record does not cause all records to be compared. A
+slice is *settled* if the sum of the hashed keys and offsets (or, if values were read, of the fingerprints) is the same
+for the newest records read and the records written, and nothing in the plan is rare. Only special records of a settled
+slice are compared one by one: tombstones, records without a key, and records at a level or with a delete horizon that a
+cleaned record does not have. For all other records every promise follows: there are as many records as keys, and the
+sums of the hashes are the same, so each record is the newest of its key.
 
 **Values** are read once, on the written side. This is proof enough, because compaction took a fingerprint of the
 records that it keeps when it read them:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _HASHED_KEY = "hash(1, key)"
 MARK = f'hash(hash({_HASHED_KEY}, "offset"))'
 """Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
+_SLICE = f"({_HASHED_KEY} >> 52)::INTEGER"
+"""One of 4096 slices of the keys, as SQL."""
 
 COPIES = ("merge", "convert")
 """Lanes after which every record that was visible is there unchanged, repeated ones included."""
@@ -150,25 +153,26 @@ def _sums(copies: bool, closely: bool) -> list[str]:
     # keys have the same hash, the plan is not settled: more keys are written than counted here.
     of_newest = 'arg_max(mark, "offset")' if closely else 'hash(hash(hashed, max("offset")))'
     newest = (
-        f"SELECT plan, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
-        f"WHERE level != {BURIED} GROUP BY plan"
+        f"SELECT plan, {_SLICE} AS slice, count(*) AS keys, count(*) AS keyed, sum({copy}::HUGEINT) AS whole "
+        f"FROM before WHERE level != {BURIED} GROUP BY plan, slice"
         if copies
-        else "SELECT plan, count(*) AS keys, sum(mark::HUGEINT) AS whole FROM "
-        f"(SELECT plan, {_HASHED_KEY} AS hashed, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
-        f"AND level != {BURIED} GROUP BY plan, hashed) GROUP BY plan"
+        else "SELECT plan, (hashed >> 52)::INTEGER AS slice, count(*) AS keys, sum(n)::BIGINT AS keyed, "
+        f"sum(mark::HUGEINT) AS whole FROM (SELECT plan, {_HASHED_KEY} AS hashed, count(*) AS n, {of_newest} AS mark "
+        f"FROM before WHERE key IS NOT NULL AND level != {BURIED} GROUP BY plan, hashed) GROUP BY plan, slice"
     )
     whole = copy if copies else "CASE WHEN key IS NOT NULL THEN mark END"
     return [
         f"""CREATE TABLE read_sums AS SELECT plan, count_if(level != {BURIED}) AS records,
-            count(key) FILTER (level != {BURIED}) AS keyed, max("offset") FILTER (level != {BURIED}) AS last,
+            max("offset") FILTER (level != {BURIED}) AS last,
             count_if(control OR transactional) AS transactions,
             count_if("offset" = log_end AND level != {BURIED}) AS end_in
             FROM before JOIN plans USING (plan) GROUP BY plan""",
         f"CREATE TABLE newest AS {newest}",
-        f"""CREATE TABLE written_sums AS SELECT plan, count_if(level NOT IN ({QUARANTINED}, {BURIED})) AS records,
+        f"""CREATE TABLE written_sums AS SELECT plan, {_SLICE} AS slice,
+            count_if(level NOT IN ({QUARANTINED}, {BURIED})) AS records,
             count_if(level = {QUARANTINED}) AS quarantined, count(key) AS keyed, count(*) AS every,
             count_if(level != level_out) AS elsewhere, sum({whole}::HUGEINT) AS whole,
-            sum(fingerprint::HUGEINT) AS fingerprint FROM after JOIN plans USING (plan) GROUP BY plan""",
+            sum(fingerprint::HUGEINT) AS fingerprint FROM after JOIN plans USING (plan) GROUP BY plan, slice""",
     ]
 
 
@@ -176,21 +180,21 @@ def _unsettled(copies: bool, *, flagged: bool, settle: bool) -> str:
     written = "written_sums.every" if copies else "written_sums.keyed"
     elsewhere = "" if flagged else "OR elsewhere > 0"
     rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
-    return f"""CREATE TABLE unsettled AS SELECT plan FROM plans LEFT JOIN read_sums USING (plan)
-        LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
+    return f"""CREATE TABLE unsettled AS SELECT plan, slice
+        FROM newest FULL JOIN written_sums USING (plan, slice) JOIN plans USING (plan) LEFT JOIN read_sums USING (plan)
         WHERE coalesce(newest.keys, 0) != coalesce({written}, 0)
         OR newest.whole IS DISTINCT FROM written_sums.whole {rare} OR {str(not settle).lower()}"""
 
 
 def _special(copies: bool) -> str:
-    """The keys of settled plans whose records are compared one by one; none where all are copied."""
+    """The keys of settled slices whose records are compared one by one; none where all are copied."""
     if copies:
         return "CREATE TABLE special AS SELECT plan, key FROM after WHERE false"
     return f"""CREATE TABLE special AS SELECT DISTINCT plan, key FROM (
-        SELECT plan, key FROM after JOIN plans USING (plan)
+        SELECT plan, key, {_SLICE} AS slice FROM after JOIN plans USING (plan)
         WHERE key IS NOT NULL AND (tombstone OR horizon IS NOT NULL OR level != level_out)
-        UNION ALL SELECT plan, key FROM before WHERE key IS NOT NULL AND level = {BURIED}
-    ) ANTI JOIN unsettled USING (plan)"""
+        UNION ALL SELECT plan, key, {_SLICE} FROM before WHERE key IS NOT NULL AND level = {BURIED}
+    ) ANTI JOIN unsettled USING (plan, slice)"""
 
 
 def _groups(copies: bool) -> list[str]:
@@ -228,8 +232,9 @@ def _groups(copies: bool) -> list[str]:
     keyless = "false" if copies else "key IS NULL"
     columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
     looked_at = " UNION ALL ".join(
-        f"""SELECT {side} AS side, {columns} FROM {name} WHERE plan IN (FROM unsettled) OR {keyless}
-        UNION ALL SELECT {side}, {columns} FROM {name} SEMI JOIN special USING (plan, key)"""
+        f"""SELECT {side} AS side, {columns}, false AS settled FROM {name}
+            WHERE (plan, {_SLICE}) IN (SELECT (plan, slice) FROM unsettled) OR {keyless}
+        UNION ALL SELECT {side}, {columns}, true FROM {name} SEMI JOIN special USING (plan, key)"""
         for side, name in enumerate(("before", "after"))
     )
     # A statement of its own, so that the joins need no memory while the groups do.
@@ -248,6 +253,7 @@ def _groups(copies: bool) -> list[str]:
     ), counted AS (
         SELECT plan, role, of_key AS key, slot, of_mark,
             any_value(key) AS any_key,
+            bool_or(settled) AS settled,
             count_if({read}) AS n_in,
             count_if({written}) AS n_out,
             max("offset") FILTER ({read}) AS read_max,
@@ -277,9 +283,9 @@ def _groups(copies: bool) -> list[str]:
             count_if({written} AND level != {QUARANTINED} AND "offset" = log_end) AS end_out
         FROM records GROUP BY plan, role, of_key, slot, of_mark
     )
-    SELECT plan, role, coalesce(key, any_key) AS key, n_in, n_out, in_min, out_max, out_min, out_mark, out_horizon,
-        n_buried, buried_mark, tombstones_out, n_quarantined, n_level, a_level, ended, n_undecided, n_transaction,
-        end_in, end_out, now, stamp, clean_below, log_end, kept_from, told,
+    SELECT plan, role, coalesce(key, any_key) AS key, settled, n_in, n_out, in_min, out_max, out_min, out_mark,
+        out_horizon, n_buried, buried_mark, tombstones_out, n_quarantined, n_level, a_level, ended, n_undecided,
+        n_transaction, end_in, end_out, now, stamp, clean_below, log_end, kept_from, told,
         coalesce(before_max > read_max, false) AS risen,
         CASE WHEN risen THEN before_max ELSE read_max END AS in_max,
         -- Where values were not read, what was written at its offset tells it.

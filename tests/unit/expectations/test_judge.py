@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tests.support.judged import Records
 
 MEMORY_BYTES = 64 << 20
-RECORDS = 300_000
+RECORDS = 200_000
 """So many records that the judge needs more than MEMORY_BYTES."""
 SPAN = 100 * len(SABOTAGE)
 
