@@ -1,7 +1,7 @@
 """Record the classes that Spark loads for Firn, so that later Sparks start from an archive of them.
 
-One small job of the kind that Firn runs (Python tasks, a shuffle between them), with the JVM told to write a
-class-data-sharing archive at its exit. The archive fits one Java, one set of jars and one class path, or a class path
+One small job of the kind that Firn runs (Python tasks), with the JVM told to write a class-data-sharing archive at its
+exit. The archive fits one Java, one set of jars and one class path, or a class path
 that begins with it; a JVM for which it does not fit ignores it and starts as it always did.
 """
 
@@ -10,35 +10,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
-
-
-def spread(number: int) -> "Iterator[tuple[int, pa.Table]]":
-    """A table for each of two buckets."""
-    import pyarrow as pa
-
-    for bucket in range(2):
-        yield bucket, pa.table({"number": [number]})
-
-
-def gather(bucket: int, tables: "Iterable[pa.Table]") -> int:  # noqa: ARG001  # an engine's
-    """Number of rows."""
-    return sum(table.num_rows for table in tables)
 
 
 def representative_job() -> None:
-    """Touch what a lane touches: tasks in Python workers, and a shuffle."""
+    """Touch what a lane touches: tasks in Python workers."""
     from firnlake.engine.choice import Engines
 
     with Engines("spark", "firn set-up") as engines:
-        engine = engines.of(0)
-        results = [*engine.map(abs, [-1, 2]), *engine.shuffle(spread, gather, [1, 2, 3], 2)]
-    assert results == [1, 2, 3, 3], results
+        results = engines.of(0).map(abs, [-1, 2])
+    assert results == [1, 2], results
 
 
 def main() -> int:

@@ -140,14 +140,14 @@ def test_c27_what_others_have_deleted_supersedes_nothing(topic: Topic) -> None:
     assert deletes(topic) == set()
 
 
-def test_c6_keys_spread_over_buckets(lake: Lake, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c6_keys_that_are_compared_on_disk(lake: Lake, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     history = [
         updates(*(f"k{number % 7}={number}" for number in range(start, start + 20)), start=start)
         for start in range(0, 60, 20)
     ]
     found = []
     for size in (512 << 20, 100):
-        monkeypatch.setattr("firnlake.compact.spread_keys.KEY_BYTES", size)
+        monkeypatch.setattr("firnlake.compact.keys.KEY_BYTES", size)
         topic = Topic(lake, engine, f"beside.t{next(_numbers)}").create(hide_max_lag_ms="0").land(*history)
         topic.clean("hide", force=True)
         found.append(topic.seen())

@@ -188,9 +188,7 @@ def test_c16_c27_tail_segments_with_deletes_do_not_stay_in_place(topic: Topic) -
 
 
 def test_c27_a_wide_plan(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    from firnlake.compact import spread_keys
-
-    monkeypatch.setattr(spread_keys, "KEY_BYTES", 100)
+    monkeypatch.setattr("firnlake.compact.keys.KEY_BYTES", 100)
     topic.land(updates("a=1", "b=1", "a=2"), updates("b=2", "c=1", "d=1", start=3))
     delete(topic, 2, 4)
     (counts,) = topic.clean("full", force=True)

@@ -209,7 +209,7 @@ def takes_the_log_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _all(segments: Any) -> Any:
-    return [(one, Marks(marks.records, erased=np.ones(marks.records, dtype=np.bool_))) for one, marks in segments]
+    return [(one, Marks(marks.records, taken_out=np.ones(marks.records, dtype=np.bool_))) for one, marks in segments]
 
 
 def writes_it_as_a_tail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,21 +12,19 @@ WORK = """
 import json
 from functools import partial
 from firnlake.engine.choice import Engines
-from tests.support.engine_contract import Numbers, collected, die_on, spread_by_remainder
+from tests.support.engine_contract import die_on
 
 with Engines("spark", "firn test") as engines:
     engine = engines.of(0)
-    tasks = [Numbers(start, 10) for start in range(0, 50, 10)]
     print(json.dumps({
         "parallelism": engine.parallelism,
         "mapped": engine.map(abs, [-1, -2, -3]),
-        "shuffled": engine.shuffle(partial(spread_by_remainder, 3), collected, tasks, 3),
         "lost": [type(one).__name__ for one in engine.map(partial(die_on, 2), [1, 2, 3])],
     }))
 """
 
 
-def test_c20_map_shuffle_and_a_worker_that_dies(tmp_path: Path) -> None:
+def test_c20_map_and_a_worker_that_dies(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", WORK],
         # Spark starts a server of its own for such an address.
@@ -40,6 +38,5 @@ def test_c20_map_shuffle_and_a_worker_that_dies(tmp_path: Path) -> None:
     assert json.loads(ran.stdout.splitlines()[-1]) == {
         "parallelism": 2,
         "mapped": [1, 2, 3],
-        "shuffled": [[bucket, list(range(bucket, 50, 3))] for bucket in range(3)],
         "lost": ["int", "WorkerLostError", "int"],
     }

@@ -6,12 +6,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from firnlake.engine.choice import Engines
-from firnlake.engine.engine import Engine, WorkerLostError, attempt
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import WorkerLostError, attempt
 from firnlake.engine.session import application, start
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
-from tests.support.engine_contract import EngineContract, Numbers, collected, die_on, spread_by_remainder
+from tests.support.engine_contract import EngineContract, die_on
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +29,6 @@ def test_the_application_is_named_for_logs(engine: SparkEngine) -> None:
     assert said
     assert said.startswith("Spark application local-")
     assert said.endswith(" on local[2]")
-
-
-def test_both_engines_give_the_same(engine: SparkEngine) -> None:
-    tasks = [Numbers(start, 37) for start in range(0, 500, 37)]
-    engines: list[Engine] = [engine, LocalEngine(2)]
-
-    spark, local = (one.shuffle(partial(spread_by_remainder, 11), collected, tasks, 11) for one in engines)
-
-    assert spark == local
 
 
 def test_c20_only_the_task_that_kills_its_worker_is_lost(engine: SparkEngine) -> None:
@@ -61,13 +51,6 @@ def test_a_worker_of_another_firn_is_refused(engine: SparkEngine) -> None:
     assert isinstance(refused, RefusedError)
     assert "the driver's is 0.0.9+feedfeedfeed" in str(refused)
     assert "docs/operations.md" in str(refused)
-
-
-def test_a_shuffle_over_workers_of_another_firn_is_refused(engine: SparkEngine) -> None:
-    other = SparkEngine(start("firn engine tests"), expected="0.0.9+feedfeedfeed")
-
-    with pytest.raises(RefusedError, match=r"the driver's is 0\.0\.9"):
-        other.shuffle(partial(spread_by_remainder, 3), collected, [Numbers(0, 9), Numbers(9, 9)], 3)
 
 
 def test_spark_is_started_once_and_told_of(engine: SparkEngine) -> None:

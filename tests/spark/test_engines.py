@@ -39,9 +39,8 @@ def test_c22_c24_random_histories(pair: Pair, seed: int) -> None:
     through_all_lanes(pair, seed)
 
 
-def test_c22_wide_plans(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that don't fit a task are shuffled, by each engine in its own way."""
-    monkeypatch.setattr("firnlake.compact.spread_keys.KEY_BYTES", 500)
+def test_c22_plans_with_many_keys(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firnlake.compact.keys.KEY_BYTES", 500)
     through_all_lanes(pair, seed=2)
 
 

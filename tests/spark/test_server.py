@@ -18,13 +18,12 @@ from tests.support.waiting import until
 
 WORK = """
 import json, os, sys, time
-from functools import partial
 from firnlake.engine import server
 from firnlake.engine.choice import Engines
 from firnlake.engine.session import start
 from firnlake.errors import FirnError
 from pathlib import Path
-from tests.support.engine_contract import Numbers, collected, spread_by_remainder
+from tests.support.engine_contract import square
 
 def sleep_in(folder):
     Path(folder, str(os.getpid())).touch()
@@ -41,18 +40,17 @@ try:
         engine = engines.of(0)
         if len(sys.argv) > 1:
             engine.map(sleep_in, [sys.argv[1]])
-        tasks = [Numbers(start, 10) for start in range(0, 50, 10)]
         found = {
             "told": told,
             "session": start("firn test").session_id,
             "daemons": engine.map(worker, [1, 2, 3]),
-            "shuffled": engine.shuffle(partial(spread_by_remainder, 3), collected, tasks, 3),
+            "squares": engine.map(square, [2, 3]),
         }
     print(json.dumps(found))
 except FirnError as error:
     sys.exit(str(error))
 """
-SHUFFLED = [[bucket, list(range(bucket, 50, 3))] for bucket in range(3)]
+SQUARES = [4, 9]
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ def test_two_processes_at_once_start_one_server_and_share_its_session(folder: Pa
     both = [client(folder), client(folder)]
     first, second = map(found_by, both)
     third = found_by(client(folder))
-    assert first["shuffled"] == second["shuffled"] == third["shuffled"] == SHUFFLED
+    assert first["squares"] == second["squares"] == third["squares"] == SQUARES
     assert first["session"] == second["session"] == third["session"]
     assert first["told"] == second["told"] == third["told"]
     assert first["daemons"] == second["daemons"] == third["daemons"]  # so workers are used again
@@ -144,7 +142,7 @@ def test_a_server_of_another_firn_is_replaced(folder: Path, tmp_path: Path) -> N
     shutil.copytree(CHECKOUT / "pipeline", tmp_path / "upgraded")
     (tmp_path / "upgraded" / "firnlake" / "more.py").touch()
     second = found_by(client(folder, PYTHONPATH=f"{tmp_path / 'upgraded'}{os.pathsep}{SOURCES}"))
-    assert second["shuffled"] == SHUFFLED
+    assert second["squares"] == SQUARES
     assert second["told"] != first["told"]
     assert not psutil.pid_exists(live.pid)
 

@@ -1,7 +1,8 @@
 """An attempt at a job: the one driver of its tasks. It runs them on an engine, and sorts what they return by plan."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -11,6 +12,7 @@ from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.rewrite import Target
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError, UnavailableError
+from firnlake.job.collect import delete_attempt
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -59,6 +61,15 @@ class Attempt:
             else:
                 done[task.inputs.plan.id].append(answer)
         return {plan_id: parts for plan_id, parts in done.items() if plan_id not in failed}, failed
+
+    @contextmanager
+    def marks_folder(self) -> Iterator[str]:
+        """A folder for files of marks, which are deleted in the end."""
+        folder = f"{self.target.folder}/marks"
+        try:
+            yield folder
+        finally:
+            delete_attempt(self.table, folder)
 
 
 def _perform(task: Callable[[], R]) -> R:

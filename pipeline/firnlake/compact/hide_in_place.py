@@ -7,12 +7,10 @@ many older delete files, the new file takes over the rows of those that name onl
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from firnlake.compact.attempt import Attempt, ByPlan
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Target
@@ -24,20 +22,6 @@ from firnlake.iceberg.position_deletes import PositionDeleteWriter, WrittenDelet
 from firnlake.iceberg.row_deletes import DeleteFile
 
 _NONE: Final[Longs] = np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class Hiding:
-    """The ``positions`` (sorted, by data file) that a plan hides and no position delete has hidden before.
-
-    ``superseded`` of these records were visible, and are hidden because their key has a newer record. ``deleted`` is
-    the number of input records that deletes of any kind hid before the plan.
-    """
-
-    inputs: PlanInputs
-    positions: Mapping[str, Longs] = field(repr=False)
-    superseded: int = 0
-    deleted: int = 0
 
 
 def places(hidden: Flags | None, flags: Flags) -> Longs:
@@ -57,50 +41,39 @@ def by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, tu
     return groups
 
 
-def hide(attempt: Attempt, hidings: Sequence[Hiding]) -> ByPlan[Result]:
-    """Write the delete files of ``hidings``, one task per plan."""
-    written, failed = attempt.run("hide", [HideTask(one, attempt.target) for one in hidings])
-    return {plan_id: result for plan_id, (result,) in written.items()}, failed
+def hide(
+    inputs: PlanInputs, positions: Mapping[str, Longs], target: Target, *, superseded: int = 0, deleted: int = 0
+) -> Result:
+    """Hide the records at ``positions`` (sorted, by data file) of a plan, which no position delete has hidden before.
+
+    ``superseded`` of these records were visible, and are hidden because their key has a newer record. ``deleted`` is
+    the number of input records that deletes of any kind hid before the plan.
+    """
+    deletes: list[WrittenDeletes] = []
+    merged: list[str] = []
+    for (spec_id, partition), neighbours in by_iceberg_partition(inputs.segments).items():
+        former = _mergeable(inputs, neighbours)
+        rows = _rows(positions, neighbours, former)
+        merged += former
+        if rows:
+            deletes.append(_written(inputs, target, spec_id, partition, rows))
+    counts = Counter({Outcome.SUPERSEDED: superseded, Outcome.DELETED: deleted})
+    in_place = frozenset(one.path for one in inputs.segments)
+    return Result((), counts, 0, in_place, deletes=tuple(deletes), merged=tuple(merged))
 
 
-@dataclass(frozen=True)
-class HideTask:
-    """Write the delete files of one plan."""
-
-    hiding: Hiding
-    target: Target
-
-    @property
-    def inputs(self) -> PlanInputs:
-        """See PlanTask."""
-        return self.hiding.inputs
-
-    def __call__(self) -> Result:
-        hiding = self.hiding
-        segments = hiding.inputs.segments
-        deletes: list[WrittenDeletes] = []
-        merged: list[str] = []
-        for (spec_id, partition), neighbours in by_iceberg_partition(segments).items():
-            former = _mergeable(hiding.inputs, neighbours)
-            rows = _rows(hiding, neighbours, former)
-            merged += former
-            if rows:
-                deletes.append(self._written(spec_id, partition, rows))
-        counts = Counter({Outcome.SUPERSEDED: hiding.superseded, Outcome.DELETED: hiding.deleted})
-        in_place = frozenset(one.path for one in segments)
-        return Result((), counts, 0, in_place, deletes=tuple(deletes), merged=tuple(merged))
-
-    def _written(self, spec_id: int, partition: tuple[Any, ...], rows: Mapping[str, Longs]) -> WrittenDeletes:
-        path = f"{self.target.folder}/{uuid.uuid4()}-deletes.parquet"
-        output = self.hiding.inputs.files.io(path).new_output(path)
-        with PositionDeleteWriter(output, spec_id, partition) as writer:
-            for name in sorted(rows):
-                writer.write(name, rows[name])
-            return writer.close()
+def _written(
+    inputs: PlanInputs, target: Target, spec_id: int, partition: tuple[Any, ...], rows: Mapping[str, Longs]
+) -> WrittenDeletes:
+    path = f"{target.folder}/{uuid.uuid4()}-deletes.parquet"
+    with PositionDeleteWriter(inputs.files.io(path).new_output(path), spec_id, partition) as writer:
+        for name in sorted(rows):
+            writer.write(name, rows[name])
+        return writer.close()
 
 
 def _rows(
-    hiding: Hiding, segments: Sequence[InputSegment], former: Mapping[str, Mapping[str, Longs]]
+    positions: Mapping[str, Longs], segments: Sequence[InputSegment], former: Mapping[str, Mapping[str, Longs]]
 ) -> dict[str, Longs]:
     """The rows of a delete file, as positions by data file. They include the rows of the ``former`` delete files, which
     it replaces, but only for the data files to which these apply."""
@@ -108,7 +81,7 @@ def _rows(
     for segment in segments:
         applying = frozenset(one.path for one in segment.deletes.files) if segment.deletes else frozenset[str]()
         parts = [rows[segment.path] for path, rows in former.items() if path in applying and segment.path in rows]
-        every: Longs = np.unique(np.concatenate([hiding.positions.get(segment.path, _NONE), *parts]))
+        every: Longs = np.unique(np.concatenate([positions.get(segment.path, _NONE), *parts]))
         # Readers ignore positions past the end of a file.
         every = every[every < segment.records]
         if len(every):

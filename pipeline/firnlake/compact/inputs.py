@@ -153,19 +153,19 @@ class PlanInputs:
         """Records in the files to read."""
         return sum(segment.records for segment in self.segments)
 
-    def narrow(self, segment: InputSegment) -> "NarrowSegment":
+    def narrow(self, segment: InputSegment, *, with_keys: bool = True) -> "NarrowSegment":
         """The keys, offsets and transaction columns of ``segment``."""
-        return NarrowSegment.joined(list(self.narrow_batches(segment)), segment, self)
+        return NarrowSegment.joined(list(self.narrow_batches(segment, with_keys=with_keys)), segment, self)
 
-    def narrow_batches(self, segment: InputSegment) -> Iterator["NarrowSegment"]:
+    def narrow_batches(self, segment: InputSegment, *, with_keys: bool = True) -> Iterator["NarrowSegment"]:
         """Like ``narrow``, batch by batch."""
-        names = [*self.columns.key, self.columns.offset]
+        names = [*(self.columns.key if with_keys else ()), self.columns.offset]
         if self.plan.transactional:
             names += TRANSACTION_COLUMNS
         for batch in self.batches(segment, list(dict.fromkeys(names))):
             transactions = TransactionRecords.of(batch, segment.level) if self.plan.transactional else None
-            keys = keys_of(batch, self.columns.key)
-            yield NarrowSegment([keys], self.offsets(batch, segment), transactions)
+            keys = [keys_of(batch, self.columns.key)] if with_keys else []
+            yield NarrowSegment(keys, self.offsets(batch, segment), transactions)
 
     def offsets(self, batch: pa.RecordBatch, segment: InputSegment) -> Longs:
         """The offset of every record of ``batch``; every record must have one."""

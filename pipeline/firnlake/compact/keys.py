@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from firnlake.compact.duplicates import repeated
 from firnlake.compact.inputs import InputSegment, NarrowSegment, PlanInputs, key_type, without
-from firnlake.compact.marks import Marks
+from firnlake.compact.marks import Marks, StoredMarks
 from firnlake.compact.tail import READERS, HeadKeys, tail_marks
 from firnlake.compact.transactions import aborted_and_ended
 from firnlake.iceberg.keys import NO_KEY, Flags, Longs, codes_of
@@ -78,24 +78,56 @@ def _in_order(codes: Longs, removed: Flags | None) -> tuple[Flags, Flags]:
     return newest & (~removed | has_older), has_older
 
 
+M = TypeVar("M", bound=Marks | StoredMarks)
+"""Where the marks are: in memory, or in a file."""
+
+
 @dataclass(frozen=True)
-class Survey:
+class Survey(Generic[M]):
     """Result of comparing a plan's keys: marks by path, and the segments that stay in place.
 
     ``kept`` is the approximate number of records to write per segment, because horizons of tombstones are not yet read.
     """
 
-    marks: Mapping[str, Marks]
+    marks: Mapping[str, M]
     in_place: frozenset[str]
     kept: Mapping[str, int]
 
 
-NO_SURVEY: Final = Survey({}, frozenset(), {})
+NO_SURVEY: Final[Survey[Any]] = Survey({}, frozenset(), {})
 """Of a plan that copies its records."""
 
 
-def survey(inputs: PlanInputs) -> Survey:
-    """Compare the keys of ``inputs`` in this process. Raises RefusedError for records that contradict each other."""
+KEY_BYTES: Final = 512 << 20
+"""Maximum bytes of keys, with the data kept beside them, that a survey compares in memory (approximate)."""
+_BESIDE: Final = 64
+"""Bytes kept per key: its code, its offset, its place, and its part of the hash table."""
+_ENCODED: Final = 8
+"""How many times larger keys are in memory than in a file, where what they have in common is stored once."""
+
+
+def has_many_keys(inputs: PlanInputs) -> bool:
+    """True if the keys to compare are more than a task should hold in memory."""
+    older = inputs.plan.older  # sorts all segments
+    compared = [one for one in inputs.segments if one.path not in older]
+    keys = (one.source.bytes // 2 if one.key_bytes is None else one.key_bytes * _ENCODED for one in compared)
+    return sum(segment.records * _BESIDE for segment in compared) + sum(keys) > KEY_BYTES
+
+
+def survey(inputs: PlanInputs) -> Survey[Marks]:
+    """Compare the keys of ``inputs`` in this process: in memory, or, if they are too many, by an engine that spills.
+
+    Raises RefusedError for records that contradict each other.
+    """
+    if not has_many_keys(inputs):
+        return survey_in_memory(inputs)
+    from firnlake.compact.large_survey import large_survey
+
+    return large_survey(inputs)
+
+
+def survey_in_memory(inputs: PlanInputs) -> Survey[Marks]:
+    """Compare the keys of ``inputs``, all of them in memory."""
     older = inputs.plan.older
     if not older:
         return _surveyed(inputs, inputs.segments)
@@ -107,7 +139,9 @@ def survey(inputs: PlanInputs) -> Survey:
     return with_tail(inputs, surveyed, marks, superseding)
 
 
-def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], superseding: Mapping[str, Flags]) -> Survey:
+def with_tail(
+    inputs: PlanInputs, head: Survey[Marks], tail: Mapping[str, Marks], superseding: Mapping[str, Flags]
+) -> Survey[Marks]:
     """``head`` plus the marks of the ``tail``. ``superseding`` flags, by path, head records whose key is in both."""
     marks = {
         path: replace(
@@ -123,7 +157,7 @@ def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], super
     return Survey(marks | {path: own for path, own in tail.items() if path not in in_place}, in_place, kept)
 
 
-def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadKeys | None" = None) -> Survey:
+def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadKeys | None" = None) -> Survey[Marks]:
     """Compare all ``segments`` with each other and collect their keys in ``keys``."""
     with ThreadPoolExecutor(READERS) as readers:
         narrow = list(readers.map(inputs.narrow, segments))

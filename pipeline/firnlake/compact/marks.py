@@ -1,13 +1,15 @@
-"""Marks: the flags that a survey gives the records of one segment, packed as bits between tasks."""
+"""Marks: the flags that a survey gives the records of one segment. Between tasks, they travel in a file of the job."""
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
+from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.keys import Flags
+from firnlake.iceberg.parquet import file_writer, open_file
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class Marks:
     aborted: Flags | None = None
     ended: Flags | None = None
     repeated: Flags | None = None
-    erased: Flags | None = None
-    """Set by lane `erase` alone."""
+    taken_out: Flags | None = None
+    """Set by lanes `erase` and `convert` alone, of all records of the file: what `erase` erases, or `convert` hides."""
     apart: Flags | None = None
     """True if not compared: no key, a control record, of an aborted transaction, or an extra copy. Such a record is not
     ``newest`` either."""
@@ -41,18 +43,9 @@ class Marks:
         older = np.zeros(self.records, dtype=np.bool_) if self.newest is None else ~self.newest
         return older if self.apart is None else older & ~self.apart
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as compressed bits."""
-        return PackedMarks.unpacked, (self.packed(),)
-
-    def packed(self) -> "PackedMarks":
-        """The same marks in at most an eighth of the memory."""
-        packed = {name: _packed(own) for name, own in self._flags().items() if own is not None}
-        return PackedMarks(self.records, packed)
-
     def part(self, start: int, records: int) -> "Marks":
         """The marks of ``records`` records from ``start`` on."""
-        own = {name: None if held is None else held[start : start + records] for name, held in self._flags().items()}
+        own = {name: None if held is None else held[start : start + records] for name, held in self.flags().items()}
         return Marks(records, **own)
 
     @classmethod
@@ -66,23 +59,49 @@ class Marks:
         }
         return cls(sum(part.records for part in parts), **own)
 
-    def merged(self, other: Self) -> "Marks":
-        """Merge the marks of two surveys that compared different records: a flag is set if either survey set it."""
-        return Marks(self.records, **{name: _either(own, getattr(other, name)) for name, own in self._flags().items()})
-
-    def _flags(self) -> dict[str, Flags | None]:
+    def flags(self) -> dict[str, Flags | None]:
+        """The flags by name."""
         return {one.name: getattr(self, one.name) for one in fields(self)[1:]}
 
 
+ROWS: Final = 1 << 20
+"""Records per row group of a file of marks."""
+
+
 @dataclass(frozen=True)
-class PackedMarks:
-    """Marks as compressed bits, by the name of their flag."""
+class StoredMarks:
+    """The marks of one segment in a Parquet file of marks, which keeps them in some of its row ``groups``."""
 
-    records: int
-    bits: Mapping[str, bytes] = field(repr=False)
+    path: str
+    groups: range
 
-    def unpacked(self) -> Marks:
-        return Marks(self.records, **{name: _unpacked(packed, self.records) for name, packed in self.bits.items()})
+    def read(self, files: DataFiles) -> Marks:
+        """Read the marks. Raises OSError for a file that can't be read, or has changed since it was written."""
+        with files.io(self.path).new_input(self.path).open() as stream, open_file(stream) as file:
+            table = file.read_row_groups(list(self.groups))
+        flags = {
+            name: None if column.null_count else column.to_numpy()
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+        return Marks(table.num_rows, **flags)
+
+
+def store(marks: Mapping[str, Marks], path: str, files: DataFiles) -> dict[str, StoredMarks]:
+    """Write ``marks``, by path of their segment, to a file at ``path``. A flag that is None becomes NULL."""
+    schema = pa.schema([(one.name, pa.bool_()) for one in fields(Marks)[1:]])
+    stored: dict[str, StoredMarks] = {}
+    end = 0
+    with (
+        files.io(path).new_output(path).create() as stream,
+        file_writer(stream, schema, compression="zstd", use_dictionary=False) as writer,
+    ):
+        for name, own in marks.items():
+            columns = [pa.nulls(own.records, pa.bool_()) if flags is None else flags for flags in own.flags().values()]
+            if own.records:
+                writer.write_table(pa.table(columns, schema=schema), row_group_size=ROWS)
+            start, end = end, end + -(-own.records // ROWS)
+            stored[name] = StoredMarks(path, range(start, end))
+    return stored
 
 
 def _joined(parts: Sequence[tuple[int, Flags | None]], missing: bool) -> Flags | None:
@@ -90,18 +109,3 @@ def _joined(parts: Sequence[tuple[int, Flags | None]], missing: bool) -> Flags |
     if all(flags is None for _, flags in parts):
         return None
     return np.concatenate([np.full(size, missing, dtype=np.bool_) if flags is None else flags for size, flags in parts])
-
-
-def _either(one: Flags | None, other: Flags | None) -> Flags | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one | other
-
-
-def _packed(flags: Flags) -> bytes:
-    return zlib.compress(np.packbits(flags).tobytes(), level=1)
-
-
-def _unpacked(packed: bytes, records: int) -> Flags:
-    bits = np.frombuffer(zlib.decompress(packed), dtype=np.uint8)
-    return np.unpackbits(bits, count=records).astype(np.bool_)

@@ -82,8 +82,8 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | N
         for segment, marks, batch in ahead(_together(_read(inputs, segments))):
             if marks is None:
                 judged = _copied(batch)
-            elif marks.erased is not None:
-                judged = _without(marks.erased)
+            elif marks.taken_out is not None:
+                judged = _without(marks.taken_out)
             else:
                 judged = _cleaned(inputs, segment, marks, batch, parameters)
             counts.update(_counted(judged.outcomes))

@@ -4,21 +4,22 @@ Tasks run in workers of the engine; their results are small. Only the plan and i
 grouped into output segments, so the layout is the same on every engine.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from firnlake.compact.attempt import Attempt, ByPlan, PlanTask, failure
+from firnlake.compact.attempt import Attempt, ByPlan, PlanTask
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
-from firnlake.compact.keys import NO_SURVEY, Survey, survey
-from firnlake.compact.marks import Marks
+from firnlake.compact.keys import NO_SURVEY, M, Survey, has_many_keys, survey
+from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
-from firnlake.compact.spread_keys import is_wide, survey_wide
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import FirnError
+from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.parquet import WrittenFile
 from firnlake.iceberg.position_deletes import WrittenDeletes
 from firnlake.job.job import series
@@ -64,7 +65,8 @@ HERE_BYTES: Final = 512 << 20
 def is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
     """True if this process surveys ``plans`` itself, because they are too few to occupy all workers, and too small to
     be worth a round of tasks."""
-    return len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans) <= HERE_BYTES
+    small = sum(inputs.bytes for inputs in plans) <= HERE_BYTES and not any(map(has_many_keys, plans))
+    return small and len(plans) < engine.parallelism
 
 
 @dataclass(frozen=True)
@@ -104,21 +106,28 @@ class RewriteTask:
     """Write one output of a plan."""
 
     inputs: PlanInputs
-    segments: tuple[tuple[InputSegment, Marks | None], ...]
+    segments: tuple[tuple[InputSegment, Marks | StoredMarks | None], ...]
     target: Target
 
     def __call__(self) -> Rewritten:
-        return rewrite(self.inputs, self.segments, self.target)
+        segments = [
+            (segment, marks.read(self.inputs.files) if isinstance(marks, StoredMarks) else marks)
+            for segment, marks in self.segments
+        ]
+        return rewrite(self.inputs, segments, self.target)
 
 
 @dataclass(frozen=True)
 class SurveyTask:
-    """Survey a plan."""
+    """Survey a plan, and store the marks for the tasks that write its outputs."""
 
     inputs: PlanInputs
+    folder: str
 
-    def __call__(self) -> Survey:
-        return survey(self.inputs)
+    def __call__(self) -> Survey[StoredMarks]:
+        own = survey(self.inputs)
+        path = f"{self.folder}/{uuid.uuid4()}{MARKS}"
+        return Survey(store(own.marks, path, self.inputs.files), own.in_place, own.kept)
 
 
 @dataclass(frozen=True)
@@ -138,20 +147,15 @@ def is_copy(inputs: PlanInputs) -> bool:
     return inputs.plan.lane is Lane.MERGE
 
 
-def rewrite_tasks(inputs: PlanInputs, surveyed: Survey, target: Target) -> list[RewriteTask]:
+def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> list[RewriteTask]:
     """A task per output of the plan; the first task also gets the removed tombstones that may be restored."""
     by_path = {segment.path: segment for segment in inputs.segments}
     removed = [segment for segment in inputs.segments if segment.removed_before]
     groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, surveyed.in_place, surveyed.kept)]
     if removed:
         groups = [[*groups[0], *removed], *groups[1:]] if groups else [removed]
-    return [RewriteTask(inputs.only(group), _marked(group, surveyed.marks), target) for group in groups]
-
-
-def _marked(
-    segments: Sequence[InputSegment], marks: Mapping[str, Marks]
-) -> tuple[tuple[InputSegment, Marks | None], ...]:
-    return tuple((segment, marks.get(segment.path)) for segment in segments)
+    marked = [tuple((segment, surveyed.marks.get(segment.path)) for segment in group) for group in groups]
+    return [RewriteTask(inputs.only(group), own, target) for group, own in zip(groups, marked, strict=True)]
 
 
 def rewritten(attempt: Attempt) -> ByPlan[Result]:
@@ -160,43 +164,41 @@ def rewritten(attempt: Attempt) -> ByPlan[Result]:
     A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task. If this process
     surveys the plans itself, all cores can write their outputs without a further round of tasks.
     """
-    surveys, done, failed = _first_round(attempt)
-    by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
-    tasks = [task for plan_id, own in surveys.items() for task in rewrite_tasks(by_id[plan_id], own, attempt.target)]
-    parts, not_written = attempt.run("rewrite", tasks)
+    with attempt.marks_folder() as folder:
+        done, surveys, failed = _first_round(attempt, folder)
+        by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
+        tasks = [one for plan_id, own in surveys.items() for one in rewrite_tasks(by_id[plan_id], own, attempt.target)]
+        parts, not_written = attempt.run("rewrite", tasks)
     for plan_id, surveyed in surveys.items():
         if plan_id not in not_written:
             done[plan_id] = Result.of(parts.get(plan_id, ()), surveyed.in_place)
     return done, failed | not_written
 
 
-def _first_round(attempt: Attempt) -> tuple[dict[str, Survey], dict[str, Result], dict[str, FirnError]]:
-    """The surveys of large plans, the results of small plans, and the errors, by plan id. A copy needs no survey."""
-    surveys: dict[str, Survey] = {}
-    failed: dict[str, FirnError] = {}
-    surveying: list[PlanTask[Survey | Result]] = []
-    tasks: list[PlanTask[Survey | Result]] = []
-    here = is_here(attempt.plans, attempt.engine)
+def _first_round(
+    attempt: Attempt, folder: str
+) -> tuple[dict[str, Result], dict[str, Survey[StoredMarks]], dict[str, FirnError]]:
+    """The results of small plans, the surveys of large plans, and errors. Marks go to ``folder``."""
+    surveys: dict[str, Survey[StoredMarks]] = {}
+    here: list[PlanTask[Survey[StoredMarks] | Result]] = []
+    tasks: list[PlanTask[Survey[StoredMarks] | Result]] = []
+    surveyed_here = is_here(attempt.plans, attempt.engine)
     for inputs in attempt.plans:
-        if is_copy(inputs) and inputs.bytes > WHOLE_BYTES:
+        if surveyed_here and not is_copy(inputs):
+            here.append(SurveyTask(inputs, folder))
+        elif inputs.bytes <= WHOLE_BYTES:
+            tasks.append(WholeTask(inputs, attempt.target))
+        elif is_copy(inputs):
             surveys[inputs.plan.id] = NO_SURVEY
-        elif is_wide(inputs) and not is_copy(inputs):
-            wide = survey_wide(inputs, attempt.engine)
-            if isinstance(wide, Exception):
-                failed[inputs.plan.id] = failure(inputs, wide)
-            else:
-                surveys[inputs.plan.id] = wide
-        elif here and not is_copy(inputs):
-            surveying.append(SurveyTask(inputs))
         else:
-            small = inputs.bytes <= WHOLE_BYTES
-            tasks.append(WholeTask(inputs, attempt.target) if small else SurveyTask(inputs))
+            tasks.append(SurveyTask(inputs, folder))
     done: dict[str, Result] = {}
-    for answers, own in (attempt.run("survey", surveying, LocalEngine(1)), attempt.run("compact", tasks)):
-        failed |= own
+    failed: dict[str, FirnError] = {}
+    for answers, errors in (attempt.run("survey", here, LocalEngine(1)), attempt.run("compact", tasks)):
+        failed |= errors
         for plan_id, (answer,) in answers.items():
-            if isinstance(answer, Survey):
-                surveys[plan_id] = answer
-            else:
+            if isinstance(answer, Result):
                 done[plan_id] = answer
-    return surveys, done, failed
+            else:
+                surveys[plan_id] = answer
+    return done, surveys, failed

@@ -4,18 +4,14 @@ import hashlib
 import heapq
 import pickle
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from firnlake.errors import UnavailableError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _PACKAGES = ("firnlake", "firnlake_expectations")
 
@@ -91,22 +87,6 @@ class Engine(Protocol):
         ``weights`` are the bytes that the tasks read: the heaviest start first. ``title`` describes the work in
         progress bars and in Spark's UI. An exception of a task takes the place of its result and is never raised here.
         If a task repeatedly kills its worker, only this task's result becomes a WorkerLostError (C20).
-        """
-
-    def shuffle(
-        self,
-        spread: "Callable[[T], Iterable[tuple[int, pa.Table]]]",
-        gather: "Callable[[int, Iterable[pa.Table]], R]",
-        tasks: Sequence[T],
-        buckets: int,
-        *,
-        title: str = "",
-    ) -> list[R | Exception]:
-        """Call ``gather(bucket, tables)`` for every bucket from 0 to ``buckets`` - 1; returns results in that order.
-
-        ``spread(task)`` yields (bucket, table). The tables of a bucket arrive in the order of the tasks, perhaps cut
-        into smaller tables; an unfilled bucket has no tables. An exception of ``gather`` takes the place of its
-        bucket's result. If a ``spread`` raises, no bucket is complete, so its exception is the result of all buckets.
         """
 
     def close(self) -> None:

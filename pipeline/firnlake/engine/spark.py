@@ -13,26 +13,17 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from firnlake.engine.engine import WorkerLostError, attempt, balanced, identity, pickled
+from firnlake.engine.engine import WorkerLostError, balanced, identity, pickled
 from firnlake.errors import FirnError, RefusedError, UnavailableError
 from firnlake.progress import Progress
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-SETTINGS = {
-    # Firn chooses the number of partitions; adaptive execution would run every shuffle as a separate job.
-    "spark.sql.adaptive.enabled": "false",
-    # Shuffle pieces have tens of megabytes, so the default of ten thousand per batch would not fit in memory.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
-}
-
-GATHERS_PER_WORKER = 2
 MOST_ASKED = 4096
 """Upper limit of the parallelism that Firn assumes for a remote session."""
 
@@ -62,7 +53,7 @@ class SparkEngine:
     """A Spark session that runs tasks. If ``owned``, closing the engine ends its session on a Spark Connect server.
 
     ``expected`` is the version of Firn that workers must have, namely the driver's; empty for workers on this machine.
-    ``map`` and ``shuffle`` raise RefusedError for unusable workers, for which no plan is to blame, and UnavailableError
+    ``map`` raises RefusedError for unusable workers, for which no plan is to blame, and UnavailableError
     if Spark does not answer.
     """
 
@@ -72,10 +63,7 @@ class SparkEngine:
         self._given = session
         self._owned = owned
         self._expected = expected or ("" if _is_here(session) else identity())
-        # All users of a classic session share its settings, so Firn uses a new session with separate settings.
-        self._session = session.newSession() if hasattr(session, "sparkContext") else session
-        for key, value in SETTINGS.items():
-            self._session.conf.set(key, value)
+        self._session = session
 
     @property
     def parallelism(self) -> int:
@@ -99,34 +87,6 @@ class SparkEngine:
         results = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
         return [cast("R | Exception", results[number]) for number in range(len(tasks))]
 
-    def shuffle(
-        self,
-        spread: "Callable[[T], Iterable[tuple[int, pa.Table]]]",
-        gather: "Callable[[int, Iterable[pa.Table]], R]",
-        tasks: Sequence[T],
-        buckets: int,
-        *,
-        title: str = "",
-    ) -> list[R | Exception]:
-        """See Engine. The task or bucket that kills a worker is unknown, so after a second try all buckets are lost."""
-        if not tasks:
-            return self.map(lambda bucket: gather(bucket, ()), range(buckets), title=title)
-        groups = balanced([0] * len(tasks), self.parallelism)
-        partitions = min(buckets, self.parallelism * GATHERS_PER_WORKER)
-        blobs = [pickled(task) for task in tasks]
-        spreading = entry_of(self._expected, "run_spread", pickled(spread), blobs, groups, buckets)
-        gathering = entry_of(self._expected, "run_gather", pickled(gather))
-        moved = self._numbers(len(groups)).mapInArrow(spreading, _schema()).repartitionById(partitions, "id")
-        frame = moved.mapInArrow(gathering, _schema())
-        results = attempt(self._results, frame, title)
-        if isinstance(results, _WorkerDiedError):
-            results = attempt(self._results, frame, title)
-        if isinstance(results, _WorkerDiedError):
-            return [_lost(title, results)] * buckets
-        if isinstance(results, Exception):
-            raise results
-        return [cast("R | Exception", results[bucket]) for bucket in range(buckets)]
-
     def check(self) -> None:
         """Raise RefusedError unless a worker has all it needs. The first call also warms up the workers."""
         for result in self.map(bool, [0], title="starting workers"):
@@ -141,7 +101,7 @@ class SparkEngine:
     def _mapped(self, work: "_Work", numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
         """The results of the tasks ``numbers``. If ``alone``, their job died, so a single task gets one more try."""
         groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
-        running = entry_of(self._expected, "run_map", work.function, work.only(numbers), groups)
+        running = entry_of(self._expected, work.function, work.only(numbers), groups)
         try:
             return self._results(self._numbers(len(groups)).mapInArrow(running, _schema()), work.title)
         except _WorkerDiedError as error:
@@ -155,15 +115,15 @@ class SparkEngine:
         return self._session.range(0, count, 1, count)
 
     def _results(self, frame: "DataFrame", title: str) -> dict[int, object]:
-        """The results of workers, by number of the task or bucket."""
+        """The results of workers, by number of the task."""
         from firnlake.engine.worker import REFUSED
 
         with _told(), _watched(self._session, title):
             rows = frame.collect()
         for row in rows:
-            if row["id"] == REFUSED:
-                raise RefusedError(f"a Spark worker can't be used: {bytes(row['blob']).decode()}; {_REMEDY}")
-        return {row["id"]: pickle.loads(bytes(row["blob"])) for row in rows}  # noqa: S301  # from Firn's own workers
+            if row["task"] == REFUSED:
+                raise RefusedError(f"a Spark worker can't be used: {bytes(row['result']).decode()}; {_REMEDY}")
+        return {row["task"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301  # from Firn's own workers
 
 
 class _Work:
@@ -182,7 +142,7 @@ class _Work:
         return {number: self._tasks[number] for number in numbers}
 
 
-def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
+def entry_of(expected: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
     """The function that Spark sends to its workers. Pickled by value, so that a worker without Firn can report it."""
 
     def firn(batches: Iterable[Any]) -> Iterable[Any]:
@@ -196,12 +156,11 @@ def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]
         except ImportError as error:
             refused = f"Firn is not installed there ({error})"
         if refused:
-            row = {"id": [-1], "task": [0], "piece": [0], "blob": [refused.encode()]}
-            kinds = [("id", "int32"), ("task", "int32"), ("piece", "int32"), ("blob", "binary")]
-            schema = pyarrow.schema([(column, getattr(pyarrow, kind)()) for column, kind in kinds])
+            row = {"task": [-1], "result": [refused.encode()]}
+            schema = pyarrow.schema([("task", pyarrow.int32()), ("result", pyarrow.binary())])
             yield pyarrow.RecordBatch.from_pydict(row, schema=schema)
             return
-        yield from getattr(worker, name)(batches, *work)
+        yield from worker.run_map(batches, *work)
 
     return firn
 

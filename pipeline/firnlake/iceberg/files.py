@@ -140,6 +140,10 @@ def data_folder(table: Table) -> str:
     return f"{data}/{DATA_FOLDER}"
 
 
+MARKS: Final = ".marks.parquet"
+"""End of the names of files with the marks of records, which lie in the folder of a job while it is compacted."""
+
+
 def job_folder(table: Table, job_id: str) -> str:
     """Folder of the data files that the job ``job_id`` writes for ``table``."""
     return f"{data_folder(table)}/{job_id}"

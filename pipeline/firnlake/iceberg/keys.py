@@ -47,30 +47,7 @@ def _fixed(values: pa.Buffer, count: int, width: int, validity: pa.Buffer | None
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [validity, values])
 
 
-_ENDS: Final = 64
-"""Number of bytes hashed at each end of a key, so that a key of megabytes costs no more than a short one."""
-_PRIME: Final = np.uint64(0x100000001B3)
 _SMALL_PRIME: Final = np.uint32(0x01000193)
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-
-
-def buckets_of(keys: pa.Array, buckets: int) -> NDArray[np.int64]:
-    """The bucket number of every key, less than ``buckets``; 0 for NULL. Equal keys have equal buckets."""
-    starts, ends, content = _parts(keys)
-    hashes = (ends - starts).astype(np.uint64)
-    longest = int((ends - starts).max(initial=0))
-    with np.errstate(over="ignore"):
-        for step in range(min(longest, _ENDS)):
-            for place in (starts + step, ends - 1 - step):
-                inside = (place >= starts) & (place < ends)
-                # A step past the end of a key must change nothing, so that the bucket does not depend on other keys.
-                hashes[inside] = (hashes[inside] ^ content[place[inside]]) * _PRIME
-        hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX
-        hashes ^= hashes >> np.uint64(32)
-    result = (hashes % np.uint64(buckets)).astype(np.int64)
-    if keys.null_count:
-        result[keys.is_null().to_numpy(zero_copy_only=False)] = 0
-    return result
 
 
 def shards_of(keys: pa.Array, shards: int) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import FIRN_BRANCHES
-from firnlake.iceberg.files import Stored, data_folder, files_in, path_of, store
+from firnlake.iceberg.files import MARKS, Stored, data_folder, files_in, job_of, path_of, store
 from firnlake.iceberg.manifests import ahead
 from firnlake.iceberg.side_branches import read_puffin
 from firnlake.iceberg.snapshots import max_snapshot_age
@@ -137,7 +137,7 @@ class UnreferencedFiles:
             files, folder = store(table, root)
             for one in files_in(files, folder):
                 file = replace(one, path=f"{root}{one.path[len(folder) :]}")
-                if path_of(file.path) not in held and file.bytes and not file.path.endswith(_HARMLESS):
+                if path_of(file.path) not in held and file.bytes and not _holds_no_record(file.path):
                     unreferenced._kind(table, file).append(file)
         return unreferenced
 
@@ -149,6 +149,10 @@ class UnreferencedFiles:
         if file.path.endswith(".puffin") and _is_sketch(table, file):
             return []
         return self.documents if ".json" in file.path.rpartition("/")[2] else self.unknown
+
+
+def _holds_no_record(path: str) -> bool:
+    return path.endswith(_HARMLESS) or (path.endswith(MARKS) and job_of(path) is not None)
 
 
 def _is_sketch(table: Table, file: Stored) -> bool:

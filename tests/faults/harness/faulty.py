@@ -14,10 +14,11 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import CommitTableResponse, Table
 
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import MARKS
 from tests.faults.harness.fault import Fault
 from tests.faults.harness.injector import FAULT, FOLDER, Injector, injector
 
-_FILES: Final = {".metadata.json": "metadata", ".parquet": "data"}
+_FILES: Final = {".metadata.json": "metadata", MARKS: "marks", ".parquet": "data"}
 _IN_JOB: Final = re.compile(r"/_firn/[0-9a-f]{16}/(?:([a-z]+)-[0-9a-f]{64}\.json|[^/]+\.avro)")
 MAGIC_BYTES = 4
 

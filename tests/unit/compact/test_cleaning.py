@@ -15,9 +15,8 @@ from firnlake.compact import rewrite
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.keys import survey
-from firnlake.compact.spread_keys import survey_wide
+from firnlake.compact.large_survey import large_survey
 from firnlake.compact.tasks import Result, WholeTask
-from firnlake.engine.local import LocalEngine
 from firnlake.errors import RefusedError
 from firnlake.job.lane import Lane
 from firnlake.table.records import TRANSACTIONS_SCHEMA
@@ -155,20 +154,21 @@ def test_c24_every_record_has_one_outcome(history: tuple[list[Held], list[Held]]
 
 @FAST
 @given(histories(), st.booleans())
-def test_a_wide_survey_finds_what_a_narrow_one_finds(history: tuple[list[Held], list[Held]], may_stay: bool) -> None:
+def test_a_survey_on_disk_finds_what_one_in_memory_finds(
+    history: tuple[list[Held], list[Held]], may_stay: bool
+) -> None:
     segments, removed = history
     with tempfile.TemporaryDirectory() as name:
         inputs = plan_inputs(Path(name), segments, removed, may_stay=may_stay)
         tail = [row.key for held in segments for row in held.rows if held.level == 3]
         # Firn's own tail holds each key once, and no record without one (C16).
         assume(not inputs.plan.tail_is_older or (None not in tail and len(set(tail)) == len(tail)))
-        narrow, wide = survey(inputs), survey_wide(inputs, LocalEngine(2))
-        assert not isinstance(wide, Exception)
-        assert wide.in_place == narrow.in_place
+        in_memory, on_disk = survey(inputs), large_survey(inputs)
+        assert on_disk.in_place == in_memory.in_place
         for segment in inputs.segments:
-            if segment.path in narrow.in_place:
+            if segment.path in in_memory.in_place:
                 continue
-            one, other = narrow.marks[segment.path], wide.marks[segment.path]
+            one, other = in_memory.marks[segment.path], on_disk.marks[segment.path]
             assert _newest(one) == _newest(other)
             assert _has_older(one) == _has_older(other)
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnlake.compact.hide_in_place import HideTask, Hiding, places
+from firnlake.compact.hide_in_place import hide, places
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.tasks import Result
@@ -53,7 +53,7 @@ def with_deletes(folder: Path, inputs: PlanInputs, *olds: Mapping[str, Sequence[
 
 def hidden(folder: Path, inputs: PlanInputs, positions: Positions) -> Result:
     wanted = {inputs.segments[number].path: np.array(rows, dtype=np.int64) for number, rows in positions.items()}
-    return HideTask(Hiding(inputs, wanted, 2, 3), target(folder, inputs))()
+    return hide(inputs, wanted, target(folder, inputs), superseded=2, deleted=3)
 
 
 def rows_of(result: Result) -> list[list[tuple[str, int]]]:

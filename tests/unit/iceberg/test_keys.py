@@ -1,17 +1,16 @@
-"""Keys of any columns, compared exactly (C6), and the buckets that they are spread over."""
+"""Keys of any columns, compared exactly (C6)."""
 
 import decimal
 from datetime import UTC, date, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firnlake.iceberg import keys as keys_module
-from firnlake.iceberg.keys import NO_KEY, buckets_of, codes_of, joined, places_in
+from firnlake.iceberg.keys import NO_KEY, codes_of, joined, places_in
 
 PARTS = st.tuples(
     st.one_of(st.none(), st.binary(max_size=3)),
@@ -50,22 +49,6 @@ def test_c6_keys_of_every_type_that_may_be_one() -> None:
         codes, known = codes_of(pa.chunked_array([part, part]))
         assert codes[:3].tolist() == codes[3:].tolist()
         assert places_in(part, known).tolist() == codes[:3].tolist()
-        assert (buckets_of(part, 7) == buckets_of(part, 7)).all()
-
-
-@given(st.lists(st.one_of(st.none(), st.binary(max_size=200)), max_size=30), st.integers(1, 9))
-def test_equal_keys_share_a_bucket_wherever_they_stand(keys: list[bytes | None], buckets: int) -> None:
-    whole = pa.array(keys, pa.large_binary())
-    found = buckets_of(whole, buckets)
-    assert ((found >= 0) & (found < buckets)).all()
-    assert [buckets_of(whole.slice(place, 1), buckets)[0] for place in range(len(keys))] == found.tolist()
-
-
-def test_many_keys_fill_all_buckets_evenly() -> None:
-    keys = pa.array([b"%016d" % number for number in range(20_000)], pa.large_binary())
-    counts = np.bincount(buckets_of(keys, 8), minlength=8)
-    assert counts.min() > 2000
-    assert counts.max() < 3000
 
 
 def test_keys_that_differ_in_the_middle_of_megabytes_are_two_keys() -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from hypothesis import Phase, given
+from hypothesis import Phase, example, given
 from hypothesis import strategies as st
 
 from firnlake import clock
@@ -184,8 +184,9 @@ class History:
 
 
 # A history takes a second: looking for a shorter one that fails as well would take minutes.
-@bounded(4, phases=[Phase.generate])
+@bounded(4, phases=[Phase.explicit, Phase.generate])
 @given(histories)
+@example(happened=[(["forget", "age", "land", "stage"], 6 * DAY_MS)])
 def test_c25_only_what_nothing_refers_to_is_collected(lake: Lake, happened: list[tuple[list[str], int]]) -> None:
     history = History(lake)
     records.create(lake, history.table, {"firn.maintenance.orphans": "true"})

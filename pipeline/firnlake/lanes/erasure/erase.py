@@ -52,7 +52,7 @@ class EraseTask:
         sha256 = self.inputs.files.sha256(source)
         # Records that row-level deletes hide are not written, whether requested or not (C27).
         erased = requested if hidden is None else requested[~hidden]
-        written = rewrite(self.inputs, [(segment, Marks(len(erased), erased=erased))], self.target)
+        written = rewrite(self.inputs, [(segment, Marks(len(erased), taken_out=erased))], self.target)
         records = int(np.count_nonzero(requested)) * segment.facts.copies
         gone = DestroyedFile(path=source.path, bytes=source.bytes, sha256=sha256, records=records)
         return Result(

@@ -3,53 +3,70 @@
 The lane reads only those columns of the data files that the equality deletes compare, and writes no record.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firnlake.compact.attempt import Attempt, ByPlan
-from firnlake.compact.hide_in_place import Hiding, by_iceberg_partition, hide
+from firnlake.compact.hide_in_place import by_iceberg_partition, hide
 from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.marks import Marks, StoredMarks, store
+from firnlake.compact.rewrite import Target
 from firnlake.compact.tasks import WHOLE_BYTES, Result
-from firnlake.iceberg.keys import Longs
+from firnlake.iceberg.files import MARKS
 
 
 @dataclass(frozen=True)
-class FoundPositions:
-    """Positions of the records that only equality deletes hide, by the path of their data file.
+class FoundMarks:
+    """The marks, by path, of the segments with records that only equality deletes hide.
 
     ``deleted`` is the number of records that any row-level deletes hide.
     """
 
-    positions: Mapping[str, Longs]
+    marks: Mapping[str, StoredMarks]
     deleted: int
 
 
 @dataclass(frozen=True)
-class ConvertTask:
-    """Find the records that equality deletes hide in some segments of a plan."""
+class FindTask:
+    """Find the records that equality deletes hide in some segments of a plan, and store their marks in ``folder``."""
 
     inputs: PlanInputs
+    folder: str
 
-    def __call__(self) -> FoundPositions:
-        positions = {one.path: np.flatnonzero(self.inputs.hidden_by_values(one)) for one in self.inputs.segments}
-        deleted = sum(one.records - self.inputs.visible(one) for one in self.inputs.segments)
-        return FoundPositions({path: places for path, places in positions.items() if len(places)}, deleted)
+    def __call__(self) -> FoundMarks:
+        inputs = self.inputs
+        flags = {one.path: inputs.hidden_by_values(one) for one in inputs.segments}
+        marks = {path: Marks(len(own), taken_out=own) for path, own in flags.items() if own.any()}
+        deleted = sum(one.records - inputs.visible(one) for one in inputs.segments)
+        return FoundMarks(store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", inputs.files) if marks else {}, deleted)
+
+
+@dataclass(frozen=True)
+class ConvertTask:
+    """Hide the found records of a plan by their positions."""
+
+    inputs: PlanInputs
+    found: Sequence[FoundMarks]
+    target: Target
+
+    def __call__(self) -> Result:
+        marks = {path: own for part in self.found for path, own in part.marks.items()}
+        flags = {path: own.read(self.inputs.files).taken_out for path, own in marks.items()}
+        positions = {path: np.flatnonzero(own) for path, own in flags.items() if own is not None}
+        return hide(self.inputs, positions, self.target, deleted=sum(part.deleted for part in self.found))
 
 
 def converted(attempt: Attempt) -> ByPlan[Result]:
     """Compact plans of lane `convert`."""
-    tasks = [ConvertTask(one.only(group)) for one in attempt.plans for group in _groups(one.segments)]
-    found, failed = attempt.run("convert", tasks)
-    hidings = [_hiding(one, found[one.plan.id]) for one in attempt.plans if one.plan.id in found]
-    written, not_written = hide(attempt, hidings)
-    return written, failed | not_written
-
-
-def _hiding(inputs: PlanInputs, parts: Sequence[FoundPositions]) -> Hiding:
-    positions = {path: places for part in parts for path, places in part.positions.items()}
-    return Hiding(inputs, positions, deleted=sum(part.deleted for part in parts))
+    with attempt.marks_folder() as folder:
+        tasks = [FindTask(one.only(group), folder) for one in attempt.plans for group in _groups(one.segments)]
+        found, failed = attempt.run("find", tasks)
+        known = [(one, found[one.plan.id]) for one in attempt.plans if one.plan.id in found]
+        done, not_written = attempt.run("convert", [ConvertTask(one, own, attempt.target) for one, own in known])
+    return {plan_id: result for plan_id, (result,) in done.items()}, failed | not_written
 
 
 def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:

@@ -5,18 +5,19 @@ The commit that hides the records also updates the lane's memory.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
-from firnlake.compact.attempt import Attempt, ByPlan, failure
-from firnlake.compact.hide_in_place import Hiding, hide, places
+from firnlake.compact.attempt import Attempt, ByPlan
+from firnlake.compact.hide_in_place import hide, places
 from firnlake.compact.inputs import InputSegment, PlanInputs, key_type
 from firnlake.compact.keys import Survey, survey
-from firnlake.compact.spread_keys import is_wide, survey_wide
+from firnlake.compact.marks import Marks
+from firnlake.compact.rewrite import Target
 from firnlake.compact.tasks import Result, is_here
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, FirnError, RefusedError
@@ -30,62 +31,34 @@ from firnlake.table.segment import RUN
 
 
 @dataclass(frozen=True)
-class SupersededRecords:
-    """The superseded records of a plan that readers still see."""
-
-    positions: Mapping[str, Longs] = field(repr=False)
-    """The positions of the records, by the path of their data file."""
-    deleted: int
-    """Number of records in the inputs that were hidden before."""
-    compared: ComparedSegments
-
-
-@dataclass(frozen=True)
-class SupersededTask:
-    """Find the superseded records of a plan; ``surveyed`` is the survey of a wide plan (`is_wide`), else None."""
+class HideTask:
+    """Hide the superseded records of a plan that readers still see."""
 
     inputs: PlanInputs
-    surveyed: Survey | None = None
+    target: Target
 
-    def __call__(self) -> SupersededRecords:
+    def __call__(self) -> Result:
         inputs = self.inputs
-        flags = superseded(inputs, survey(inputs) if self.surveyed is None else self.surveyed)
+        flags = superseded(inputs, survey(inputs))
         positions = {
             one.path: places(inputs.hidden(one), flags[one.path]) for one in inputs.segments if one.path in flags
         }
         before = {one.path: one.records - inputs.visible(one) for one in inputs.segments}
-        hidden = Counter(before) + Counter({path: len(rows) for path, rows in positions.items()})
+        newly = {path: len(rows) for path, rows in positions.items()}
         end, end_path = _end(inputs)
-        return SupersededRecords(
-            positions, sum(before.values()), ComparedSegments(hidden=dict(hidden), end=end, end_path=end_path)
-        )
+        compared = ComparedSegments(hidden=dict(Counter(before) + Counter(newly)), end=end, end_path=end_path)
+        hidden = hide(inputs, positions, self.target, superseded=sum(newly.values()), deleted=sum(before.values()))
+        return replace(hidden, compared=compared)
 
 
 def hide_superseded(attempt: Attempt) -> ByPlan[Result]:
     """Compact plans of lane `hide`."""
-    if is_here(attempt.plans, attempt.engine) and not any(map(is_wide, attempt.plans)):
-        attempt = replace(attempt, engine=LocalEngine())
-    tasks: list[SupersededTask] = []
-    failed: dict[str, FirnError] = {}
-    for one in attempt.plans:
-        wide = survey_wide(one, attempt.engine) if is_wide(one) else None
-        if isinstance(wide, Exception):
-            failed[one.plan.id] = failure(one, wide)
-        else:
-            tasks.append(SupersededTask(one, wide))
-    compared, not_compared = attempt.run("compare", tasks)
-    by_plan = {plan_id: records for plan_id, (records,) in compared.items()}
-    hidings = [_hiding(one, by_plan[one.plan.id]) for one in attempt.plans if one.plan.id in by_plan]
-    written, not_written = hide(attempt, hidings)
-    results = {plan_id: replace(result, compared=by_plan[plan_id].compared) for plan_id, result in written.items()}
-    return results, failed | not_compared | not_written
+    engine = LocalEngine() if is_here(attempt.plans, attempt.engine) else None
+    done, failed = attempt.run("hide", [HideTask(one, attempt.target) for one in attempt.plans], engine)
+    return {plan_id: result for plan_id, (result,) in done.items()}, failed
 
 
-def _hiding(inputs: PlanInputs, found: SupersededRecords) -> Hiding:
-    return Hiding(inputs, found.positions, sum(map(len, found.positions.values())), found.deleted)
-
-
-def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
+def superseded(inputs: PlanInputs, surveyed: Survey[Marks]) -> dict[str, Flags]:
     """Flags of the visible records to hide, by path; segments without such records are left out."""
     flags = {path: mark.superseded for path, mark in surveyed.marks.items() if mark.newest_count < mark.records}
     flags = {path: older for path, older in flags.items() if older.any()}
@@ -99,7 +72,7 @@ def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
     return {path: older for path, older in flags.items() if older.any()}
 
 
-def _stamped(inputs: PlanInputs, surveyed: Survey) -> pa.Array:
+def _stamped(inputs: PlanInputs, surveyed: Survey[Marks]) -> pa.Array:
     """Keys whose newest record carries a delete horizon, although the key has an older record.
 
     That older record landed late. It stays visible, so that the next full clean sees it and starts the horizon anew
@@ -129,7 +102,7 @@ def _with_keys(inputs: PlanInputs, segment: InputSegment, keys: pa.Array) -> Fla
     return np.concatenate([np.zeros(0, dtype=np.bool_), *parts])
 
 
-def _with_copies(inputs: PlanInputs, surveyed: Survey, flags: Mapping[str, Flags]) -> dict[str, Flags]:
+def _with_copies(inputs: PlanInputs, surveyed: Survey[Marks], flags: Mapping[str, Flags]) -> dict[str, Flags]:
     """``flags`` plus flags of the further copies of the same records, which the survey leaves out (C1)."""
     repeated = {
         path: mark.repeated

@@ -1,0 +1,173 @@
+"""The survey of a large plan: one SQL statement brings the records of every key together, with an engine that spills.
+
+The statement sees keys, offsets and places of records, and never a value. Duplicate offsets and transactions are
+resolved before, because both need records of different keys together.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firnlake.compact.inputs import PlanInputs, without
+from firnlake.compact.keys import Survey, latest_per_key, marks_before_keys
+from firnlake.compact.marks import Marks
+from firnlake.errors import UnavailableError
+from firnlake.iceberg.keys import Flags, bytes_of
+from firnlake.job.job import staying
+
+MEMORY_BYTES: Final = 512 << 20
+"""Memory limit of the engine; it spills data beyond this limit to disk."""
+
+_SCHEMA: Final = pa.schema(
+    [("key", pa.large_binary()), ("log_offset", pa.int64()), ("place", pa.int64()), ("removed", pa.bool_())]
+)
+ORDERED: Final = """
+    SELECT key, log_offset, place, removed FROM keys WHERE key IS NOT NULL
+    ORDER BY hash(key), key, removed, log_offset
+"""
+"""The records of every key together, removed tombstones last, both in offset order. A hash sorts faster than a key."""
+_ROWS: Final = 1 << 15
+"""Sorted rows that are compared at a time."""
+
+
+def large_survey(inputs: PlanInputs) -> Survey[Marks]:
+    """Survey ``inputs`` with their keys on disk. Raises what ``survey`` does, and UnavailableError for a full disk."""
+    before = _before_keys(inputs)
+    ends = np.cumsum([mark.records for mark in before]).tolist()
+    newest, has_older, apart = np.zeros((3, ends[-1]), dtype=np.bool_)
+    compare = KeyComparison(newest, has_older)
+    with _sorted(inputs, _keys(inputs, before, apart)) as rows:
+        for batch in rows:
+            compare(pa.table(batch))
+    marks: dict[str, Marks] = {}
+    for segment, mark, end in zip(inputs.segments, before, ends, strict=True):
+        of = slice(end - mark.records, end)
+        flags = apart[of] if apart[of].any() else None
+        marks[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of], apart=flags)
+    touched = {path for path, mark in marks.items() if mark.newest_count < mark.records}
+    in_place = staying(inputs.plan, touched) if inputs.plan.tail_is_older else frozenset[str]()
+    left = {path: mark for path, mark in marks.items() if path not in in_place}
+    return Survey(left, in_place, {path: mark.newest_count for path, mark in marks.items()})
+
+
+def _before_keys(inputs: PlanInputs) -> list[Marks]:
+    """Marks that need no key comparison, by groups of segments that may share offsets; of all if transactional."""
+    marks = [Marks(0)] * len(inputs.segments)
+    for group in [list(range(len(inputs.segments)))] if inputs.plan.transactional else _overlapping(inputs):
+        segments = [inputs.segments[number] for number in group]
+        narrow = [inputs.narrow(segment, with_keys=False) for segment in segments]
+        for number, mark in zip(group, marks_before_keys(inputs, segments, narrow), strict=True):
+            marks[number] = mark
+    return marks
+
+
+def _overlapping(inputs: PlanInputs) -> list[list[int]]:
+    """The plan's segments in groups that share no offsets with each other; removed tombstones form a separate group."""
+    groups: list[list[int]] = []
+    end = -1
+    removed = [number for number, segment in enumerate(inputs.segments) if segment.removed_before]
+    for number, segment in enumerate(inputs.segments):
+        if segment.removed_before:
+            continue
+        if not groups or segment.facts.base_offset > end:
+            groups.append([])
+        groups[-1].append(number)
+        end = max(end, segment.facts.last_offset)
+    return [*groups, removed] if removed else groups
+
+
+def _keys(inputs: PlanInputs, before: Sequence[Marks], apart: Flags) -> Iterator[pa.RecordBatch]:
+    """The keys, offsets and places of all records. Sets the flags ``apart`` of the records that are not compared."""
+    place = 0
+    for segment, mark in zip(inputs.segments, before, strict=True):
+        start = place
+        for narrow in inputs.narrow_batches(segment):
+            rows = len(narrow.offsets)
+            keys, excluded = bytes_of(narrow.keys[0]), _excluded(mark, place - start, rows)
+            if excluded is not None:
+                keys = without(keys, pa.array(excluded))
+            apart[place : place + rows] = keys.is_null().to_numpy(zero_copy_only=False)
+            places = np.arange(place, place + rows)
+            removed = pa.repeat(pa.scalar(segment.removed_before), rows)
+            yield pa.RecordBatch.from_arrays([keys, narrow.offsets, places, removed], schema=_SCHEMA)
+            place += rows
+
+
+def _excluded(mark: Marks, start: int, rows: int) -> Flags | None:
+    flags = [one[start : start + rows] for one in (mark.control, mark.aborted, mark.repeated) if one is not None]
+    return np.logical_or.reduce(flags) if flags else None
+
+
+@contextmanager
+def _sorted(inputs: PlanInputs, keys: Iterator[pa.RecordBatch]) -> Iterator[Iterable[pa.RecordBatch]]:
+    """``keys`` sorted by DuckDB, which spills to disk, and sees no other files and no hosts."""
+    import duckdb
+
+    failed: list[Exception] = []
+    with tempfile.TemporaryDirectory(prefix="firn-keys-", ignore_cleanup_errors=True) as spilled:
+        config: dict[str, Any] = {
+            "enable_external_access": "false",
+            "preserve_insertion_order": "false",
+            "arrow_large_buffer_size": "true",
+            "memory_limit": f"{MEMORY_BYTES}B",
+            "threads": "1",
+            "temp_directory": spilled,
+        }
+        with duckdb.connect(":memory:", config=config) as engine:
+            engine.register("keys", pa.RecordBatchReader.from_batches(_SCHEMA, _watched(keys, failed)))
+            try:
+                yield engine.sql(ORDERED).to_arrow_reader(_ROWS)
+            except duckdb.Error as error:
+                raise failed[0] if failed else _failure(inputs, error) from error
+
+
+def _watched(keys: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
+    """``keys``. An error of reading goes to ``failed``, because the engine would tell it in words of its own."""
+    try:
+        yield from keys
+    except Exception as error:
+        failed.append(error)
+        raise
+
+
+def _failure(inputs: PlanInputs, error: Exception) -> UnavailableError:
+    reason = " ".join(str(error).split())
+    return UnavailableError(
+        f"table {inputs.plan.table} ({inputs.plan.title}): its keys can't be sorted in {tempfile.gettempdir()} now: "
+        f"{reason}; try again later"
+    )
+
+
+class KeyComparison:
+    """Sets the flags of records, by place, from sorted rows that come piece by piece."""
+
+    def __init__(self, newest: Flags, has_older: Flags) -> None:
+        self._newest = newest
+        self._has_older = has_older
+        self._open = pa.table({field.name: pa.array([], field.type) for field in _SCHEMA})
+        """Of the last key so far, the newest row, and the newest row of a present record."""
+
+    def __call__(self, rows: pa.Table) -> None:
+        """Compare the next ``rows``."""
+        known = self._open.num_rows
+        if not rows.num_rows:
+            return
+        rows = pa.concat_tables([self._open, rows.cast(_SCHEMA)]).combine_chunks()
+        key, places = rows["key"], rows["place"].to_numpy()
+        is_first = np.ones(rows.num_rows, dtype=np.bool_)
+        is_first[1:] = pc.not_equal(key[1:], key[:-1]).to_numpy()
+        codes = np.cumsum(is_first) - 1
+        removed = rows["removed"].to_numpy()
+        newest, has_older = latest_per_key(codes, rows["log_offset"].to_numpy(), removed if removed.any() else None)
+        self._newest[places] = newest
+        # The older rows of an open key are no longer known, so its flags of older records were set before.
+        self._has_older[places[known:]] = has_older[known:]
+        last = np.flatnonzero(codes == codes[-1])
+        kept = {int(last[-1]), *last[~removed[last]][-1:].tolist()}
+        self._open = rows.take(sorted(kept))
