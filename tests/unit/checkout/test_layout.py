@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 378,
     "functions": 2_252,
     "infra lines": 5_785,
-    "test lines": 51_790,
+    "test lines": 51_791,
     "modules above 350 lines": 0,
     "modules that commit": 2,
     "modules that delete": 5,
