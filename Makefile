@@ -135,7 +135,7 @@ row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's rea
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
 LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py convert_histories.py \
-	hide_histories.py row_deletes.py wide_plans.py)
+	hide_histories.py row_deletes.py many_keys.py)
 OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py expectations/test_judge.py \
 	publish/retain/test_retain_histories.py plan/test_survey.py) tests/spark/test_engines.py
 TIMES ?= 10

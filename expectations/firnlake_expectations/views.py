@@ -146,18 +146,19 @@ def _side(name: str, table: str, layout: Layout) -> str:
 
 
 def _sums(copies: bool, closely: bool) -> list[str]:
-    """The sums of each plan: `read_sums`, `written_sums` and `newest`."""
+    """The sums of each plan, `read_sums`, and those of each slice of its keys, `written_sums` and `newest`."""
     # The delete horizon is part of a copy's identity, too.
     copy = "hash(hash(mark, horizon))"
     # Keys are grouped by their hash, because DuckDB groups many more rows of one small size in the same memory. If two
-    # keys have the same hash, the plan is not settled: more keys are written than counted here.
+    # keys have the same hash, their slice is not settled: more keys are written than counted here.
     of_newest = 'arg_max(mark, "offset")' if closely else 'hash(hash(hashed, max("offset")))'
     newest = (
         f"SELECT plan, {_SLICE} AS slice, count(*) AS keys, count(*) AS keyed, sum({copy}::HUGEINT) AS whole "
         f"FROM before WHERE level != {BURIED} GROUP BY plan, slice"
         if copies
-        else "SELECT plan, (hashed >> 52)::INTEGER AS slice, count(*) AS keys, sum(n)::BIGINT AS keyed, "
-        f"sum(mark::HUGEINT) AS whole FROM (SELECT plan, {_HASHED_KEY} AS hashed, count(*) AS n, {of_newest} AS mark "
+        else f"SELECT plan, {_SLICE.replace(_HASHED_KEY, 'hashed')} AS slice, count(*) AS keys, "
+        f"sum(n)::BIGINT AS keyed, sum(mark::HUGEINT) AS whole "
+        f"FROM (SELECT plan, {_HASHED_KEY} AS hashed, count(*) AS n, {of_newest} AS mark "
         f"FROM before WHERE key IS NOT NULL AND level != {BURIED} GROUP BY plan, hashed) GROUP BY plan, slice"
     )
     whole = copy if copies else "CASE WHEN key IS NOT NULL THEN mark END"

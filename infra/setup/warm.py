@@ -1,8 +1,8 @@
 """Record the classes that Spark loads for Firn, so that later Sparks start from an archive of them.
 
 One small job of the kind that Firn runs (Python tasks), with the JVM told to write a class-data-sharing archive at its
-exit. The archive fits one Java, one set of jars and one class path, or a class path
-that begins with it; a JVM for which it does not fit ignores it and starts as it always did.
+exit. The archive fits one Java, one set of jars and one class path, or a class path that begins with it; a JVM for
+which it does not fit ignores it and starts as it always did.
 """
 
 import argparse

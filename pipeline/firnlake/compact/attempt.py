@@ -57,7 +57,7 @@ class Attempt:
         failed: dict[str, FirnError] = {}
         for task, answer in zip(tasks, answers, strict=True):
             if isinstance(answer, Exception):
-                failed.setdefault(task.inputs.plan.id, failure(task.inputs, answer))
+                failed.setdefault(task.inputs.plan.id, _failure(task.inputs, answer))
             else:
                 done[task.inputs.plan.id].append(answer)
         return {plan_id: parts for plan_id, parts in done.items() if plan_id not in failed}, failed
@@ -76,7 +76,7 @@ def _perform(task: Callable[[], R]) -> R:
     return task()
 
 
-def failure(inputs: PlanInputs, error: Exception) -> FirnError:
+def _failure(inputs: PlanInputs, error: Exception) -> FirnError:
     """``error`` as a FirnError, if it is one or comes from a disk or store; raises any other error, a defect."""
     if isinstance(error, FirnError):
         return error

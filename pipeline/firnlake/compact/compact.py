@@ -38,7 +38,7 @@ from firnlake.table.published_plans import PublishedPlan, RecordCounts, publishe
 _PLAN_FAILED = (RefusedError, WorkerLostError)
 """Errors that another try of the same plan would meet again."""
 
-_OWN: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
+_BY_LANE: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
     Lane.ERASE: erased,
     Lane.CONVERT: converted,
     Lane.HIDE: hide_superseded,
@@ -159,7 +159,7 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         undo.callback(delete_attempt, stage.table, target.folder)
         started = time.monotonic()
         attempt = Attempt(stage.table, _inputs(opened, plans), target, engine, f"{plans[0].table}, {stage.title}")
-        done, failed = _OWN.get(plans[0].lane, rewritten)(attempt)
+        done, failed = _BY_LANE.get(plans[0].lane, rewritten)(attempt)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:
             raise again or next(iter(failed.values()))

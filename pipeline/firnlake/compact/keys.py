@@ -232,12 +232,11 @@ def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[Narro
 
 def _participants(narrow: NarrowSegment, mark: Marks) -> list[pa.Array]:
     """The keys of a segment's records; NULL for records that neither supersede nor are superseded (C10)."""
-    excluded = [flags for flags in (mark.control, mark.aborted, mark.repeated) if flags is not None and flags.any()]
-    if not excluded:
+    excluded = mark.excluded
+    if excluded is None:
         return list(narrow.keys)
-    out = np.logical_or.reduce(excluded)
     participants, start = [], 0
     for keys in narrow.keys:
-        participants.append(without(keys, pa.array(out[start : start + len(keys)])))
+        participants.append(without(keys, pa.array(excluded[start : start + len(keys)])))
         start += len(keys)
     return participants

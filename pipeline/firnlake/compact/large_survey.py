@@ -89,7 +89,7 @@ def _keys(inputs: PlanInputs, before: Sequence[Marks], apart: Flags) -> Iterator
         start = place
         for narrow in inputs.narrow_batches(segment):
             rows = len(narrow.offsets)
-            keys, excluded = bytes_of(narrow.keys[0]), _excluded(mark, place - start, rows)
+            keys, excluded = bytes_of(narrow.keys[0]), mark.part(place - start, rows).excluded
             if excluded is not None:
                 keys = without(keys, pa.array(excluded))
             apart[place : place + rows] = keys.is_null().to_numpy(zero_copy_only=False)
@@ -97,11 +97,6 @@ def _keys(inputs: PlanInputs, before: Sequence[Marks], apart: Flags) -> Iterator
             removed = pa.repeat(pa.scalar(segment.removed_before), rows)
             yield pa.RecordBatch.from_arrays([keys, narrow.offsets, places, removed], schema=_SCHEMA)
             place += rows
-
-
-def _excluded(mark: Marks, start: int, rows: int) -> Flags | None:
-    flags = [one[start : start + rows] for one in (mark.control, mark.aborted, mark.repeated) if one is not None]
-    return np.logical_or.reduce(flags) if flags else None
 
 
 @contextmanager

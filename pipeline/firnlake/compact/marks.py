@@ -43,6 +43,12 @@ class Marks:
         older = np.zeros(self.records, dtype=np.bool_) if self.newest is None else ~self.newest
         return older if self.apart is None else older & ~self.apart
 
+    @property
+    def excluded(self) -> Flags | None:
+        """Flags of the records that are not compared, whatever their key (C1, C10); None if there are none."""
+        flags = [one for one in (self.control, self.aborted, self.repeated) if one is not None and one.any()]
+        return np.logical_or.reduce(flags) if flags else None
+
     def part(self, start: int, records: int) -> "Marks":
         """The marks of ``records`` records from ``start`` on."""
         own = {name: None if held is None else held[start : start + records] for name, held in self.flags().items()}

@@ -65,8 +65,8 @@ HERE_BYTES: Final = 512 << 20
 def is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
     """True if this process surveys ``plans`` itself, because they are too few to occupy all workers, and too small to
     be worth a round of tasks."""
-    small = sum(inputs.bytes for inputs in plans) <= HERE_BYTES and not any(map(has_many_keys, plans))
-    return small and len(plans) < engine.parallelism
+    few = len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans) <= HERE_BYTES
+    return few and not any(map(has_many_keys, plans))
 
 
 @dataclass(frozen=True)

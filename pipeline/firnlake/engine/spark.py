@@ -53,17 +53,16 @@ class SparkEngine:
     """A Spark session that runs tasks. If ``owned``, closing the engine ends its session on a Spark Connect server.
 
     ``expected`` is the version of Firn that workers must have, namely the driver's; empty for workers on this machine.
-    ``map`` raises RefusedError for unusable workers, for which no plan is to blame, and UnavailableError
-    if Spark does not answer.
+    ``map`` raises RefusedError for unusable workers, for which no plan is to blame, and UnavailableError if Spark does
+    not answer.
     """
 
     name = "spark"
 
     def __init__(self, session: "SparkSession", *, owned: bool = False, expected: str | None = None) -> None:
-        self._given = session
+        self._session = session
         self._owned = owned
         self._expected = expected or ("" if _is_here(session) else identity())
-        self._session = session
 
     @property
     def parallelism(self) -> int:
@@ -95,15 +94,17 @@ class SparkEngine:
 
     def close(self) -> None:
         """End a session on a server. A JVM of this process is shared, so it is left to end with the process."""
-        if self._owned and not _context(self._given):
-            self._given.stop()
+        if self._owned and not _context(self._session):
+            self._session.stop()
 
     def _mapped(self, work: "_Work", numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
         """The results of the tasks ``numbers``. If ``alone``, their job died, so a single task gets one more try."""
+        from firnlake.engine.worker import SCHEMA
+
         groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
         running = entry_of(self._expected, work.function, work.only(numbers), groups)
         try:
-            return self._results(self._numbers(len(groups)).mapInArrow(running, _schema()), work.title)
+            return self._results(self._numbers(len(groups)).mapInArrow(running, SCHEMA), work.title)
         except _WorkerDiedError as error:
             if len(numbers) == 1:
                 return {numbers[0]: _lost(work.title, error)} if alone else self._mapped(work, numbers, alone=True)
@@ -163,12 +164,6 @@ def entry_of(expected: str, *work: object) -> Callable[[Iterable[Any]], Iterable
         yield from worker.run_map(batches, *work)
 
     return firn
-
-
-def _schema() -> str:
-    from firnlake.engine.worker import SCHEMA
-
-    return SCHEMA
 
 
 def _lost(title: str, error: Exception) -> WorkerLostError:
