@@ -44,6 +44,13 @@ def test_c22_plans_with_many_keys(pair: Pair, monkeypatch: pytest.MonkeyPatch) -
     through_all_lanes(pair, seed=2)
 
 
+@pytest.mark.parametrize("seed", range(times(1)))
+def test_c2_c9_keys_compared_by_spark_sql(pair: Pair, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr("firnlake.compact.spark_survey.SPARK_RECORDS", 10)
+    monkeypatch.setattr("firnlake.compact.spark_survey._TASK_RECORDS", 20)
+    through_all_lanes(pair, seed)
+
+
 def test_c16_the_tail_is_left_in_place(pair: Pair) -> None:
     noise = Random(1)  # noqa: S311  # the same values in every run
     tail = [Record(offset, b"k%03d" % offset, noise.randbytes(300)) for offset in range(6 * PER_SEGMENT)]

@@ -111,6 +111,17 @@ def plan_inputs(
     return PlanInputs(plan, files, KAFKA, tuple(every))
 
 
+def damage_keys(inputs: PlanInputs) -> None:
+    """Damage the keys, and nothing else, in the first file of ``inputs``."""
+    path = Path(inputs.segments[0].path.removeprefix("file://"))
+    row_group = pq.read_metadata(path).row_group(0)
+    (keys,) = (one for one in map(row_group.column, range(row_group.num_columns)) if one.path_in_schema == "key")
+    content = bytearray(path.read_bytes())
+    start = keys.dictionary_page_offset
+    content[start : start + keys.total_compressed_size] = b"?" * keys.total_compressed_size
+    path.write_bytes(content)
+
+
 def target(folder: Path, inputs: PlanInputs, spec: PartitionSpec = SPEC) -> Target:
     """Folder of the results."""
     options = WriteOptions(SCHEMA, {})

@@ -5,21 +5,22 @@ resolved before, because both need records of different keys together.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firnlake.compact.inputs import PlanInputs, without
-from firnlake.compact.keys import Survey, latest_per_key, marks_before_keys
+from firnlake.compact.inputs import InputSegment, PlanInputs, without
+from firnlake.compact.keys import M, Survey, latest_per_key, marks_before_keys
 from firnlake.compact.marks import Marks
 from firnlake.errors import UnavailableError
-from firnlake.iceberg.keys import Flags, bytes_of
+from firnlake.iceberg.keys import Flags, Longs, bytes_of
 from firnlake.job.job import staying
+from firnlake.job.plan import Plan
 
 MEMORY_BYTES: Final = 512 << 20
 """Memory limit of the engine; it spills data beyond this limit to disk."""
@@ -38,7 +39,7 @@ _ROWS: Final = 1 << 15
 
 def large_survey(inputs: PlanInputs) -> Survey[Marks]:
     """Survey ``inputs`` with their keys on disk. Raises what ``survey`` does, and UnavailableError for a full disk."""
-    before = _before_keys(inputs)
+    before = before_keys(inputs)
     ends = np.cumsum([mark.records for mark in before]).tolist()
     newest, has_older, apart = np.zeros((3, ends[-1]), dtype=np.bool_)
     compare = KeyComparison(newest, has_older)
@@ -50,16 +51,21 @@ def large_survey(inputs: PlanInputs) -> Survey[Marks]:
         of = slice(end - mark.records, end)
         flags = apart[of] if apart[of].any() else None
         marks[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of], apart=flags)
-    touched = {path for path, mark in marks.items() if mark.newest_count < mark.records}
-    in_place = staying(inputs.plan, touched) if inputs.plan.tail_is_older else frozenset[str]()
-    left = {path: mark for path, mark in marks.items() if path not in in_place}
-    return Survey(left, in_place, {path: mark.newest_count for path, mark in marks.items()})
+    kept = {path: mark.newest_count for path, mark in marks.items()}
+    return survey_of(inputs.plan, marks, kept, {path: mark.records for path, mark in marks.items()})
 
 
-def _before_keys(inputs: PlanInputs) -> list[Marks]:
+def survey_of(plan: Plan, marks: Mapping[str, M], kept: Mapping[str, int], records: Mapping[str, int]) -> Survey[M]:
+    """The survey with all ``marks`` of a plan, of whose ``records`` some are ``kept``; all three are by path."""
+    touched = {path for path, number in kept.items() if number < records[path]}
+    in_place = staying(plan, touched) if plan.tail_is_older else frozenset[str]()
+    return Survey({path: own for path, own in marks.items() if path not in in_place}, in_place, kept)
+
+
+def before_keys(inputs: PlanInputs) -> list[Marks]:
     """Marks that need no key comparison, by groups of segments that may share offsets; of all if transactional."""
     marks = [Marks(0)] * len(inputs.segments)
-    for group in [list(range(len(inputs.segments)))] if inputs.plan.transactional else _overlapping(inputs):
+    for group in [list(range(len(inputs.segments)))] if inputs.plan.transactional else overlapping(inputs):
         segments = [inputs.segments[number] for number in group]
         narrow = [inputs.narrow(segment, with_keys=False) for segment in segments]
         for number, mark in zip(group, marks_before_keys(inputs, segments, narrow), strict=True):
@@ -67,7 +73,7 @@ def _before_keys(inputs: PlanInputs) -> list[Marks]:
     return marks
 
 
-def _overlapping(inputs: PlanInputs) -> list[list[int]]:
+def overlapping(inputs: PlanInputs) -> list[list[int]]:
     """The plan's segments in groups that share no offsets with each other; removed tombstones form a separate group."""
     groups: list[list[int]] = []
     end = -1
@@ -82,21 +88,38 @@ def _overlapping(inputs: PlanInputs) -> list[list[int]]:
     return [*groups, removed] if removed else groups
 
 
+@dataclass(frozen=True)
+class Keys:
+    """The keys of consecutive records of a segment as bytes, NULL if not compared (C1, C5, C10), and their offsets.
+
+    ``start`` is the place of the first record in its segment.
+    """
+
+    start: int
+    keys: pa.Array
+    offsets: Longs
+
+
+def keys_of_segment(inputs: PlanInputs, segment: InputSegment, before: Marks) -> Iterator[Keys]:
+    """The keys of all records of ``segment``, whose marks ``before`` tell which are excluded."""
+    start = 0
+    for narrow in inputs.narrow_batches(segment):
+        rows = len(narrow.offsets)
+        keys, excluded = bytes_of(narrow.keys[0]), before.part(start, rows).excluded
+        yield Keys(start, keys if excluded is None else without(keys, pa.array(excluded)), narrow.offsets)
+        start += rows
+
+
 def _keys(inputs: PlanInputs, before: Sequence[Marks], apart: Flags) -> Iterator[pa.RecordBatch]:
     """The keys, offsets and places of all records. Sets the flags ``apart`` of the records that are not compared."""
-    place = 0
+    first = 0
     for segment, mark in zip(inputs.segments, before, strict=True):
-        start = place
-        for narrow in inputs.narrow_batches(segment):
-            rows = len(narrow.offsets)
-            keys, excluded = bytes_of(narrow.keys[0]), mark.part(place - start, rows).excluded
-            if excluded is not None:
-                keys = without(keys, pa.array(excluded))
-            apart[place : place + rows] = keys.is_null().to_numpy(zero_copy_only=False)
-            places = np.arange(place, place + rows)
-            removed = pa.repeat(pa.scalar(segment.removed_before), rows)
-            yield pa.RecordBatch.from_arrays([keys, narrow.offsets, places, removed], schema=_SCHEMA)
-            place += rows
+        for own in keys_of_segment(inputs, segment, mark):
+            places = np.arange(first + own.start, first + own.start + len(own.offsets))
+            apart[places] = own.keys.is_null().to_numpy(zero_copy_only=False)
+            removed = pa.repeat(pa.scalar(segment.removed_before), len(places))
+            yield pa.RecordBatch.from_arrays([own.keys, own.offsets, places, removed], schema=_SCHEMA)
+        first += mark.records
 
 
 @contextmanager

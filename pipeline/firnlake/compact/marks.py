@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,8 @@ import pyarrow as pa
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.keys import Flags
 from firnlake.iceberg.parquet import file_writer, open_file
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,10 @@ class StoredMarks:
         return Marks(table.num_rows, **flags)
 
 
-def store(marks: Mapping[str, Marks], path: str, files: DataFiles) -> dict[str, StoredMarks]:
-    """Write ``marks``, by path of their segment, to a file at ``path``. A flag that is None becomes NULL."""
+def store(marks: Mapping[K, Marks], path: str, files: DataFiles) -> dict[K, StoredMarks]:
+    """Write ``marks``, by segment, to a file at ``path``. A flag that is None becomes NULL."""
     schema = pa.schema([(one.name, pa.bool_()) for one in fields(Marks)[1:]])
-    stored: dict[str, StoredMarks] = {}
+    stored: dict[K, StoredMarks] = {}
     end = 0
     with (
         files.io(path).new_output(path).create() as stream,

@@ -16,8 +16,10 @@ from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.keys import NO_SURVEY, M, Survey, has_many_keys, survey
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
+from firnlake.compact.spark_survey import suits_spark, survey_on_spark
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
+from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.parquet import WrittenFile
@@ -183,8 +185,14 @@ def _first_round(
     here: list[PlanTask[Survey[StoredMarks] | Result]] = []
     tasks: list[PlanTask[Survey[StoredMarks] | Result]] = []
     surveyed_here = is_here(attempt.plans, attempt.engine)
+    failed: dict[str, FirnError] = {}
     for inputs in attempt.plans:
-        if surveyed_here and not is_copy(inputs):
+        if isinstance(attempt.engine, SparkEngine) and not is_copy(inputs) and suits_spark(inputs):
+            try:
+                surveys[inputs.plan.id] = survey_on_spark(inputs, attempt.engine, folder, f"survey {attempt.title}")
+            except FirnError as error:
+                failed[inputs.plan.id] = error
+        elif surveyed_here and not is_copy(inputs):
             here.append(SurveyTask(inputs, folder))
         elif inputs.bytes <= WHOLE_BYTES:
             tasks.append(WholeTask(inputs, attempt.target))
@@ -193,7 +201,6 @@ def _first_round(
         else:
             tasks.append(SurveyTask(inputs, folder))
     done: dict[str, Result] = {}
-    failed: dict[str, FirnError] = {}
     for answers, errors in (attempt.run("survey", here, LocalEngine(1)), attempt.run("compact", tasks)):
         failed |= errors
         for plan_id, (answer,) in answers.items():

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from firnlake import errors
 from firnlake.engine.engine import WorkerLostError, balanced, identity, pickled
-from firnlake.errors import FirnError, RefusedError, UnavailableError
+from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from firnlake.progress import Progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from firnlake.engine.worker import Batches
 
 
 T = TypeVar("T")
@@ -27,6 +30,7 @@ R = TypeVar("R")
 MOST_ASKED = 4096
 """Upper limit of the parallelism that Firn assumes for a remote session."""
 
+_REFUSES = "This worker can't run Firn: "
 _CANT_WORK = re.compile(
     r"(?i)PyArrow >= \S+ must be installed|No module named '(?:pyarrow|pyspark)\b|UNSUPPORTED_PACKAGE_VERSION"
     r"|PYTHON_VERSION_MISMATCH|Cannot run program"
@@ -36,6 +40,10 @@ _DIED = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure|EOFException"
     r"|OutOfMemoryError|Executor heartbeat timed out|Slave lost|worker lost"
 )
+_REFUSED = re.compile(f"{_REFUSES}(.*)")
+_RAISED = re.compile(r"(?m)^firnlake\.errors\.(\w+): (.*)$")
+"""Python's messages, in Spark's, for a worker that refuses its work, and for an error that Firn raised there."""
+_KINDS = (RefusedError, ConflictError, UnavailableError)
 _CAUSE = re.compile(r'Caused by: (.*)|details = "(.*)"')
 """Spark's messages for the cause of an error; the second is gRPC's."""
 
@@ -86,6 +94,27 @@ class SparkEngine:
         results = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
         return [cast("R | Exception", results[number]) for number in range(len(tasks))]
 
+    def read(self, tasks: "Sequence[Callable[[], Batches]]", schema: str) -> "DataFrame":
+        """The rows that ``tasks`` read, as a DataFrame with the columns of ``schema`` and a partition per task."""
+        numbered = {number: pickled(task) for number, task in enumerate(tasks)}
+        return self._numbers(len(tasks)).mapInArrow(entry_of(self._expected, "run_read", numbered), schema)
+
+    def written(self, frame: "DataFrame", task: "Callable[[Batches], Batches]", schema: str, title: str) -> "list[Row]":
+        """Call ``task`` on every partition of ``frame``, and return the rows that it gives, few and with the columns of
+        ``schema``. A job whose worker dies runs once more.
+
+        Raises the FirnError of a task; WorkerLostError if a worker dies again; and what ``map`` raises.
+        """
+        result = frame.mapInArrow(entry_of(self._expected, "run_write", pickled(task)), schema)
+        try:
+            return self._collected(result, title)
+        except _WorkerDiedError:
+            pass
+        try:
+            return self._collected(result, title)
+        except _WorkerDiedError as error:
+            raise _lost(title, error) from error
+
     def check(self) -> None:
         """Raise RefusedError unless a worker has all it needs. The first call also warms up the workers."""
         for result in self.map(bool, [0], title="starting workers"):
@@ -102,9 +131,10 @@ class SparkEngine:
         from firnlake.engine.worker import SCHEMA
 
         groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
-        running = entry_of(self._expected, work.function, work.only(numbers), groups)
+        running = entry_of(self._expected, "run_map", work.function, work.only(numbers), groups)
         try:
-            return self._results(self._numbers(len(groups)).mapInArrow(running, SCHEMA), work.title)
+            rows = self._collected(self._numbers(len(groups)).mapInArrow(running, SCHEMA), work.title)
+            return {row["task"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301  # from Firn's workers
         except _WorkerDiedError as error:
             if len(numbers) == 1:
                 return {numbers[0]: _lost(work.title, error)} if alone else self._mapped(work, numbers, alone=True)
@@ -115,16 +145,9 @@ class SparkEngine:
         """One row per number below ``count``, each in a separate partition."""
         return self._session.range(0, count, 1, count)
 
-    def _results(self, frame: "DataFrame", title: str) -> dict[int, object]:
-        """The results of workers, by number of the task."""
-        from firnlake.engine.worker import REFUSED
-
+    def _collected(self, frame: "DataFrame", title: str) -> "list[Row]":
         with _told(), _watched(self._session, title):
-            rows = frame.collect()
-        for row in rows:
-            if row["task"] == REFUSED:
-                raise RefusedError(f"a Spark worker can't be used: {bytes(row['result']).decode()}; {_REMEDY}")
-        return {row["task"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301  # from Firn's own workers
+            return frame.collect()
 
 
 class _Work:
@@ -143,13 +166,14 @@ class _Work:
         return {number: self._tasks[number] for number in numbers}
 
 
-def entry_of(expected: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """The function that Spark sends to its workers. Pickled by value, so that a worker without Firn can report it."""
+def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """The function that Spark sends to its workers, which calls the function ``name`` of the module ``worker`` there.
+
+    Pickled by value, so that a worker without Firn can report it.
+    """
 
     def firn(batches: Iterable[Any]) -> Iterable[Any]:
         import importlib
-
-        import pyarrow
 
         try:
             worker = importlib.import_module("firnlake.engine.worker")
@@ -157,11 +181,8 @@ def entry_of(expected: str, *work: object) -> Callable[[Iterable[Any]], Iterable
         except ImportError as error:
             refused = f"Firn is not installed there ({error})"
         if refused:
-            row = {"task": [-1], "result": [refused.encode()]}
-            schema = pyarrow.schema([("task", pyarrow.int32()), ("result", pyarrow.binary())])
-            yield pyarrow.RecordBatch.from_pydict(row, schema=schema)
-            return
-        yield from worker.run_map(batches, *work)
+            raise RuntimeError(f"{_REFUSES}{refused}")
+        yield from getattr(worker, name)(batches, *work)
 
     return firn
 
@@ -187,6 +208,12 @@ def _told() -> Iterator[None]:
 
 def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
     text = str(error)
+    if match := _REFUSED.search(text):
+        return RefusedError(f"a Spark worker can't be used: {match[1]}; {_REMEDY}")
+    if raised := _RAISED.findall(text):
+        name, message = raised[-1]  # the last of a chain of exceptions
+        kind = getattr(errors, name, FirnError)
+        return next((one for one in _KINDS if issubclass(kind, one)), FirnError)(message)
     if match := _CANT_WORK.search(text):
         line = next(line for line in text.splitlines() if match[0] in line)
         return RefusedError(f"a Spark worker can't be used: {line.strip()}; {_REMEDY}")

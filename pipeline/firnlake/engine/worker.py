@@ -3,7 +3,7 @@
 import gc
 import pickle
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from zipimport import zipimporter
@@ -35,9 +35,6 @@ def keep_reuse_cheap() -> None:
 SCHEMA = "task int, result binary"
 """``task``: number of the task. ``result``: its pickled result, or the exception that it raised."""
 
-REFUSED = -1
-"""``task`` of a row whose ``result`` explains why this worker can't be used."""
-
 _ARROW = pa.schema([("task", pa.int32()), ("result", pa.binary())])
 
 Batches = Iterator[pa.RecordBatch]
@@ -55,6 +52,20 @@ def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: S
     for group in _picked(batches, groups):
         results = [portable(_result(run, tasks[number])) for number in group]
         yield pa.RecordBatch.from_arrays([pa.array(group, pa.int32()), pa.array(results, pa.binary())], schema=_ARROW)
+    keep_reuse_cheap()
+
+
+def run_read(batches: Batches, tasks: Mapping[int, bytes]) -> Batches:
+    """The record batches of the tasks whose number is in ``batches``."""
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            yield from pickle.loads(tasks[number])()  # noqa: S301  # the driver's own
+    keep_reuse_cheap()
+
+
+def run_write(batches: Batches, task: bytes) -> Batches:
+    """What the task makes of ``batches``."""
+    yield from pickle.loads(task)(batches)  # noqa: S301  # the driver's own
     keep_reuse_cheap()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from firnlake.compact import large_survey
 from firnlake.compact.keys import has_many_keys, latest_per_key
 from firnlake.errors import RefusedError, UnavailableError
-from tests.support.plan_inputs import Held, Row, plan_inputs
+from tests.support.plan_inputs import Held, Row, damage_keys, plan_inputs
 
 KEYS = st.sampled_from([b"", b"a", b"aa", b"b"])
 PRESENT, REMOVED = (st.dictionaries(st.integers(0, 40), KEYS, max_size=12) for _ in range(2))
@@ -73,14 +72,8 @@ def test_more_keys_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_error_of_reading_keeps_its_words(tmp_path: Path) -> None:
     """Only the keys are damaged, which the engine asks for."""
     inputs = plan_inputs(tmp_path, [Held(0, [Row(offset, b"k") for offset in range(10)])])
-    path = Path(inputs.segments[0].path.removeprefix("file://"))
-    row_group = pq.read_metadata(path).row_group(0)
-    (keys,) = (one for one in map(row_group.column, range(row_group.num_columns)) if one.path_in_schema == "key")
-    content = bytearray(path.read_bytes())
-    start = keys.dictionary_page_offset
-    content[start : start + keys.total_compressed_size] = b"?" * keys.total_compressed_size
-    path.write_bytes(content)
-    with pytest.raises(RefusedError, match=path.name):
+    damage_keys(inputs)
+    with pytest.raises(RefusedError, match=Path(inputs.segments[0].path).name):
         large_survey.large_survey(inputs)
 
 

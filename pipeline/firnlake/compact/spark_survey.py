@@ -1,0 +1,197 @@
+"""The survey of a plan by Spark SQL: the keys of its records cross Spark's own shuffle, as columns.
+
+Tasks read the keys, one SQL statement finds the newest record of each key, and other tasks write the marks of the
+segments to files. Only the number of kept records per segment comes back to the driver.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from firnlake.compact.inputs import PlanInputs
+from firnlake.compact.keys import Survey
+from firnlake.compact.large_survey import Keys, before_keys, keys_of_segment, overlapping, survey_of
+from firnlake.compact.marks import Marks, StoredMarks, store
+from firnlake.iceberg.data_files import DataFiles
+from firnlake.iceberg.files import MARKS
+from firnlake.iceberg.keys import Flags
+
+if TYPE_CHECKING:
+    from firnlake.engine.spark import SparkEngine
+
+SPARK_RECORDS: Final = 50_000_000
+"""Number of records of a plan above which Spark SQL compares the keys. Up to it, a task that sorts them costs less."""
+_TASK_RECORDS: Final = 1 << 22
+"""Records, of whole segments, whose keys a task reads, or whose marks it writes (approximate)."""
+_PLACE_BITS: Final = 40
+"""A place is the number of the segment in the plan, and in the lower bits that of the record in its segment."""
+
+_KEYS: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("place", pa.int64()),
+        ("log_offset", pa.int64()),
+        ("removed_offset", pa.int64()),
+        ("apart", pa.int64()),
+        ("repeated", pa.bool_()),
+    ]
+)
+"""``log_offset`` is NULL for removed tombstones, and ``removed_offset`` for all others. ``apart`` is the place of a
+record that is not compared: it has no key here, and is a group of its own."""
+_KEYS_IN_SPARK: Final = (
+    "key binary, place bigint, log_offset bigint, removed_offset bigint, apart bigint, repeated boolean"
+)
+NEWEST: Final = """
+    SELECT coalesce(
+               apart,
+               CASE WHEN max(removed_offset) > max(log_offset) THEN max_by(place, removed_offset)
+                    ELSE max_by(place, log_offset) END
+           ) AS place,
+           coalesce(min(log_offset) < greatest(max(log_offset), max(removed_offset)), FALSE) AS has_older,
+           apart IS NOT NULL AS apart,
+           coalesce(max(repeated), FALSE) AS repeated
+    FROM {keys}
+    GROUP BY key, apart
+    HAVING apart IS NOT NULL OR max(log_offset) IS NOT NULL
+"""
+"""The newest record of each key (C2), and all records that are not compared. A removed tombstone is the newest only if
+its key has records, and all of these are older (C9)."""
+_WRITTEN: Final = pa.schema(
+    [
+        ("segment", pa.int32()),
+        ("path", pa.string()),
+        ("first_group", pa.int32()),
+        ("end", pa.int32()),
+        ("records", pa.int64()),
+        ("kept", pa.int64()),
+    ]
+)
+"""Where the marks of a segment are, as in StoredMarks, and how many of its records are the newest of their key."""
+_WRITTEN_IN_SPARK: Final = "segment int, path string, first_group int, end int, records bigint, kept bigint"
+
+
+def suits_spark(inputs: PlanInputs) -> bool:
+    """True if Spark SQL should survey the plan. Transactions need the records of all keys together, in one task."""
+    return not inputs.plan.transactional and sum(one.records for one in inputs.segments) > SPARK_RECORDS
+
+
+def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, title: str) -> Survey[StoredMarks]:
+    """Survey ``inputs``, whose marks go to files in ``folder``. Raises what ``survey`` and ``SparkEngine`` do."""
+    from pyspark.sql import functions
+
+    paths = [segment.path for segment in inputs.segments]
+    keys = engine.read([_ReadKeys.of(inputs, numbers) for numbers in _readers(inputs)], _KEYS_IN_SPARK)
+    writers = min(len(paths), -(-sum(one.records for one in inputs.segments) // _TASK_RECORDS))
+    newest = keys.sparkSession.sql(NEWEST, keys=keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
+    rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN_IN_SPARK, title)
+    by_path = {paths[row["segment"]]: row for row in rows}
+    marks = {path: StoredMarks(row["path"], range(row["first_group"], row["end"])) for path, row in by_path.items()}
+    kept = {path: row["kept"] for path, row in by_path.items()}
+    return survey_of(inputs.plan, marks, kept, {path: row["records"] for path, row in by_path.items()})
+
+
+def _readers(inputs: PlanInputs) -> Iterator[list[int]]:
+    """The segments of each task that reads keys. Segments that may share offsets are in the same task."""
+    numbers: list[int] = []
+    for group in overlapping(inputs):
+        numbers += group
+        if sum(inputs.segments[number].records for number in numbers) >= _TASK_RECORDS:
+            yield numbers
+            numbers = []
+    if numbers:
+        yield numbers
+
+
+@dataclass(frozen=True)
+class _ReadKeys:
+    """Read the keys of some segments of a plan, where these have ``numbers``."""
+
+    inputs: PlanInputs
+    numbers: Sequence[int]
+
+    @classmethod
+    def of(cls, inputs: PlanInputs, numbers: Sequence[int]) -> "_ReadKeys":
+        return cls(inputs.only(inputs.segments[number] for number in numbers), numbers)
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        for number, segment, before in zip(self.numbers, self.inputs.segments, before_keys(self.inputs), strict=True):
+            first = number << _PLACE_BITS
+            for keys in keys_of_segment(self.inputs, segment, before):
+                repeated = before.part(keys.start, len(keys.offsets)).repeated
+                yield _rows(first, keys, repeated, removed=segment.removed_before)
+            # After its records, every segment gets a row that tells their number.
+            end = first + before.records
+            yield pa.RecordBatch.from_pylist([{"place": end, "apart": end}], schema=_KEYS)
+
+
+def _rows(first: int, keys: Keys, repeated: Flags | None, *, removed: bool) -> pa.RecordBatch:
+    """Rows of _KEYS; ``first`` is the place of the segment's first record."""
+    rows = len(keys.offsets)
+    places = np.arange(first + keys.start, first + keys.start + rows)
+    no_offsets = pa.nulls(rows, pa.int64())
+    columns = [
+        keys.keys.cast(pa.binary()),
+        places,
+        no_offsets if removed else keys.offsets,
+        keys.offsets if removed else no_offsets,
+        pa.array(places, mask=keys.keys.is_valid().to_numpy(zero_copy_only=False)),
+        pa.nulls(rows, pa.bool_()) if repeated is None else repeated,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_KEYS)
+
+
+@dataclass(frozen=True)
+class _WriteMarks:
+    """Write the marks of segments to a file in ``folder``, from all rows of NEWEST about these segments."""
+
+    files: DataFiles
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = list(batches)
+        if not parts:
+            return
+        rows = pa.Table.from_batches(parts).sort_by("place")
+        numbers, starts = np.unique(rows["place"].to_numpy() >> _PLACE_BITS, return_index=True)
+        ends = [*starts[1:].tolist(), len(rows)]
+        marks = {
+            number: _marks(rows.slice(start, end - start))
+            for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
+        }
+        stored = store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", self.files)
+        written = [
+            {
+                "segment": number,
+                "path": stored[number].path,
+                "first_group": stored[number].groups.start,
+                "end": stored[number].groups.stop,
+                "records": own.records,
+                "kept": own.newest_count,
+            }
+            for number, own in marks.items()
+        ]
+        yield pa.RecordBatch.from_pylist(written, schema=_WRITTEN)
+
+
+def _marks(rows: pa.Table) -> Marks:
+    """The marks of a segment from its rows of NEWEST in the order of places, of which the last tells their number."""
+    places = rows["place"].to_numpy() & ((1 << _PLACE_BITS) - 1)
+    records = int(places[-1])
+    is_apart = rows["apart"].to_numpy()
+    newest, has_older, apart, repeated = np.zeros((4, records + 1), dtype=np.bool_)
+    newest[places[~is_apart]] = True
+    apart[places[is_apart]] = True
+    has_older[places] = rows["has_older"].to_numpy()
+    repeated[places] = rows["repeated"].to_numpy()
+    apart[records] = False
+    return Marks(
+        records,
+        newest=newest[:records],
+        has_older=has_older[:records],
+        repeated=repeated[:records] if repeated.any() else None,
+        apart=apart[:records] if apart.any() else None,
+    )
