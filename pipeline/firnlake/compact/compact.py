@@ -158,7 +158,8 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         # No result names these files yet, so no other process knows of them.
         undo.callback(delete_attempt, stage.table, target.folder)
         started = time.monotonic()
-        attempt = Attempt(stage.table, _inputs(opened, plans), target, engine, f"{plans[0].table}, {stage.title}")
+        title = f"{plans[0].table}, {stage.title}, {sum(plan.records for plan in plans):,} records"
+        attempt = Attempt(stage.table, _inputs(opened, plans), target, engine, title)
         done, failed = _BY_LANE.get(plans[0].lane, rewritten)(attempt)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:

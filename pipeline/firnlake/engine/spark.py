@@ -266,12 +266,16 @@ def _watched_remotely(session: "SparkSession", title: str) -> Iterator[None]:
         known = [(stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()]
         seen[:] = [(sum(ended for ended, _ in known), sum(total for _, total in known))]
 
+    # Spark's UI shows the tags of an operation; its jobs get their description from the server.
+    tag = title.replace(",", ";") or "firn"
+    session.addTag(tag)
     session.registerProgressHandler(handle)
     try:
         with Progress(title, 0, lambda: seen[0] if seen else None):
             yield
     finally:
         session.removeProgressHandler(handle)
+        session.removeTag(tag)
 
 
 def _is_here(session: "SparkSession") -> bool:

@@ -56,8 +56,12 @@ class _JudgeTask:
             )
 
 
-def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine) -> "list[Findings]":
+def findings_of(
+    records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine, title: str
+) -> "list[Findings]":
     """The findings about each of ``cases``, all of the same table, lane and output level.
+
+    ``title`` names the job in progress bars and in Spark's UI.
 
     Raises a FirnError that names plan and file if a file is unreadable, and UnavailableError if the judge itself fails.
     """
@@ -69,7 +73,7 @@ def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown",
     dockets = [_JudgeTask(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
     weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
     findings: dict[int, Findings] = {}
-    judgements = engine.map(_JudgeTask.__call__, dockets, weights=weights, title="validate")
+    judgements = engine.map(_JudgeTask.__call__, dockets, weights=weights, title=title)
     for group, judged in zip(groups, judgements, strict=True):
         findings.update(zip(group, _raised(judged), strict=True))
     return [findings[number] for number in range(len(cases))]

@@ -157,7 +157,7 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
     try:
         # Reports outlive the records that are to be erased, so they must not show samples of these.
         samples = "none" if erases else samples_of(target.properties)
-        findings = findings_of(records, cases, samples, engine)
+        findings = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
     claims = [case.claim for case in cases]
@@ -198,7 +198,9 @@ def judge(lake: Lake, identifier: str, commit: VerifiedCommit, engine: Engine) -
         # The log end at planning time: the log end of the parent snapshot, or the last offset that the plan read.
         for end, kept_from in commit.ends[case.claim.plan_id]:
             own = ended_at(case, end, kept_from)
-            tried.append((own, rows(own.claim, findings_of(commit.records, [own], samples, engine)[0])))
+            title = f"verify {identifier}, {own.claim.topic}-{own.claim.partition} {own.claim.lane}"
+            findings = findings_of(commit.records, [own], samples, engine, title)
+            tried.append((own, rows(own.claim, findings[0])))
             if not any(row.broken for row in tried[-1][1]):
                 break
         told, lines = tried[-1] if not any(row.broken for row in tried[-1][1]) else tried[0]
