@@ -1,7 +1,10 @@
 """Spark as an engine: the contract of every engine, workers that die, workers that can't be used."""
 
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -41,6 +44,26 @@ def test_c20_only_the_task_that_kills_its_worker_is_lost(engine: SparkEngine) ->
 
 def test_c20_a_task_that_kills_its_worker_alone_is_lost(engine: SparkEngine) -> None:
     assert [type(one) for one in engine.map(partial(die_on, 0), [0])] == [WorkerLostError]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_c20_a_job_whose_worker_dies_runs_once_more(engine: SparkEngine, tmp_path: Path, times: int) -> None:
+    rows = engine.read([partial(one_row, tmp_path, times)], "number bigint")
+
+    found = attempt(engine.written, rows, iter, "number bigint", "deadly")
+
+    if isinstance(found, Exception):
+        assert isinstance(found, WorkerLostError)
+        assert str(found).startswith("deadly: the Spark worker that ran it died")
+    assert isinstance(found, Exception) == (times == 2)
+
+
+def one_row(folder: Path, times: int) -> Iterator[pa.RecordBatch]:
+    """Ends its process the first ``times`` times."""
+    before = len(list(folder.iterdir()))
+    (folder / str(before)).touch()
+    die_on(1, int(before < times))
+    yield pa.RecordBatch.from_pydict({"number": [7]})
 
 
 def test_a_worker_of_another_firn_is_refused(engine: SparkEngine) -> None:
