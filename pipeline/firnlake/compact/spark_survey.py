@@ -22,12 +22,14 @@ from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Flags
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from firnlake.engine.spark import SparkEngine
 
 SPARK_RECORDS: Final = 100_000_000
 """Number of records of a plan above which Spark SQL compares the keys. A task that sorts them takes a third of the
 processor time, but more memory with each record, and only one core."""
-_TASK_RECORDS: Final = 1 << 22
+_TASK_RECORDS: Final = 1 << 20
 """Records, of whole segments, whose keys a task reads, or whose marks it writes (approximate)."""
 _PLACE_BITS: Final = 40
 """A place is the number of the segment in the plan, and in the lower bits that of the record in its segment."""
@@ -48,17 +50,6 @@ a record that is not compared: it has no key here, and is a group of its own."""
 _KEYS_IN_SPARK: Final = "key binary, place bigint, rank bigint, present_rank bigint, apart bigint, repeated boolean"
 _LAST_OFFSET: Final = (1 << 62) - 1
 """The highest offset that has a rank."""
-NEWEST: Final = """
-    SELECT coalesce(apart, max_by(place, rank)) AS place,
-           coalesce(min(present_rank) < max(rank), FALSE) AS has_older,
-           apart IS NOT NULL AS apart,
-           coalesce(max(repeated), FALSE) AS repeated
-    FROM {keys}
-    GROUP BY key, apart
-    HAVING apart IS NOT NULL OR min(present_rank) IS NOT NULL
-"""
-"""The newest record of each key (C2), and all records that are not compared. A removed tombstone is the newest only if
-its key has records, and all of these are older (C9)."""
 _WRITTEN: Final = pa.schema(
     [
         ("segment", pa.int32()),
@@ -87,12 +78,28 @@ def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, titl
     paths = [segment.path for segment in inputs.segments]
     keys = engine.read([_ReadKeys.of(inputs, numbers) for numbers in _readers(inputs)], _KEYS_IN_SPARK)
     writers = min(len(paths), -(-sum(one.records for one in inputs.segments) // _TASK_RECORDS))
-    newest = keys.sparkSession.sql(NEWEST, keys=keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
+    newest = _newest(keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
     rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN_IN_SPARK, title)
     by_path = {paths[row["segment"]]: row for row in rows}
     marks = {path: StoredMarks(row["path"], range(row["first_group"], row["end"])) for path, row in by_path.items()}
     kept = {path: row["kept"] for path, row in by_path.items()}
     return survey_of(inputs.plan, marks, kept, {path: row["records"] for path, row in by_path.items()})
+
+
+def _newest(keys: "DataFrame") -> "DataFrame":
+    """The newest record of each key (C2), and all records that are not compared.
+
+    A removed tombstone is the newest only if its key has records, and all of these are older (C9).
+    """
+    from pyspark.sql.functions import expr
+
+    by_key = keys.groupBy("key", "apart").agg(
+        expr("coalesce(apart, max_by(place, rank)) AS place"),
+        expr("coalesce(min(present_rank) < max(rank), false) AS has_older"),
+        expr("coalesce(max(repeated), false) AS repeated"),
+        expr("apart IS NOT NULL OR min(present_rank) IS NOT NULL AS counts"),
+    )
+    return by_key.where("counts").selectExpr("place", "has_older", "apart IS NOT NULL AS apart", "repeated")
 
 
 def _readers(inputs: PlanInputs) -> Iterator[list[int]]:
@@ -147,7 +154,7 @@ def _rows(first: int, keys: Keys, repeated: Flags | None, *, removed: bool) -> p
 
 @dataclass(frozen=True)
 class _WriteMarks:
-    """Write the marks of segments to a file in ``folder``, from all rows of NEWEST about these segments."""
+    """Write the marks of segments to a file in ``folder``, from all rows of _newest about these segments."""
 
     files: DataFiles
     folder: str
@@ -179,7 +186,7 @@ class _WriteMarks:
 
 
 def _marks(rows: pa.Table) -> Marks:
-    """The marks of a segment from its rows of NEWEST in the order of places, of which the last tells their number."""
+    """The marks of a segment from its rows of _newest in the order of places, of which the last tells their number."""
     places = rows["place"].to_numpy() & ((1 << _PLACE_BITS) - 1)
     records = int(places[-1])
     is_apart = rows["apart"].to_numpy()
