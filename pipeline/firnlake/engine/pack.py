@@ -20,7 +20,7 @@ _SEARCHED = f"{_FOLDER}:../{_FOLDER}"
 _ABOUT = "firn-spark.json"
 """File in the archive: the version of Firn, and the Python and platform that its compiled modules fit."""
 _FIRN = "firnlake"
-_ROOTS = ("duckdb", "numpy", "pyarrow", "pyiceberg")
+ROOTS = ("duckdb", "numpy", "pyarrow", "pyiceberg")
 """What tasks import, apart from what these require. Only the driver needs Firn's other dependencies."""
 _UNUSED = ("click", "rich")
 """Requirements of PyIceberg's own command, which no task calls."""
@@ -56,7 +56,7 @@ def pack(path: Path, more: Sequence[str] = (), *, level: int = 1) -> Archive:
     """
     if path.suffix != ".zip":
         raise RefusedError(f"{path} is not the name of an archive; allowed: a path that ends with .zip")
-    found = _distributions([*_ROOTS, *more])
+    found = _distributions([*ROOTS, *more])
     versions = {_FIRN: identity()} | {name: found[name].version for name in sorted(found)}
     files = dict(_files_of_firn()) | {name: file for one in found.values() for name, file in _files(one)}
     about = {"python": _python(), "platform": sysconfig.get_platform(), "packages": versions}
@@ -77,15 +77,15 @@ def _distributions(names: Sequence[str]) -> dict[str, Distribution]:
     """The installed distributions ``names`` and those that they require, by normalized name."""
     found: dict[str, Distribution] = {}
     waiting = list(names)
-    while waiting:
-        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+    for one in waiting:
+        name = re.sub(r"[-_.]+", "-", one).lower()
         if name in found or name in _UNUSED:
             continue
         try:
             found[name] = distribution(name)
         except PackageNotFoundError:
-            if name in names:
-                raise RefusedError(f"{name} is not installed here; allowed: installed packages") from None
+            if one in names:
+                raise RefusedError(f"package {one} is not installed here; allowed: installed packages") from None
             continue  # required on another platform or by another Python
         waiting += [match[1] for line in found[name].requires or () if (match := _REQUIRED.match(line))]
     return found
