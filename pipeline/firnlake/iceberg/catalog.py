@@ -246,11 +246,8 @@ class Lake:
 
     def create_namespace(self, namespace: str) -> None:
         """Create ``namespace`` unless it exists."""
-        with self.reachable():
-            try:
-                self.catalog.create_namespace(namespace)
-            except NamespaceAlreadyExistsError:
-                return
+        with self.reachable(), suppress(NamespaceAlreadyExistsError):
+            self.catalog.create_namespace(namespace)
 
     def when_free(self, action: Callable[[], T]) -> T:
         """Run a catalog ``action``. If a SQL catalog is busy, repeat the action, for at most BUSY_SECONDS.
