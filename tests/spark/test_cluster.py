@@ -48,7 +48,7 @@ def test_c26_an_executor_without_the_drivers_firn_is_one_line(
         found = "its Firn is 0.1.0+"
     topic.land(updates("a=1"), updates("a=2"))
     ran = firn(topic.lake, "run", topic.table, "--engine", "spark", variables=cluster(folder, 1, 1024, given))
-    assert ran.returncode == 1, ran.err
+    assert ran.returncode == 1, ran.stderr
     (line,) = (line for line in ran.stderr.splitlines() if "can't be used" in line)
     assert line.startswith(f"firn: a Spark worker can't be used: {found}")
     assert "; allowed: the driver's Firn and Python on every worker, from the archive that `firn spark pack`" in line
