@@ -31,7 +31,7 @@ class Subcommand:
     """True if the subcommand needs Great Expectations, which is then imported in parallel with the function."""
 
     def function(self, name: str) -> Loaded:
-        """Import the function, which declares the options."""
+        """Import the function, which declares the options, or the group of several functions."""
         loaded: Loaded = getattr(import_module(f"firnlake.cli.{self.module}"), name)
         return loaded
 
@@ -68,6 +68,7 @@ COMMANDS = {
     ),
     "adopt": Subcommand("ingest", "Adopt an existing table with its own columns."),
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
+    "spark": Subcommand("spark", "Prepare what Spark's executors need."),
 }
 
 
@@ -92,8 +93,11 @@ class Commands(TyperGroup):
 
 
 def _imported(name: str) -> Any:
+    loaded = COMMANDS[name].function(name)
+    if isinstance(loaded, typer.Typer):
+        return typer.main.get_command(loaded)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(COMMANDS[name].function(name))
+    alone.command(name)(loaded)
     return typer.main.get_command(alone)
 
 

@@ -16,16 +16,20 @@ from firnlake.errors import UnavailableError
 _PACKAGES = ("firnlake", "firnlake_expectations")
 
 
+def folders() -> list[Path]:
+    """The folders of Firn's packages."""
+    specs = [spec for package in _PACKAGES if (spec := find_spec(package))]
+    return [Path(folder) for spec in specs for folder in sorted(spec.submodule_search_locations or ())]
+
+
 @cache
 def identity() -> str:
     """Version and a digest of the code, such as ``0.1.0+3f2a9c01d4e5``; read once per process."""
     digest = hashlib.sha256()
-    for package in _PACKAGES:
-        spec = find_spec(package)
-        for folder in sorted(spec.submodule_search_locations or ()) if spec else ():
-            for path in sorted(Path(folder).rglob("*.py")):
-                digest.update(path.relative_to(folder).as_posix().encode())
-                digest.update(path.read_bytes())
+    for folder in folders():
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode())
+            digest.update(path.read_bytes())
     try:
         released = version("firnlake")
     except PackageNotFoundError:  # a checkout on the path

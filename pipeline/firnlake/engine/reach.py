@@ -44,6 +44,11 @@ def within(seconds: int, title: str, start: Callable[[], T]) -> T:
             raise UnavailableError(f"not ready after {seconds} s") from None
 
 
+def is_local(address: str) -> bool:
+    """True if ``address`` is Spark's local mode, without executors of their own as even ``local-cluster`` has them."""
+    return address.partition("[")[0] == "local"
+
+
 def shown(address: str) -> str:
     """``address`` without its parameters, which may hold a token."""
     return address.partition(";")[0].rstrip("/")

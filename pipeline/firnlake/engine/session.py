@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firnlake.engine.reach import CONNECT, obstacle, shown, within
+from firnlake.engine.reach import CONNECT, is_local, obstacle, shown, within
 from firnlake.engine.spark import reason
 from firnlake.errors import RefusedError, UnavailableError
 
@@ -77,7 +77,7 @@ def start_here(name: str, settings: Mapping[str, str] | None = None) -> "SparkSe
             builder = builder.config(key, value)
         if master and not submitted:
             builder = builder.master(master)
-    if not submitted and (remote or master or "local").startswith("local"):
+    if not submitted and is_local(remote or master or "local"):
         # Workers on this machine must run this Python, which has all packages. Spark would run python3 from the PATH.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     return builder.getOrCreate()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from firnlake import errors
 from firnlake.engine.engine import WorkerLostError, balanced, identity, pickled
+from firnlake.engine.reach import is_local
 from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from firnlake.progress import Progress
 
@@ -48,8 +49,8 @@ _CAUSE = re.compile(r'Caused by: (.*)|details = "(.*)"')
 """Spark's messages for the cause of an error; the second is gRPC's."""
 
 _REMEDY = (
-    "allowed: the driver's versions of Firn and pyarrow on every worker, from a container image or a packed "
-    "environment in spark.archives (docs/operations.md)"
+    "allowed: the driver's Firn and Python on every worker, from the archive that `firn spark pack` writes, or from an "
+    "image (docs/operations.md)"
 )
 
 
@@ -281,7 +282,7 @@ def _watched_remotely(session: "SparkSession", title: str) -> Iterator[None]:
 def _is_here(session: "SparkSession") -> bool:
     """True if workers are processes of this machine, so that they run the same code."""
     context = _context(session)
-    return (context.master if context else os.environ.get("SPARK_REMOTE", "")).startswith("local")
+    return is_local(context.master if context else os.environ.get("SPARK_REMOTE", ""))
 
 
 def _context(session: "SparkSession") -> Any:

@@ -22,7 +22,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 from requests import RequestException
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from tenacity import (
     Retrying,
     retry_if_exception,
@@ -142,6 +141,8 @@ class Lake:
     @cached_property
     def catalog(self) -> Catalog:
         """The PyIceberg catalog. Raises RefusedError if it is configured wrongly, UnavailableError if it is down."""
+        from sqlalchemy.exc import ArgumentError
+
         if self._is_embedded:
             self.home.mkdir(parents=True, exist_ok=True)
         try:
@@ -245,11 +246,8 @@ class Lake:
 
     def create_namespace(self, namespace: str) -> None:
         """Create ``namespace`` unless it exists."""
-        with self.reachable():
-            try:
-                self.catalog.create_namespace(namespace)
-            except NamespaceAlreadyExistsError:
-                return
+        with self.reachable(), suppress(NamespaceAlreadyExistsError):
+            self.catalog.create_namespace(namespace)
 
     def when_free(self, action: Callable[[], T]) -> T:
         """Run a catalog ``action``. If a SQL catalog is busy, repeat the action, for at most BUSY_SECONDS.
@@ -312,6 +310,8 @@ class Lake:
 
         A FileNotFoundError passes unchanged, because it is an answer, and the caller decides what it means.
         """
+        from sqlalchemy.exc import DatabaseError
+
         try:
             yield
         except FileNotFoundError:
@@ -345,4 +345,6 @@ class Lake:
 
 
 def _is_busy(error: BaseException) -> bool:
+    from sqlalchemy.exc import OperationalError
+
     return isinstance(error, OperationalError) and not error.connection_invalidated

@@ -1,0 +1,92 @@
+"""What a process of its own tests on the Spark that its environment names; `test_connect` and `test_cluster` start it.
+
+Executors of a cluster have what the archive of `firn spark pack` holds, and no tests: these functions travel by value.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from firnlake.engine.choice import Engines
+from firnlake.engine.engine import Engine, WorkerLostError, attempt
+from firnlake.engine.session import start
+from firnlake.engine.spark import SparkEngine
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from tests.support import engine_contract
+from tests.support.engine_contract import EngineContract, Holding, die_on
+from tests.support.pairs import Pair
+from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def on_spark() -> Iterator[Engine]:
+    cloudpickle.register_pickle_by_value(engine_contract)  # type: ignore[no-untyped-call]
+    with Engines("spark", "firn tests") as engines:
+        yield engines.of(0)
+    if session := SparkSession.getActiveSession():
+        session.stop()  # without it, a cluster starts its executors anew while it ends
+
+
+class TestContract(EngineContract):
+    """Tests that every engine passes."""
+
+    @pytest.fixture
+    def engine(self, on_spark: Engine) -> Engine:
+        return on_spark
+
+
+def test_c20_only_the_task_that_kills_its_worker_is_lost(on_spark: Engine) -> None:
+    found = on_spark.map(partial(die_on, 2), [1, 2, 3])
+    assert [found[0], found[2]] == [1, 3]
+    assert isinstance(found[1], WorkerLostError)
+
+
+def test_a_worker_of_another_firn_is_refused(on_spark: Engine) -> None:
+    other = SparkEngine(start("firn tests"), expected="0.0.9+feedfeedfeed")
+    refused = attempt(other.map, abs, [-1, -2])
+    assert isinstance(refused, RefusedError)
+    assert "the driver's is 0.0.9+feedfeedfeed; allowed: " in str(refused)
+
+
+def test_on_a_cluster_the_killing_of_an_executor_changes_no_record(
+    on_spark: Engine, lake: Lake, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Small cases are judged in this process on either engine; here the executors judge them.
+    monkeypatch.setattr("firnlake.validate.tasks.HERE_BYTES", -1)
+    before = executors()
+    holding = Holding(on_spark, tmp_path)
+    pair = Pair((Topic(lake, engine, "cluster.local"), Topic(lake, holding, "cluster.spark")))
+    pair.create(delete_retention_ms="1000")
+    for start_offset in (0, 10):
+        pair.land(updates(*(f"k{n % 4}={n}" for n in range(10)), start=start_offset))
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(kill_executor, tmp_path)
+        assert pair.clean(Lane.FULL) == 1
+    assert killed.result() in before
+    pair.land(updates("k0", "k9=9", start=20))
+    assert pair.clean(Lane.FULL, NOW + DAY) == 1
+    assert len(before) == 3
+
+
+def kill_executor(folder: Path) -> int:
+    """Kill the executor that holds the first task, in the midst of this task; returns its process id."""
+    until(lambda: (folder / "held").exists() and (folder / "held").read_text(), 120)
+    worker = psutil.Process(int((folder / "held").read_text()))
+    executor = next(one for one in worker.parents() if one.name() == "java")
+    executor.kill()
+    return executor.pid
+
+
+def executors() -> set[int]:
+    """Process ids of the cluster's executors: the JVMs below the driver's."""
+    below = [one for child in psutil.Process().children() for one in child.children()]
+    return {one.pid for one in below if one.name() == "java"}
