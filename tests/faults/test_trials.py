@@ -16,9 +16,9 @@ from tests.faults.harness.trial import trial
 from tests.faults.harness.workplace import Workplace
 from tests.support.topics import Record, Topic, updates
 
-SEEDS = (*range(1, 6), 51)
-"""Always the same, so that a red build says something about the change; `make faults` tries others. The last one has
-found something: data of a stage whose metadata orphan removal took away."""
+SEEDS = (*range(1, 6), 33)
+"""Always the same, so that a red build says something about the change; `make faults` tries others. In the
+last one, a process is killed while it writes the marks of a large plan."""
 LANDED = updates("a=1", "b=1", "a=2", "b=")
 NO_KEY = Record(4, None, b"no key")
 END = Record(5, b"c", b"1")

@@ -80,7 +80,7 @@ def _failure(inputs: PlanInputs, error: Exception) -> FirnError:
     """``error`` as a FirnError, if it is one or comes from a disk or store; raises any other error, a defect."""
     if isinstance(error, FirnError):
         return error
-    if isinstance(error, OSError):  # errors of reading are already FirnErrors
+    if isinstance(error, OSError):  # errors of reading the plan's inputs are already FirnErrors
         reason = " ".join(str(error).split()) or type(error).__name__
         plan = f"table {inputs.plan.table} ({inputs.plan.title})"
         return UnavailableError(f"{plan}: its result can't be written now: {reason}; try again later")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from firnlake.compact.inputs import InputSegment, PlanInputs, without
-from firnlake.compact.keys import M, Survey, latest_per_key, marks_before_keys
+from firnlake.compact.keys import M, Survey, marks_before_keys
 from firnlake.compact.marks import Marks
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.keys import Flags, Longs, bytes_of
@@ -172,20 +172,23 @@ class KeyComparison:
         """Of the last key so far, the newest row, and the newest row of a present record."""
 
     def __call__(self, rows: pa.Table) -> None:
-        """Compare the next ``rows``."""
+        """Compare the next ``rows``. Of ``has_older``, only the flags of newest records are exact, and used."""
         known = self._open.num_rows
         if not rows.num_rows:
             return
         rows = pa.concat_tables([self._open, rows.cast(_SCHEMA)]).combine_chunks()
-        key, places = rows["key"], rows["place"].to_numpy()
-        is_first = np.ones(rows.num_rows, dtype=np.bool_)
+        key = rows["key"]
+        places, offsets, removed = (rows[name].to_numpy() for name in ("place", "log_offset", "removed"))
+        is_first, is_last = np.ones((2, rows.num_rows), dtype=np.bool_)
         is_first[1:] = pc.not_equal(key[1:], key[:-1]).to_numpy()
-        codes = np.cumsum(is_first) - 1
-        removed = rows["removed"].to_numpy()
-        newest, has_older = latest_per_key(codes, rows["log_offset"].to_numpy(), removed if removed.any() else None)
-        self._newest[places] = newest
+        is_last[:-1] = is_first[1:]
+        # Of each key with present records: its newest present record, and its last row, which may be a removed one.
+        present = np.flatnonzero(~removed & (is_last | np.roll(removed, -1)))
+        last = np.flatnonzero(is_last)[np.cumsum(is_first)[present] - 1]
+        is_newest = np.zeros(rows.num_rows, dtype=np.bool_)
+        is_newest[np.where(offsets[last] > offsets[present], last, present)] = True
+        self._newest[places] = is_newest
         # The older rows of an open key are no longer known, so its flags of older records were set before.
-        self._has_older[places[known:]] = has_older[known:]
-        last = np.flatnonzero(codes == codes[-1])
-        kept = {int(last[-1]), *last[~removed[last]][-1:].tolist()}
-        self._open = rows.take(sorted(kept))
+        self._has_older[places[known:]] = ~is_first[known:]
+        end = rows.num_rows - 1
+        self._open = rows.take(sorted({end, *present[last == end].tolist()}))

@@ -85,8 +85,11 @@ class StoredMarks:
 
     def read(self, files: DataFiles) -> Marks:
         """Read the marks. Raises OSError for a file that can't be read, or has changed since it was written."""
-        with files.io(self.path).new_input(self.path).open() as stream, open_file(stream) as file:
-            table = file.read_row_groups(list(self.groups))
+        try:
+            with files.io(self.path).new_input(self.path).open() as stream, open_file(stream) as file:
+                table = file.read_row_groups(list(self.groups))
+        except ValueError as error:  # Arrow's, for a file that was cut off, or whose footer was changed
+            raise OSError(f"{self.path} is damaged: {error}") from error
         flags = {
             name: None if column.null_count else column.to_numpy()
             for name, column in zip(table.column_names, table.columns, strict=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firnlake import clock
+from firnlake.compact import keys, tasks
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
@@ -102,9 +103,16 @@ def clean(
     ahead_ms: int = 0,
     force: bool = False,
     scope: Scope = EVERYTHING,
+    large: bool = False,
 ) -> dict[str, Any]:
-    """`firn run` in a child, on a machine whose clock is ``ahead_ms`` ahead; the account for ``Ended``."""
+    """`firn run` in a child, on a machine whose clock is ``ahead_ms`` ahead; the account for ``Ended``.
+
+    With ``large``, every plan is treated as one that is too large for one task, and has too many keys for memory.
+    """
     _set_clock(ahead_ms)
+    if large:
+        setattr(tasks, "WHOLE_BYTES", 0)  # noqa: B010  # this process is gone after the work
+        setattr(keys, "KEY_BYTES", 0)  # noqa: B010
     faulty_files.install(lake.properties)
     own = engine()
     publications = retries = 0

@@ -14,11 +14,12 @@ _ICEBERG_DELETES = {"delete list": 1, "delete manifest": 1}
 """The same of the store, for Iceberg's own files: the table's metadata, lists of manifests, manifests."""
 _READS = {"open data": 32, "open plans": 10, "open result": 8, "open verdicts": 4, "open staged manifest": 8}
 _WRITES = {"write data": 6, "write plans": 2, "write staged manifest": 2, "write result": 2, "write verdicts": 2}
-_MARKS = {"write split": 1, "write failure": 1, "write abandoned": 1, "write other": 2}
+_RARE_WRITES = {"write split": 1, "write failure": 1, "write abandoned": 1, "write other": 2}
 _DELETES = {f"delete {kind}": 2 for kind in ("data", "plans", "result", "verdicts", "staged manifest", "abandoned")}
+_READS_MARKS, _WRITES_MARKS, _DELETES_MARKS = {"open marks": 4}, {"write marks": 2}, {"delete marks": 2}
 _LISTS = {"list documents": 40, "list staged": 10}
-"""Of files of Firn's: the data and the documents of jobs, the manifests that their results lie in, marks of what went
-wrong. Others are lists of the plans of a commit."""
+"""Of files of Firn's: the data and the documents of jobs, also those that say what went wrong, the manifests that their
+results lie in, and the marks of records, which only large plans have. Others are lists of the plans of a commit."""
 
 CATALOG = frozenset(_TO_CATALOG)
 
@@ -51,9 +52,9 @@ class Kind(StrEnum):
 
 
 _COMMITS = {"commit_table": 4}
-_ALL_READS = _ICEBERG_READS | _READS
-_ALL_WRITES = _ICEBERG_WRITES | _WRITES | _MARKS
-_ALL_DELETES = _ICEBERG_DELETES | _DELETES
+_ALL_READS = _ICEBERG_READS | _READS | _READS_MARKS
+_ALL_WRITES = _ICEBERG_WRITES | _WRITES | _RARE_WRITES | _WRITES_MARKS
+_ALL_DELETES = _ICEBERG_DELETES | _DELETES | _DELETES_MARKS
 CALLS = {
     Kind.KILL: _TO_CATALOG | _ALL_WRITES | _ALL_DELETES,
     Kind.LOST_REQUEST: _TO_CATALOG,
@@ -105,6 +106,7 @@ BETWEEN = (
     ("write list", 1),
     ("commit_table", 1),
     ("delete data", 2),
+    ("delete marks", 1),
     ("delete plans", 1),
     ("delete result", 1),
     ("delete abandoned", 1),
@@ -145,8 +147,8 @@ class Fault:
     @classmethod
     def between_check_and_write(cls, random: Random) -> Self:
         """Somebody deletes what a process has just seen to be there: a publisher stands still between its check and its
-        commit, a compactor between its last data file and its result."""
-        call = random.choice(["commit_table", "write list", "write result", "write staged manifest"])
+        commit, a compactor between its last data file and its result, or a task that is about to read its marks."""
+        call = random.choice(["commit_table", "write list", "write result", "write staged manifest", "open marks"])
         return cls(Kind.PAUSE, call, random.choice([1, 1, 2]), intruder=random.choice(DELETING))
 
     @classmethod

@@ -41,6 +41,8 @@ ERASING = 0.5
 """Share of seeds in which keys are to be erased."""
 HIDING = 0.5
 """Share of seeds in which lane `hide` hides what is superseded."""
+LARGE = 0.5
+"""Share of seeds in which every plan is surveyed by a task of its own, whose marks go to a file."""
 FAR_AWAY = b"nobody has this key"
 LATER = 3 * DAY
 """By a clock so far ahead everything that a dead process left is dead."""
@@ -69,6 +71,8 @@ class Stand:
     topic: Topic
     reader: Reader
     folder: Path
+    clean: Callable[..., dict[str, Any]]
+    """A cleaning of the table."""
     model: Model = field(default_factory=Model)
     offsets: Counter[int] = field(default_factory=Counter)
     now: int = NOW
@@ -87,7 +91,9 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     topic = Topic(lake, place.engine(), f"faults.s{seed}", session=lambda: place.spark)
     # Of its own, so that a seed without requests stays what it was.
     requester = Random(f"requests {seed}")  # noqa: S311
-    stand = Stand(seed, random, place, topic, reader, folder / str(seed))
+    large = Random(f"large plans {seed}").random() < LARGE  # noqa: S311
+    cleaning = partial(clean, table=topic.table, engine=place.engine, large=large)
+    stand = Stand(seed, random, place, topic, reader, folder / str(seed), cleaning)
     stand.requester = requester if requester.random() < ERASING else None
     hiding = {"hide_max_lag_ms": "0"} if Random(f"masks {seed}").random() < HIDING else {}  # noqa: S311
     stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), maintenance_orphans="true", **hiding)
@@ -170,7 +176,7 @@ def _disturbed(stand: Stand, found: Trial, fault: Fault, number: int) -> None:
     lanes, force = stand.random.choice(RUNS)
     if stand.model.requested and stand.requester and stand.requester.random() < 0.5:
         lanes, force = (Lane.ERASE, *lanes), True
-    stand.run = partial(clean, table=topic.table, engine=stand.place.engine, now_ms=stand.now, lanes=lanes, force=force)
+    stand.run = partial(stand.clean, now_ms=stand.now, lanes=lanes, force=force)
     stand.began = time.time()
     child = Child.start(partial(stand.run, lake))
     until((folder / PAUSED).exists, ENDS_WITHIN, alive=child.alive)
@@ -233,9 +239,7 @@ def _settle(stand: Stand, found: Trial) -> None:
     erase = ((Lane.ERASE,), True)
     for lanes, force in [erase, *runs[:2], erase, runs[2]] if stand.model.requested else runs:
         stand.now += 1
-        work = partial(
-            clean, topic.lake, topic.table, stand.place.engine, stand.now, lanes, ahead_ms=LATER, force=force
-        )
+        work = partial(stand.clean, topic.lake, now_ms=stand.now, lanes=lanes, ahead_ms=LATER, force=force)
         ended = Child.start(work).end()
         _take_down(found, ended)
         if ended.failures or ended.refused:
@@ -281,8 +285,7 @@ def _append(stand: Stand, _: Trial) -> None:
 
 
 def _compact(stand: Stand, found: Trial) -> None:
-    topic = stand.topic
-    work = partial(clean, topic.lake, topic.table, stand.place.engine, stand.now, (Lane.FULL,), force=True)
+    work = partial(stand.clean, stand.topic.lake, now_ms=stand.now, lanes=(Lane.FULL,), force=True)
     _take_down(found, Child.start(work).end())
 
 
