@@ -57,6 +57,16 @@ def test_a_worker_of_another_firn_is_refused(on_spark: Engine) -> None:
     assert "the driver's is 0.0.9+feedfeedfeed; allowed: " in str(refused)
 
 
+def test_c2_keys_compared_by_spark_sql(
+    on_spark: Engine, lake: Lake, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firnlake.compact.spark_survey.SPARK_RECORDS", 1)
+    pair = Pair((Topic(lake, engine, "cluster.sorted"), Topic(lake, on_spark, "cluster.grouped")))
+    pair.land(updates("a=1", "b=1", "a=2"), updates("b", "c=1", start=3))
+    assert pair.clean(Lane.FULL) == 1
+    assert pair.topics[1].offsets() == [2, 3, 4]
+
+
 def test_on_a_cluster_the_killing_of_an_executor_changes_no_record(
     on_spark: Engine, lake: Lake, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
