@@ -14,7 +14,7 @@ from firnlake.compact.inputs import Partitions, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Target
 from firnlake.compact.tasks import Result, rewritten
-from firnlake.engine.engine import Engine, WorkerLostError
+from firnlake.engine.engine import Engine, WorkerLostError, threads_per_task
 from firnlake.errors import ConflictError, FirnError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
@@ -159,7 +159,7 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         undo.callback(delete_attempt, stage.table, target.folder)
         started = time.monotonic()
         title = f"{plans[0].table}, {stage.title}, {sum(plan.records for plan in plans):,} records"
-        attempt = Attempt(stage.table, _inputs(opened, plans), target, engine, title)
+        attempt = Attempt(stage.table, _inputs(opened, plans, engine), target, engine, title)
         done, failed = _BY_LANE.get(plans[0].lane, rewritten)(attempt)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:
@@ -180,8 +180,9 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
     return failed
 
 
-def _inputs(opened: OpenedStage, plans: Sequence[Plan]) -> list[PlanInputs]:
+def _inputs(opened: OpenedStage, plans: Sequence[Plan], engine: Engine) -> list[PlanInputs]:
     table = opened.stage.table
+    threads = threads_per_task(engine.parallelism, len(plans))
     columns, samples = ColumnRoles.of(table, opened.stage.target), samples_of(table.properties)
     return [
         PlanInputs.of(
@@ -191,6 +192,7 @@ def _inputs(opened: OpenedStage, plans: Sequence[Plan]) -> list[PlanInputs]:
             opened.files,
             opened.deletes,
             samples,
+            threads,
         )
         for plan in plans
     ]

@@ -66,6 +66,8 @@ class PlanInputs:
     columns: ColumnRoles
     segments: tuple[InputSegment, ...]
     samples: Samples = "keys"
+    threads: int = 1
+    """Number of threads with which a task sorts the plan's keys."""
 
     @classmethod
     def of(
@@ -76,6 +78,7 @@ class PlanInputs:
         listed: Mapping[str, DataFile],
         deletes: Mapping[str, FileDeletes],
         samples: Samples,
+        threads: int,
     ) -> "PlanInputs":
         """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both
         mappings are by path."""
@@ -88,9 +91,8 @@ class PlanInputs:
             return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path), key_bytes)
 
         landed = [segment(one, one.level) for one in plan.inputs]
-        return cls(
-            plan, files, columns, (*landed, *(segment(one, REMOVED) for one in plan.removed_tombstones)), samples
-        )
+        removed = (segment(one, REMOVED) for one in plan.removed_tombstones)
+        return cls(plan, files, columns, (*landed, *removed), samples, threads)
 
     def only(self, segments: Iterable["InputSegment"]) -> "PlanInputs":
         """The same plan restricted to ``segments``, which keeps the pickled task small."""

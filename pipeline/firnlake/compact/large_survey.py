@@ -134,7 +134,7 @@ def _sorted(inputs: PlanInputs, keys: Iterator[pa.RecordBatch]) -> Iterator[Iter
             "preserve_insertion_order": "false",
             "arrow_large_buffer_size": "true",
             "memory_limit": f"{MEMORY_BYTES}B",
-            "threads": "1",
+            "threads": str(inputs.threads),
             "temp_directory": spilled,
         }
         with duckdb.connect(":memory:", config=config) as engine:

@@ -93,11 +93,16 @@ def _newest(keys: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql.functions import expr
 
-    by_key = keys.groupBy("key", "apart").agg(
-        expr("coalesce(apart, max_by(place, rank)) AS place"),
-        expr("coalesce(min(present_rank) < max(rank), false) AS has_older"),
-        expr("coalesce(max(repeated), false) AS repeated"),
-        expr("apart IS NOT NULL OR min(present_rank) IS NOT NULL AS counts"),
+    # Few keys are in a task twice, so Spark need not aggregate them there, before the shuffle.
+    by_key = (
+        keys.repartition("key", "apart")
+        .groupBy("key", "apart")
+        .agg(
+            expr("coalesce(apart, max_by(place, rank)) AS place"),
+            expr("coalesce(min(present_rank) < max(rank), false) AS has_older"),
+            expr("coalesce(max(repeated), false) AS repeated"),
+            expr("apart IS NOT NULL OR min(present_rank) IS NOT NULL AS counts"),
+        )
     )
     return by_key.where("counts").selectExpr("place", "has_older", "apart IS NOT NULL AS apart", "repeated")
 

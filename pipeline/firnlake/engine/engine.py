@@ -64,6 +64,15 @@ def heaviest_first(weights: Sequence[int]) -> list[int]:
     return sorted(range(len(weights)), key=lambda position: -weights[position])
 
 
+MOST_THREADS = 4
+"""Maximum number of threads per task when there are fewer tasks than workers."""
+
+
+def threads_per_task(workers: int, tasks: int) -> int:
+    """Number of threads that each of ``tasks`` large tasks may use."""
+    return max(1, min(workers // max(1, tasks), MOST_THREADS))
+
+
 T = TypeVar("T")
 R = TypeVar("R")
 

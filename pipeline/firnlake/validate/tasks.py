@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from firnlake.engine.engine import Engine
+from firnlake.engine.engine import Engine, threads_per_task
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import FirnError, UnavailableError
 from firnlake.validate.cases import Case, JudgedRecords, requested
@@ -26,8 +26,6 @@ TASK_BYTES: Final = 32 << 20
 """Bytes at which a shared task is full. Splitting a smaller task would cost more than it saves."""
 HERE_BYTES: Final = 128 << 20
 """Maximum bytes read of cases judged in this process. For so few, a round of tasks costs more than it saves."""
-MOST_THREADS: Final = 4
-"""Maximum number of threads per task when there are fewer tasks than workers."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def findings_of(
     if held <= HELD_BYTES and read <= HERE_BYTES:
         engine = LocalEngine()
     groups = _shared(cases, engine.parallelism)
-    threads = max(1, min(engine.parallelism // len(groups), MOST_THREADS))
+    threads = threads_per_task(engine.parallelism, len(groups))
     dockets = [_JudgeTask(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
     weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
     findings: dict[int, Findings] = {}
