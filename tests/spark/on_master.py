@@ -3,6 +3,7 @@
 Executors of a cluster have what the archive of `firn spark pack` holds, and no tests: these functions travel by value.
 """
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -65,6 +66,12 @@ def test_c2_keys_compared_by_spark_sql(
     pair.land(updates("a=1", "b=1", "a=2"), updates("b", "c=1", start=3))
     assert pair.clean(Lane.FULL) == 1
     assert pair.topics[1].offsets() == [2, 3, 4]
+
+
+def test_on_a_cluster_a_limit_of_spark_is_named(on_spark: Engine) -> None:
+    refused = attempt(on_spark.map, os.urandom, [1 << 22])
+    assert isinstance(refused, RefusedError)
+    assert "is bigger than spark.driver.maxResultSize (2.0 MiB); allowed: a larger spark.driver.max" in str(refused)
 
 
 def test_on_a_cluster_the_killing_of_an_executor_changes_no_record(

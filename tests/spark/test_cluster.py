@@ -30,7 +30,11 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 def test_three_executors_of_which_one_is_killed(folder: Path, settings: dict[str, str]) -> None:
-    run_on(folder, "Contract or c2 or another or cluster", **cluster(folder, 3, 2048, settings))
+    run_on(
+        folder,
+        "Contract or c2 or another or cluster",
+        **cluster(folder, 3, 2048, settings | {"spark.driver.maxResultSize": "2m"}),
+    )
 
 
 def test_c26_an_executor_without_the_archive_is_one_line(topic: Topic, folder: Path, settings: dict[str, str]) -> None:

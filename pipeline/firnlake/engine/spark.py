@@ -45,6 +45,8 @@ _REFUSED = re.compile(f"{_REFUSES}(.*)")
 _RAISED = re.compile(r"(?m)^firnlake\.errors\.(\w+): (.*)$")
 """Python's messages, in Spark's, for a worker that refuses its work, and for an error that Firn raised there."""
 _KINDS = (RefusedError, ConflictError, UnavailableError)
+_LIMIT = re.compile(r"[^\n:]*(?:bigger than|exceeds max allowed:) (spark\.[\w.]+)[^\n]*")
+"""Spark's messages for a job that exceeds a limit, with the setting that limits it."""
 _CAUSE = re.compile(r'Caused by: (.*)|details = "(.*)"')
 """Spark's messages for the cause of an error; the second is gRPC's."""
 
@@ -211,6 +213,8 @@ def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
     text = str(error)
     if match := _REFUSED.search(text):
         return RefusedError(f"a Spark worker can't be used: {match[1]}; {_REMEDY}")
+    if limit := _LIMIT.search(text):
+        return RefusedError(f"the Spark job failed: {limit[0].strip()}; allowed: a larger {limit[1]}")
     if raised := _RAISED.findall(text):
         name, message = raised[-1]  # the last of a chain of exceptions
         kind = getattr(errors, name, FirnError)
