@@ -1,7 +1,7 @@
 """The survey of a plan by Spark SQL: the keys of its records cross Spark's own shuffle, as columns.
 
-Tasks read the keys, one SQL statement finds the newest record of each key, and other tasks write the marks of the
-segments to files. Only the number of kept records per segment comes back to the driver.
+Tasks read the keys, an aggregation of Spark SQL finds the newest record of each key, and other tasks write the marks of
+the segments to files. Only the number of kept records per segment comes back to the driver.
 """
 
 import uuid
@@ -17,18 +17,20 @@ from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keys import Survey
 from firnlake.compact.large_survey import Keys, before_keys, keys_of_segment, overlapping, survey_of
 from firnlake.compact.marks import Marks, StoredMarks, store
+from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Flags
+from firnlake.job.plan import Plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from firnlake.engine.spark import SparkEngine
 
 SPARK_RECORDS: Final = 100_000_000
-"""Number of records of a plan above which Spark SQL compares the keys. A task that sorts them takes a third of the
-processor time, but more memory with each record, and only one core."""
+"""Number of records of a plan above which Spark SQL compares the keys. A task that sorts them takes less than half
+of the processor time, but more memory with each record, and no more than MOST_THREADS cores."""
 _TASK_RECORDS: Final = 1 << 20
 """Records, of whole segments, whose keys a task reads, or whose marks it writes (approximate)."""
 _PLACE_BITS: Final = 40
@@ -80,10 +82,24 @@ def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, titl
     writers = min(len(paths), -(-sum(one.records for one in inputs.segments) // _TASK_RECORDS))
     newest = _newest(keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
     rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN_IN_SPARK, title)
-    by_path = {paths[row["segment"]]: row for row in rows}
+    by_path = rows_by_path(inputs.plan, paths, rows)
     marks = {path: StoredMarks(row["path"], range(row["first_group"], row["end"])) for path, row in by_path.items()}
     kept = {path: row["kept"] for path, row in by_path.items()}
     return survey_of(inputs.plan, marks, kept, {path: row["records"] for path, row in by_path.items()})
+
+
+def rows_by_path(plan: Plan, paths: Sequence[str], rows: "Sequence[Row]") -> dict[str, "Row"]:
+    """The ``rows`` of _WRITTEN by path of their segment; raises RefusedError unless each of ``paths`` has one.
+
+    Marks would be wrong without notice if Spark had split the rows of a segment between tasks.
+    """
+    by_path = {paths[row["segment"]]: row for row in rows}
+    if len(by_path) != len(paths) or len(rows) != len(paths):
+        raise RefusedError(
+            f"table {plan.table} ({plan.title}): Spark wrote {len(rows)} marks of {len(by_path)} segments; allowed: "
+            f"one of each of the plan's {len(paths)} segments"
+        )
+    return by_path
 
 
 def _newest(keys: "DataFrame") -> "DataFrame":
@@ -101,10 +117,10 @@ def _newest(keys: "DataFrame") -> "DataFrame":
             expr("coalesce(apart, max_by(place, rank)) AS place"),
             expr("coalesce(min(present_rank) < max(rank), false) AS has_older"),
             expr("coalesce(max(repeated), false) AS repeated"),
-            expr("apart IS NOT NULL OR min(present_rank) IS NOT NULL AS counts"),
+            expr("apart IS NOT NULL OR min(present_rank) IS NOT NULL AS remains"),
         )
     )
-    return by_key.where("counts").selectExpr("place", "has_older", "apart IS NOT NULL AS apart", "repeated")
+    return by_key.where("remains").selectExpr("place", "has_older", "apart IS NOT NULL AS apart", "repeated")
 
 
 def _readers(inputs: PlanInputs) -> Iterator[list[int]]:
