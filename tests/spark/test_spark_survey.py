@@ -103,7 +103,12 @@ def random_inputs(folder: Path, random: Random) -> PlanInputs:
         start += random.choice([8, 20])
     by_offset = {one.offset: one for held in segments for one in held.rows}
     segments = [Held(0, [by_offset[one.offset] for one in held.rows]) for held in segments]
-    removed = [Row(offset, b"k%d" % random.randint(0, 5), None) for offset in random.sample(range(start), 4)]
+    removed = [
+        # Some at the offset of a record of their key, some of a key without records.
+        Row(offset, by_offset[offset].key if offset in by_offset and random.random() < 0.5 else other, None)
+        for offset in random.sample(range(start), 6)
+        for other in [b"k%d" % random.randint(0, 9)]
+    ]
     return plan_inputs(folder, segments, [Held(REMOVED, removed)] if random.random() < 0.6 else [])
 
 

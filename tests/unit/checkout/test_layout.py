@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 382,
     "functions": 2_279,
     "infra lines": 5_785,
-    "test lines": 52_384,
+    "test lines": 52_389,
     "modules above 350 lines": 0,
     "modules that commit": 2,
     "modules that delete": 5,
