@@ -14,6 +14,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from firnlake.compact.spark_survey import survey_on_spark
 from firnlake.engine.choice import Engines
 from firnlake.engine.engine import Engine, WorkerLostError, attempt
 from firnlake.engine.session import start
@@ -24,6 +25,7 @@ from firnlake.job.lane import Lane
 from tests.support import engine_contract
 from tests.support.engine_contract import EngineContract, Holding, die_on
 from tests.support.pairs import Pair
+from tests.support.plan_inputs import Held, Row, damage_keys, plan_inputs
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.waiting import until
 
@@ -66,6 +68,17 @@ def test_c2_keys_compared_by_spark_sql(
     pair.land(updates("a=1", "b=1", "a=2"), updates("b", "c=1", start=3))
     assert pair.clean(Lane.FULL) == 1
     assert pair.topics[1].offsets() == [2, 3, 4]
+
+
+def test_the_error_of_a_task_is_the_error_of_a_survey(on_spark: SparkEngine, tmp_path: Path) -> None:
+    held = Held(0, [Row(n, b"k%d" % (n % 4)) for n in range(10)])
+    inputs, damaged = (plan_inputs(tmp_path, [held]) for _ in range(2))
+    damage_keys(damaged)
+    folder = f"file://{tmp_path}"
+    assert survey_on_spark(inputs, on_spark, folder, "survey db.t").kept == {inputs.segments[0].path: 4}
+    refused = attempt(survey_on_spark, damaged, on_spark, folder, "survey db.t")
+    assert isinstance(refused, RefusedError)
+    assert damaged.segments[0].path in str(refused)
 
 
 def test_on_a_cluster_a_limit_of_spark_is_named(on_spark: Engine) -> None:

@@ -15,6 +15,8 @@ from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
 from tests.support.engine_contract import EngineContract, die_on
 
+NUMBER = "number bigint"
+
 
 @pytest.fixture(scope="module")
 def engine(spark: SparkSession) -> SparkEngine:
@@ -48,9 +50,9 @@ def test_c20_a_task_that_kills_its_worker_alone_is_lost(engine: SparkEngine) -> 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_c20_a_job_whose_worker_dies_runs_once_more(engine: SparkEngine, tmp_path: Path, times: int) -> None:
-    rows = engine.read([partial(one_row, tmp_path, times)], "number bigint")
+    rows = engine.read([partial(one_row, tmp_path, times)], NUMBER)
 
-    found = attempt(engine.written, rows, iter, "number bigint", "deadly")
+    found = attempt(engine.written, rows, iter, NUMBER, "deadly")
 
     if isinstance(found, Exception):
         assert isinstance(found, WorkerLostError)

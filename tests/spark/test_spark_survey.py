@@ -1,10 +1,5 @@
 """Keys compared by Spark SQL: the same marks as of a task that sorts them, and the same errors."""
 
-import json
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -21,25 +16,8 @@ from firnlake.compact.spark_survey import survey_on_spark
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED
-from infra.environment import SOURCES
 from tests.support.examples import times
 from tests.support.plan_inputs import Held, Row, damage_keys, plan_inputs
-
-ON_CONNECT = """
-import json, pickle, sys
-from firnlake.compact.spark_survey import survey_on_spark
-from firnlake.engine.choice import Engines
-from firnlake.errors import RefusedError
-
-inputs, damaged = pickle.load(sys.stdin.buffer)
-with Engines("spark", "firn test") as engines:
-    engine = engines.of(0)
-    found = survey_on_spark(inputs, engine, sys.argv[1], "survey db.t")
-    try:
-        survey_on_spark(damaged, engine, sys.argv[1], "survey db.t")
-    except RefusedError as error:
-        print(json.dumps([dict(found.kept), str(error)]))
-"""
 
 
 @pytest.mark.parametrize("seed", range(times(6)))
@@ -71,26 +49,6 @@ def test_c20_the_error_of_a_task_is_the_error_of_the_survey(tmp_path: Path, spar
     damage_keys(inputs)
     with pytest.raises(RefusedError, match=Path(inputs.segments[0].path).name):
         survey_on_spark(inputs, spark_engine, f"file://{tmp_path}", "survey db.t")
-
-
-def test_c22_on_a_connect_server(tmp_path: Path) -> None:
-    inputs, other = (plan_inputs(tmp_path, [Held(0, [Row(n, b"k%d" % (n % 4)) for n in range(10)])]) for _ in range(2))
-    damage_keys(other)
-
-    ran = subprocess.run(
-        [sys.executable, "-c", ON_CONNECT, f"file://{tmp_path}"],
-        # Spark starts a server of its own for such an address.
-        env={**os.environ, "SPARK_REMOTE": "local[2]", "PYTHONPATH": SOURCES},
-        input=pickle.dumps((inputs, other)),
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-
-    assert ran.returncode == 0, ran.stderr.decode()
-    kept, refused = json.loads(ran.stdout.splitlines()[-1])
-    assert kept == {inputs.segments[0].path: 4}
-    assert other.segments[0].path in refused
 
 
 def random_inputs(folder: Path, random: Random) -> PlanInputs:

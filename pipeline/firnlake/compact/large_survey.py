@@ -102,12 +102,11 @@ class Keys:
 
 def keys_of_segment(inputs: PlanInputs, segment: InputSegment, before: Marks) -> Iterator[Keys]:
     """The keys of all records of ``segment``, whose marks ``before`` tell which are excluded."""
-    start = 0
+    start, excluded = 0, before.excluded
     for narrow in inputs.narrow_batches(segment):
-        rows = len(narrow.offsets)
-        keys, excluded = bytes_of(narrow.keys[0]), before.part(start, rows).excluded
-        yield Keys(start, keys if excluded is None else without(keys, pa.array(excluded)), narrow.offsets)
-        start += rows
+        keys, end = bytes_of(narrow.keys[0]), start + len(narrow.offsets)
+        yield Keys(start, keys if excluded is None else without(keys, pa.array(excluded[start:end])), narrow.offsets)
+        start = end
 
 
 def _keys(inputs: PlanInputs, before: Sequence[Marks], apart: Flags) -> Iterator[pa.RecordBatch]:

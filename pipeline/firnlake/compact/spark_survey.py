@@ -17,6 +17,7 @@ from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keys import Survey
 from firnlake.compact.large_survey import Keys, before_keys, keys_of_segment, overlapping, survey_of
 from firnlake.compact.marks import Marks, StoredMarks, store
+from firnlake.engine.worker import in_arrow
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import MARKS
@@ -36,34 +37,14 @@ _TASK_RECORDS: Final = 1 << 20
 _PLACE_BITS: Final = 40
 """A place is the number of the segment in the plan, and in the lower bits that of the record in its segment."""
 
-_KEYS: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("place", pa.int64()),
-        ("rank", pa.int64()),
-        ("present_rank", pa.int64()),
-        ("apart", pa.int64()),
-        ("repeated", pa.bool_()),
-    ]
-)
+_KEYS: Final = "key binary, place bigint, rank bigint, present_rank bigint, apart bigint, repeated boolean"
 """``rank`` orders the records of a key: it is twice the offset, and one more unless the record is a removed tombstone,
 which is older than a record at its offset. ``present_rank`` is NULL for a removed tombstone. ``apart`` is the place of
 a record that is not compared: it has no key here, and is a group of its own."""
-_KEYS_IN_SPARK: Final = "key binary, place bigint, rank bigint, present_rank bigint, apart bigint, repeated boolean"
 _LAST_OFFSET: Final = (1 << 62) - 1
 """The highest offset that has a rank."""
-_WRITTEN: Final = pa.schema(
-    [
-        ("segment", pa.int32()),
-        ("path", pa.string()),
-        ("first_group", pa.int32()),
-        ("end", pa.int32()),
-        ("records", pa.int64()),
-        ("kept", pa.int64()),
-    ]
-)
+_WRITTEN: Final = "segment int, path string, first_group int, end int, records bigint, kept bigint"
 """Where the marks of a segment are, as in StoredMarks, and how many of its records are the newest of their key."""
-_WRITTEN_IN_SPARK: Final = "segment int, path string, first_group int, end int, records bigint, kept bigint"
 
 
 def suits_spark(inputs: PlanInputs) -> bool:
@@ -78,10 +59,10 @@ def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, titl
     from pyspark.sql import functions
 
     paths = [segment.path for segment in inputs.segments]
-    keys = engine.read([_ReadKeys.of(inputs, numbers) for numbers in _readers(inputs)], _KEYS_IN_SPARK)
+    keys = engine.read([_ReadKeys.of(inputs, numbers) for numbers in _readers(inputs)], _KEYS)
     writers = min(len(paths), -(-sum(one.records for one in inputs.segments) // _TASK_RECORDS))
     newest = _newest(keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
-    rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN_IN_SPARK, title)
+    rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN, title)
     by_path = rows_by_path(inputs.plan, paths, rows)
     marks = {path: StoredMarks(row["path"], range(row["first_group"], row["end"])) for path, row in by_path.items()}
     kept = {path: row["kept"] for path, row in by_path.items()}
@@ -154,7 +135,7 @@ class _ReadKeys:
                 yield _rows(first, keys, repeated, removed=segment.removed_before)
             # After its records, every segment gets a row that tells their number.
             end = first + before.records
-            yield pa.RecordBatch.from_pylist([{"place": end, "apart": end}], schema=_KEYS)
+            yield pa.RecordBatch.from_pylist([{"place": end, "apart": end}], schema=in_arrow(_KEYS))
 
 
 def _rows(first: int, keys: Keys, repeated: Flags | None, *, removed: bool) -> pa.RecordBatch:
@@ -170,7 +151,7 @@ def _rows(first: int, keys: Keys, repeated: Flags | None, *, removed: bool) -> p
         pa.array(places, mask=keys.keys.is_valid().to_numpy(zero_copy_only=False)),
         pa.nulls(rows, pa.bool_()) if repeated is None else repeated,
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_KEYS)
+    return pa.RecordBatch.from_arrays(columns, schema=in_arrow(_KEYS))
 
 
 @dataclass(frozen=True)
@@ -203,7 +184,7 @@ class _WriteMarks:
             }
             for number, own in marks.items()
         ]
-        yield pa.RecordBatch.from_pylist(written, schema=_WRITTEN)
+        yield pa.RecordBatch.from_pylist(written, schema=in_arrow(_WRITTEN))
 
 
 def _marks(rows: pa.Table) -> Marks:

@@ -9,7 +9,7 @@ import pickle
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -109,10 +109,8 @@ class SparkEngine:
         Raises the FirnError of a task; WorkerLostError if a worker dies again; and what ``map`` raises.
         """
         result = frame.mapInArrow(entry_of(self._expected, "run_write", pickled(task)), schema)
-        try:
+        with suppress(_WorkerDiedError):
             return self._collected(result, title)
-        except _WorkerDiedError:
-            pass
         try:
             return self._collected(result, title)
         except _WorkerDiedError as error:

@@ -35,7 +35,15 @@ def keep_reuse_cheap() -> None:
 SCHEMA = "task int, result binary"
 """``task``: number of the task. ``result``: its pickled result, or the exception that it raised."""
 
-_ARROW = pa.schema([("task", pa.int32()), ("result", pa.binary())])
+_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary()}
+
+
+def in_arrow(columns: str) -> pa.Schema:
+    """The Arrow schema of ``columns`` as Spark declares them."""
+    return pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, columns.split(","))])
+
+
+_ARROW = in_arrow(SCHEMA)
 
 Batches = Iterator[pa.RecordBatch]
 
