@@ -9,12 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from uuid import UUID
 
 import numpy as np
 
 from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.keys import latest_per_key
-from firnlake.iceberg.files import DATA_FOLDER
+from firnlake.iceberg.files import OWN_FOLDER
 from firnlake.job.job import staying
 from firnlake.job.lane import BEFORE_FULL, Lane
 from firnlake.job.plan import Plan
@@ -221,7 +222,7 @@ class Model:
 
     def _written(self, plan: Plan, offsets: Offsets) -> Segment:
         """A segment written by `plan`. Firn's own files lie in their job's folder."""
-        path = f"simulated/{DATA_FOLDER}/{plan.id}/{offsets[0]}"
+        path = f"simulated/{OWN_FOLDER}/{UUID(int=0)}/{plan.id}/{offsets[0]}"
         stamped = self._horizons[offsets][self._horizons[offsets] != NO_HORIZON]
         return replace(
             self._segment(path, plan.level_out, offsets, plan.now_ms),

@@ -12,6 +12,7 @@ import pytest
 from firnlake.compact.compact import compact
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import data_folder
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
 from firnlake.publish.attempts import Publication
@@ -68,7 +69,7 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     assert (topic.segments(0), topic.levels(1)) == (before, [3])
     (failed_plan,) = failed_plans(topic.lake, topic.table)
     assert failed_plan.failure.reason in reason
-    folder = on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / failed_plan.plan.id
+    folder = on_disk(data_folder(topic.lake.table(topic.table))) / failed_plan.plan.id
     assert not folder.exists()
 
     caplog.clear()
@@ -89,7 +90,7 @@ def test_a_stage_whose_files_were_deleted(topic: Topic) -> None:
     topic.land(HISTORY)
     plan = topic.plans("full")[0]
     stage = topic.validated([plan])[0]
-    folder = on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / plan.id
+    folder = on_disk(data_folder(topic.lake.table(topic.table))) / plan.id
     shutil.rmtree(folder)
     with pytest.raises(RefusedError, match="gone or changed in length: 1 of 1 file"):
         publish(topic.lake, stage)

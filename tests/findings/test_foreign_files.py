@@ -10,8 +10,7 @@ from firnlake import clock
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.files import DATA_PATH, data_folder
-from firnlake.job.documents import METADATA_PATH
+from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, data_folder
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
@@ -135,7 +134,7 @@ def test_r5_a_table_that_can_not_be_loaded_keeps_every_unnamed_file(lake: Lake, 
 def test_r5_a_table_that_can_not_be_loaded_keeps_nothing_of_firns_own(lake: Lake, root: Path) -> None:
     other_table(lake)
     on_disk(lake.table(OTHER).metadata_location).unlink()
-    path = stray(root, "data/_firn/0123456789abcdef/left.parquet")
+    path = stray(root, f"data/_firn/{lake.table(TABLE).metadata.table_uuid}/0123456789abcdef/left.parquet")
     maintain(lake)
     assert not path.exists()
 
@@ -179,7 +178,7 @@ def test_r5_it_goes_although_the_log_names_that_metadata_no_longer(lake: Lake, r
 
 def test_r5_damaged_metadata_files_of_the_past_hold_nothing_up(lake: Lake, root: Path) -> None:
     path = stray(root)
-    own = stray(root, "data/_firn/0123456789abcdef/left.parquet")
+    own = stray(root, f"data/_firn/{lake.table(TABLE).metadata.table_uuid}/0123456789abcdef/left.parquet")
     for one in root.glob("metadata/*.metadata.json"):
         if on_disk(lake.table(TABLE).metadata_location) != one:
             one.write_text("{")

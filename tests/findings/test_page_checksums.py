@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.files import data_folder
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import export
 from firnlake.job.lane import Lane
@@ -92,7 +93,7 @@ def test_r25_a_flipped_bit_in_a_segment_blocks_its_topic_partition_alone(
 def test_r25_a_flipped_bit_in_a_result_is_named_by_the_judge(topic: Topic) -> None:
     topic.land(older(), newer())
     (outcome,) = topic.compacted(*topic.plans("full"))
-    (path,) = files_under(on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / outcome.plan.id)
+    (path,) = files_under(on_disk(data_folder(topic.lake.table(topic.table))) / outcome.plan.id)
     flip(path)
     (judged,) = validate(topic.lake, [outcome.stage], topic.engine)
     assert f"{path.name} is not readable as Parquet" in str(judged.error)

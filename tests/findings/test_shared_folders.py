@@ -6,8 +6,7 @@ import pytest
 
 from firnlake import clock
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import DATA_PATH, data_folder
-from firnlake.job.documents import METADATA_PATH
+from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, data_folder
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS

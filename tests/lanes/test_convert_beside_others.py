@@ -7,6 +7,7 @@ import pytest
 from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import data_folder
 from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
 from firnlake.run import run
@@ -156,14 +157,14 @@ class TestTwice:
         assert equality_deletes_left(table) == 0
         assert len(table.deletes()) == 1
         assert stages_of(lake, name) == [], "nothing is left lying about"
-        staged = on_disk(lake.table(name).location()) / "data" / "_firn"
+        staged = on_disk(data_folder(lake.table(name)))
         assert files_under(staged) == {on_disk(path) for path in table.deletes()}
 
     def test_c23_a_staged_delete_file_that_is_gone_is_refused(self, table: Upserts) -> None:
         table.append(Row(0, 1), Row(1, 2))
         table.delete(["id"], (1,))
         (stage,) = table.topic.validated(table.topic.plans("convert", force=True))
-        folder = on_disk(table.topic.lake.table(table.topic.table).location()) / "data" / "_firn"
+        folder = on_disk(data_folder(table.topic.lake.table(table.topic.table)))
         (file,) = folder.rglob("*-deletes.parquet")
         file.unlink()
         with pytest.raises(RefusedError, match="gone or changed in length: 1 of 1 file"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyarrow.fs import FileSelector
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import store
+from firnlake.iceberg.files import job_folder, store
 from firnlake.ingest.land import land
 from firnlake.job.stage import stages_of
 from firnlake.table import records
@@ -168,7 +168,7 @@ class Workload:
     def leave_behind(self) -> str:
         """The remains of a writer that outlives its job: a data file in the store that nothing refers to; its path."""
         table = self.lake.table(self.table)
-        files, folder = store(table, f"{table.location()}/data/_firn/{'0' * 16}")
+        files, folder = store(table, job_folder(table, "0" * 16))
         path = f"{folder}/stray.parquet"
         with files.open_output_stream(path) as stream:
             stream.write(b"PAR1")
@@ -187,7 +187,7 @@ class Workload:
         ends = {(partition, end - 1) for partition, end in self.ends.items()}
         assert set(seen) == set(_newest(self.landed).values()) | ends
         assert stages_of(self.lake, self.table) == []
-        assert [path for path in self.files() if "/metadata/_firn/" in path] == []
+        assert [path for path in self.files() if "/jobs/" in path] == []
         assert {Path(path).name for path in self.files() if path.endswith(".parquet")} == self._referenced()
 
     def leaks(self) -> list[str]:

@@ -129,7 +129,7 @@ def target(folder: Path, inputs: PlanInputs, spec: PartitionSpec = SPEC) -> Targ
 
 
 def _written(folder: Path, held: Held) -> tuple[Source]:
-    path = folder / "_firn" / f"{next(_FILES):016x}" / "data.parquet"
+    path = folder / "_firn" / "01234567-89ab-cdef-0123-456789abcdef" / f"{next(_FILES):016x}" / "data.parquet"
     path.parent.mkdir(parents=True)
     pq.write_table(table_of(held.rows, held.level), path)
     return (Source(f"file://{path}", path.stat().st_size, len(held.rows), 0, ("t", 0, held.level)),)

@@ -16,10 +16,10 @@ from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.branches import ERASURES
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.deleter import Finding
 from firnlake.iceberg.files import job_folder
-from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.lanes.erasure.ask import Asked, ask
 from firnlake.lanes.erasure.memory import ErasuresChange, read_erasures
@@ -29,6 +29,7 @@ from firnlake.lanes.erasure.search import SearchResult, search
 from firnlake.maintain.inventory import Blocker
 from firnlake.maintain.maintain import maintain_table
 from infra.foreign.files import on_disk
+from tests.support.committing import commit
 from tests.support.lakes import TABLE, Row, stored
 
 if TYPE_CHECKING:
@@ -82,17 +83,17 @@ def erase(lake: Lake, *keys: bytes) -> list[str]:
 
     def progress(old: Erasures) -> Erasures:
         done = [
-            SearchProgress(place.topic, place.partition, erasures.of(place)[-1].id, None, number, commit.snapshot_id)
+            SearchProgress(place.topic, place.partition, erasures.of(place)[-1].id, None, number, prepared.snapshot_id)
             for place in erasures.topic_partitions
         ]
-        return old.with_progress(done, [replace(one, snapshot_id=commit.snapshot_id) for one in gone])
+        return old.with_progress(done, [replace(one, snapshot_id=prepared.snapshot_id) for one in gone])
 
     changes: dict[str, BranchChange] = {
         MAIN_BRANCH: Change([one.path for one in gone], added),
         ERASURES: ErasuresChange(progress),
     }
-    commit = SnapshotCommit(table, changes)
-    commit.commit(lake, table, Manifests(table.io))
+    prepared = Commit(table, changes)
+    commit(lake, prepared)
     return [one.path for one in gone]
 
 

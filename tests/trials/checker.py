@@ -23,8 +23,8 @@ REMOVED_TOMBSTONES: Final = "firn_tombstones"
 
 
 def is_firns(path: str) -> bool:
-    """True for a file in a folder of Firn's own: its jobs' data and documents, and plans documents."""
-    return "/_firn/" in path or "/commits/" in path
+    """True for a file in a folder of Firn's own."""
+    return "/_firn/" in path
 
 
 class Outcome(Protocol):
@@ -314,7 +314,7 @@ class Checker:
             log = self.files.document(pointer.location).get("metadata-log", [])
             reached |= {on_disk(one["metadata-file"]) for one in log}
         for path in sorted({path for prefix in self.prefixes for path in _files(prefix)}):
-            if self.may_be_blocked and "/metadata/_firn/" in path:
+            if self.may_be_blocked and "/jobs/" in path:
                 # Marks of failed plans stay as long as these wait.
                 continue
             own = path in self.named_here or (is_firns(path) and path not in self.named)

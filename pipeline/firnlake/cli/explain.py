@@ -12,7 +12,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.holds import Reason
 from firnlake.inspect.explain.key import KeyExplanation, explain_key
 from firnlake.inspect.explain.partition import (
-    Commit,
+    ExplainedCommit,
     PartitionExplanation,
     SegmentExplanation,
     explain_partition,
@@ -157,7 +157,7 @@ def _reason(reason: Reason, now_ms: int) -> str:
     return f"{reason.rule}: {reason.text}{until}"
 
 
-def _commit(commit: Commit, now_ms: int) -> str:
+def _commit(commit: ExplainedCommit, now_ms: int) -> str:
     by_firn = f"lane {commit.lane}, plan {commit.plan}: {commit.reason}"
     who = by_firn if commit.plan else f"by another writer, operation {commit.operation}"
     return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"

@@ -74,6 +74,11 @@ def land(
         show.as_json(landed.__dict__)
     elif not landed.segments:
         show.line(f"{table}: nothing to land, {count(landed.files, 'file')} without a record")
+    elif landed.repeated:
+        show.line(
+            f"{table}: nothing to land, because the same records have landed with snapshot {landed.snapshot_id} "
+            f"({count(landed.segments, 'segment')} of it still in the table)"
+        )
     else:
         show.line(
             f"{table}: landed {count(landed.records, 'record')} from {count(landed.files, 'file')} as "

@@ -23,6 +23,7 @@ from pyiceberg.table.update import (
 
 from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import BRANCH, FOR_EVER_MS, head_of
+from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifests import Manifests
 
 AVRO_CODEC: Final = "deflate"
@@ -40,8 +41,8 @@ class SnapshotContents:
 class BranchChange(Protocol):
     """A change of one branch, which a commit carries out."""
 
-    def on(self, target: Table, branch: str) -> "BranchSnapshot":
-        """The part of a commit to ``target`` that makes this change on ``branch``."""
+    def on(self, branch: str, snapshot_id: int) -> "BranchSnapshot":
+        """The part of a commit that makes this change on ``branch``, as snapshot ``snapshot_id``."""
         ...
 
 
@@ -52,16 +53,6 @@ class BranchSnapshot(ABC):
         self.snapshot_id = snapshot_id
         self.sequence_number = 0
         self._name = name
-
-    @property
-    @abstractmethod
-    def prepared(self) -> list[str]:
-        """Paths of the manifests written for this branch."""
-
-    @property
-    @abstractmethod
-    def unused(self) -> list[str]:
-        """Paths of the prepared manifests that the snapshot of the last try does not list."""
 
     @abstractmethod
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
@@ -126,8 +117,8 @@ def is_live(manifest: ManifestFile) -> bool:
 
 
 def place(target: Table, name: str) -> str:
-    """Location of a new metadata file ``name`` of ``target``."""
-    return target.location_provider().new_metadata_location(name)
+    """Location of a new metadata file ``name`` of ``target``, in Firn's own folder."""
+    return f"{metadata_folder(target)}/{name}"
 
 
 _TOTALS: Final = "total-"
@@ -136,36 +127,27 @@ _TOTALS: Final = "total-"
 
 @dataclass(frozen=True)
 class Replacement:
-    """Replaces the manifests at the paths ``replaced`` by the manifests ``written`` for snapshot ``snapshot_id``.
+    """Replaces the manifests at the paths ``replaced`` by the manifests ``written`` for the snapshot of this change.
 
     The old and the new manifests list the same live files; ``entries`` is the number of these files.
     """
 
-    snapshot_id: int
     replaced: Collection[str]
     written: Sequence[ManifestFile]
     entries: int
 
-    def on(self, target: Table, branch: str) -> BranchSnapshot:  # noqa: ARG002  # as other changes
-        """The part of a commit to ``target`` that makes this change on ``branch``."""
-        return _Manifests(branch, self)
+    def on(self, branch: str, snapshot_id: int) -> BranchSnapshot:
+        """The part of a commit that makes this change on ``branch``, as snapshot ``snapshot_id``."""
+        return _Manifests(branch, snapshot_id, self)
 
 
 class _Manifests(BranchSnapshot):
     """The part of a commit that replaces some manifests of one branch. All others stay, if they list a live file."""
 
-    def __init__(self, name: str, change: Replacement) -> None:
-        super().__init__(name, change.snapshot_id)
+    def __init__(self, branch: str, snapshot_id: int, change: Replacement) -> None:
+        super().__init__(branch, snapshot_id)
         self._change = change
         self._replaced = frozenset(change.replaced)
-
-    @property
-    def prepared(self) -> list[str]:
-        return [one.manifest_path for one in self._change.written]
-
-    @property
-    def unused(self) -> list[str]:
-        return []
 
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
         listed = [] if parent is None else parent.manifests(target.io)

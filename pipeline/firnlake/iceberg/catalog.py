@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -76,6 +77,14 @@ METADATA_TRIES = 5
 
 
 @dataclass(frozen=True)
+class Time:
+    """A clock, in seconds from any origin, and a function to wait; tests supply another clock."""
+
+    now: Callable[[], float] = time.monotonic
+    pass_by: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True)
 class Lake:
     """A catalog (name and PyIceberg properties) and Firn's home folder on this machine.
 
@@ -85,6 +94,8 @@ class Lake:
     name: str
     properties: Mapping[str, str] = field(repr=False)  # contains credentials
     home: Path
+    time: Time = field(default=Time(), repr=False)
+    """The clock by which commits wait."""
 
     @classmethod
     def load(cls, home: Path | None = None) -> "Lake":
@@ -150,7 +161,7 @@ class Lake:
                 catalog = load_catalog(self.name, **self.properties)
         except (NotInstalledError, ArgumentError, ValueError) as error:
             raise RefusedError(
-                f"catalog {self.name} ({self._address()}) can't be used as configured: {self._said(error)}; "
+                f"catalog {self.name} ({self._address()}) can't be used as configured: {self.said(error)}; "
                 "allowed: a catalog as in PyIceberg's documentation, `Catalogs`, and the extra for it installed"
             ) from error
         # Set after loading, because settings that a server gives to all clients override a client's configuration.
@@ -249,36 +260,23 @@ class Lake:
         with self.reachable(), suppress(NamespaceAlreadyExistsError):
             self.catalog.create_namespace(namespace)
 
-    def when_free(self, action: Callable[[], T]) -> T:
-        """Run a catalog ``action``. If a SQL catalog is busy, repeat the action, for at most BUSY_SECONDS.
-
-        If waiting could cause a deadlock, SQLite ignores the busy timeout and refuses a write at once. A refused write
-        changes nothing, so a retry is safe. After a broken connection there is no retry, because the catalog may have
-        carried out the last request; the caller must find out whether it did.
-        """
-        attempts = Retrying(
-            retry=retry_if_exception(_is_busy),
-            stop=stop_after_delay(BUSY_SECONDS),
-            wait=wait_random_exponential(multiplier=0.05, max=2),
-            reraise=True,
-        )
-        with self.reachable():
-            return attempts(action)
-
     def until_committed(self, action: Callable[[], T]) -> T:
-        """Run ``action``. If a commit of another process comes first, repeat the action, for at most BUSY_SECONDS.
+        """Run ``action``, a change of the catalog without a snapshot. If a commit of another process comes first, or a
+        SQL catalog is busy, repeat the action, for at most BUSY_SECONDS.
 
-        A refused commit changes nothing. ``action`` must load its table in each try. Raises UnavailableError when no
+        If waiting could cause a deadlock, SQLite ignores the busy timeout and refuses a write at once. ``action`` must
+        load its table in each try, and change nothing if its change is already there. Raises UnavailableError when no
         try has succeeded within BUSY_SECONDS.
         """
         attempts = Retrying(
-            retry=retry_if_exception_type(CommitFailedException),
+            retry=retry_if_exception(lambda error: isinstance(error, CommitFailedException) or _is_busy(error)),
             stop=stop_after_delay(BUSY_SECONDS),
             wait=wait_random_exponential(multiplier=0.05, max=2),
             reraise=True,
         )
         try:
-            return attempts(lambda: self.when_free(action))
+            with self.reachable():
+                return attempts(action)
         except CommitFailedException as error:
             raise UnavailableError(
                 f"catalog {self.name}: lost every race against other commits for {BUSY_SECONDS} s: {error}; try "
@@ -317,10 +315,10 @@ class Lake:
         except FileNotFoundError:
             raise
         except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
-            reason = self._said(getattr(error, "orig", None) or error).splitlines()[0]
+            reason = self.said(getattr(error, "orig", None) or error).splitlines()[0]
             raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
         except OSError as error:
-            reason = " ".join(self._said(error).split())
+            reason = " ".join(self.said(error).split())
             raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
 
     @contextmanager
@@ -330,13 +328,14 @@ class Lake:
             with self.reachable():
                 yield
         except FileNotFoundError as error:
-            reason = " ".join(self._said(error).split())
+            reason = " ".join(self.said(error).split())
             raise UnavailableError(
                 f"catalog {self.name}: a file in use is gone: {reason}; required: only table maintenance deletes "
                 "files of a table; try again, because the table may have changed"
             ) from error
 
-    def _said(self, error: BaseException) -> str:
+    def said(self, error: BaseException) -> str:
+        """The message of ``error`` without credentials."""
         return without_credentials(str(error), self.properties)
 
     def _address(self) -> str:

@@ -1,283 +1,324 @@
-"""Atomic commits that add and remove data and delete files on main and side branches.
+"""The one way in which Firn commits to a table: any number of tries, settled after any error.
 
-PyIceberg's ``overwrite()`` reads every manifest twice between loading its base snapshot and committing. It never wins
-against a streaming writer that appends several times a second: with 50 manifests, one try of ``overwrite()`` took
-0.3 s, but an append took only 0.1 s. Manifests do not depend on the current snapshot. Therefore this module writes each
-manifest only once, before the compare-and-swap: the manifests of new files, and rewritten ones without removed files.
-Each try writes only manifest lists. The code uses PyIceberg's public manifest writers and ``Catalog.commit_table``; the
-layout follows the Iceberg spec, "Manifests" and "Snapshots".
+A catalog may apply a request never, once or twice, now or later, and may answer each of these with any error: clients
+send requests again, and proxies repeat them. Therefore no error tells whether a commit was applied. After an error,
+``settle`` loads the table again and decides by this load alone. Snapshot ids stay the same in all tries, so a snapshot
+of the commit is found whichever try made it, and the catalog refuses a second one: the id exists, its sequence number
+is taken, and the branch has moved.
+
+A commit deletes nothing, because a request that seems lost may still name the files that were written for it.
 """
 
-import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from random import uniform
+from typing import Final
 
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
-from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
-    DEFAULT_READ_VERSION,
-    DataFile,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-    ManifestWriter,
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
 )
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import (
-    Operation,
-    Snapshot,
-    SnapshotSummaryCollector,
-    Summary,
-    update_snapshot_summaries,
-)
-from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement, TableUpdate
 
-from firnlake.errors import ConflictError
-from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot, SnapshotContents, is_live, place
+from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
+from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifest_entries import without
-from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
+from firnlake.iceberg.change import Change
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.needless_deletes import DataEntry, needless
+
+PATIENCE_SECONDS: Final = 300
+"""Maximum time, in seconds, for which a commit is tried again."""
+REFUSALS: Final = 3
+"""Number of tries of a commit that the catalog refuses for another reason than a conflict, such as missing rights."""
+LOOKS: Final = 5
+"""Number of loads in a row that may fail, or not tell what became of a commit."""
+_PAUSE_SECONDS: Final = 0.05
+"""Average pause before the first look after an error. It is short, because appenders do not wait: the longer the pause,
+the more the next try must check. As long as the table stays as it was, each pause is twice as long as the last."""
+_LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+_PASSING: Final = (
+    *(CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError),
+    OSError,
+)
+"""Errors after which the same request may succeed later, besides conflicts. OSError includes broken connections,
+timeouts and the errors of HTTP clients. They only decide how often a commit is tried, never what became of it."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """A change of one branch: removes the data files at the paths ``removed``, and adds the data files ``added``. A
-    change without files still makes a snapshot, in which readers see the same records as before.
+class CommitRequest:
+    """What to ask of the catalog: requirements and updates, both made on one load of a table."""
 
-    ``sequence_numbers`` are data sequence numbers by path, for those added files that do not inherit the number of the
-    commit. Such a file has the number of the snapshot that its records were read from (as Iceberg's own rewrites do
-    with ``use-starting-sequence-number``).
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    snapshot_ids: tuple[int, ...] = ()
+    """Ids of the snapshots that it adds on main and side branches, main's first; empty if it adds none."""
+    sequence_number: int = 0
+    """The lowest sequence number of these snapshots."""
 
-    ``deletes`` are row-level delete files to add, ``removed_deletes`` are paths of delete files to remove. ``covered``
-    maps the path of a data file to a data sequence number: if an equality delete with this number or a lower one hides
-    a record of the data file, position deletes hide the record too. The commit removes such an equality delete file
-    unless another data file needs it.
+
+@dataclass(frozen=True)
+class Settled:
+    """The outcome of a commit: the table after it, and the number of tries."""
+
+    table: Table
+    tries: int
+    snapshot_id: int | None = None
+    """Id of the new snapshot on main; None if the commit added no snapshot, or if nothing was left to do."""
+    confirmed: bool = True
+    """False if the catalog answered with an error, and a later load showed that the commit had been applied."""
+
+
+class SnapshotIds:
+    """The ids of the snapshots of a commit, one for each branch, which stay the same in all tries."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[str, int] = {}
+
+    def of(self, target: Table, branch: str) -> int:
+        """The id of the snapshot on ``branch``, drawn at the first call."""
+        if branch not in self._drawn:
+            self._drawn[branch] = target.metadata.new_snapshot_id()
+        return self._drawn[branch]
+
+
+class Commit:
+    """A commit that adds one snapshot to main and to each branch in ``changes``, or changes none of these branches.
+
+    Main always moves, because the branches of a table share its sequence numbers. Otherwise another writer's append to
+    main would pass the check that main has not moved, and then fail because its sequence number is taken; no client
+    retries after that error.
     """
 
-    removed: Collection[str] = ()
-    added: Sequence[DataFile] = ()
-    summary: Mapping[str, str] = field(default_factory=dict)
-    sequence_numbers: Mapping[str, int] = field(default_factory=dict)
-    deletes: Sequence[DataFile] = ()
-    removed_deletes: Collection[str] = ()
-    covered: Mapping[str, int] = field(default_factory=dict)
-
-    def on(self, target: Table, branch: str) -> BranchSnapshot:
-        """The part of a commit to ``target`` that makes this change on ``branch``."""
-        return _Files(target, branch, self)
-
-
-class SnapshotCommit:
-    """A commit that adds one snapshot to each branch in ``changes``, or changes none of these branches.
-
-    Callers repeat ``commit`` until it returns. Snapshot ids stay the same in all tries. Therefore, if the catalog has
-    applied a try without confirming it, the snapshots of that try can be found.
-
-    A commit that changes a side branch must change main as well, because the branches of a table share its sequence
-    numbers. Otherwise another writer's append to main would pass the check that main has not moved, and then fail
-    because its sequence number is taken; no client retries after that error.
-    """
-
-    def __init__(self, target: Table, changes: Mapping[str, BranchChange]) -> None:
-        self._branches = [change.on(target, name) for name, change in changes.items()]
+    def __init__(self, target: Table, changes: Mapping[str, BranchChange], ids: SnapshotIds | None = None) -> None:
+        ids = ids or SnapshotIds()
+        self._uuid = target.metadata.table_uuid
+        self._branches: list[BranchSnapshot] = [
+            change.on(branch, ids.of(target, branch))
+            for branch, change in ({MAIN_BRANCH: Change()} | dict(changes)).items()
+        ]
 
     @property
     def snapshot_id(self) -> int:
-        """Id of the snapshot on the first branch."""
+        """Id of the snapshot on main."""
         return self._branches[0].snapshot_id
 
-    def commit(self, lake: Lake, target: Table, manifests: Manifests) -> None:
-        """Commit on top of ``target``'s snapshots, which the caller has checked.
+    def request(self, target: Table, manifests: Manifests) -> CommitRequest:
+        """Write the manifest lists of the snapshots on top of those of ``target``; return what to ask of the catalog.
 
-        Raises CommitFailedException when another commit has changed a branch in the meantime. Then nothing was changed,
-        and the caller must load the table again and retry. Raises ConflictError when a file to be removed is not live.
+        Raises ConflictError when a file to be removed is not live, or when ``target`` is another table of this name.
         """
-        requirements: list[TableRequirement] = [AssertTableUUID(uuid=target.metadata.table_uuid)]
+        if target.metadata.table_uuid != self._uuid:
+            raise ConflictError(f"table {'.'.join(target.name())} was dropped, and another table now has its name")
+        requirements: list[TableRequirement] = [AssertTableUUID(uuid=self._uuid)]
         updates: list[TableUpdate] = []
-        paths = []
-        for number, branch in enumerate(self._branches):
-            snapshot = branch.snapshot(target, manifests, target.metadata.next_sequence_number() + number)
-            paths.append(snapshot.manifest_list)
+        following = target.metadata.next_sequence_number()
+        for number, branch in enumerate(self._branches, start=following):
+            snapshot = branch.snapshot(target, manifests, number)
             requirements += branch.requirements(target)
             updates += branch.updates(snapshot)
+        ids = tuple(branch.snapshot_id for branch in self._branches)
+        return CommitRequest(tuple(requirements), tuple(updates), ids, following)
+
+
+def commit_changes(
+    lake: Lake,
+    identifier: str,
+    changes: Callable[[Table], Mapping[str, BranchChange]],
+    *,
+    may_be_unable: bool = False,
+) -> Settled:
+    """Commit the ``changes`` of main and side branches, which each try finds in the table as it was just loaded.
+
+    There is no commit if there are no changes. Raises the errors of ``settle``, which also explains ``may_be_unable``,
+    and of ``changes``.
+    """
+    ids = SnapshotIds()
+
+    def request(table: Table) -> CommitRequest | None:
+        found = changes(table)
+        return Commit(table, found, ids).request(table, Manifests(table.io)) if found else None
+
+    return settle(lake, identifier, request, may_be_unable=may_be_unable)
+
+
+def settle(
+    lake: Lake,
+    identifier: str,
+    request: Callable[[Table], CommitRequest | None],
+    load: Callable[[], Table] | None = None,
+    *,
+    may_be_unable: bool = False,
+) -> Settled:
+    """Commit to table ``identifier`` until it is certain what became of the commit; return the outcome.
+
+    Each try loads the table with ``load`` and asks the catalog for the ``request`` on exactly this load. ``request``
+    makes all checks of the commit; it returns None if there is nothing to do, and its errors end the commit. With
+    ``may_be_unable``, a conflict that the table does not show counts as a refusal, because some catalogs can't make
+    every commit.
+
+    Raises UnavailableError when other commits come first for PATIENCE_SECONDS; OutcomeUnknownError when the table does
+    not show whether the commit was applied, or the catalog keeps refusing it.
+    """
+    return _Settling(lake, identifier, request, load or (lambda: lake.table(identifier)), may_be_unable).run()
+
+
+class _State(Enum):
+    """What a load shows of a commit."""
+
+    FRESH = auto()
+    """Nothing was sent yet."""
+    LANDED = auto()
+    OPEN = auto()
+    """The table is as it was: the request was refused, or it is still under way."""
+    LOST = auto()
+    """Another commit came first, so the request can no longer be applied."""
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A request that the catalog answered with an error, and the table on which it was made."""
+
+    request: CommitRequest
+    on: Table
+    error: Exception
+
+    def state(self, seen: Table) -> _State:
+        """What ``seen``, loaded after the error, shows of the request."""
+        before, after = self.on.metadata, seen.metadata
+        if not {one.snapshot_id for one in after.snapshots}.isdisjoint(self.request.snapshot_ids):
+            return _State.LANDED
+        if after.table_uuid != before.table_uuid:
+            return _State.LOST
+        if not self.request.snapshot_ids:
+            # A commit without a snapshot may be applied twice, so it is simply made again.
+            return _State.OPEN
+        if after.next_sequence_number() < before.next_sequence_number() or _names(self.on, seen.metadata_location):
+            # An old answer, for example of a cache. It shows nothing about the request.
+            return _State.UNKNOWN
+        if after.next_sequence_number() <= self.request.sequence_number:
+            heads = (one for one in self.request.requirements if isinstance(one, AssertRefSnapshotId))
+            return _State.OPEN if all(_head(seen, one.ref) == one.snapshot_id for one in heads) else _State.LOST
+        taken = any(one.sequence_number == self.request.sequence_number for one in after.snapshots)
+        return _State.LOST if taken else _State.UNKNOWN
+
+
+def _names(table: Table, metadata_location: str) -> bool:
+    """True when the metadata log of ``table`` names the file, so that the file is older than ``table``."""
+    return any(one.metadata_file == metadata_location for one in table.metadata.metadata_log)
+
+
+def _head(table: Table, ref: str) -> int | None:
+    head = table.metadata.refs.get(ref)
+    return head.snapshot_id if head else None
+
+
+@dataclass
+class _Settling:
+    """The tries of one commit."""
+
+    lake: Lake
+    identifier: str
+    request: Callable[[Table], CommitRequest | None]
+    load: Callable[[], Table]
+    may_be_unable: bool
+    sent: _Sent | None = None
+    tries: int = 0
+    refusals: int = 0
+    """Number of tries in a row that the catalog refused for another reason than a conflict."""
+    unsettled: int = 0
+    """Number of looks in a row that showed the table as it was, or nothing."""
+    blind: int = 0
+    """Number of looks in a row that showed nothing."""
+    _until: float = field(default=0.0)
+
+    def run(self) -> Settled:
+        self._until = self.lake.time.now() + PATIENCE_SECONDS
+        while True:
+            seen = self._look()
+            state = self.sent.state(seen) if self.sent and seen else _State.UNKNOWN if self.sent else _State.FRESH
+            if seen and self.sent and state is _State.LANDED:
+                return Settled(seen, self.tries, self.sent.request.snapshot_ids[0], confirmed=False)
+            self._count(state, seen)
+            if seen and state is not _State.UNKNOWN:
+                done = self._try(seen, state)
+                if done:
+                    return done
+            factor = 2 ** min(self.unsettled, 10)
+            self.lake.time.pass_by(uniform(0, 2) * min(factor * _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))  # noqa: S311
+
+    def _look(self) -> Table | None:
+        """The table as it is now; None if a request was sent and the table can't be loaded."""
         try:
-            lake.catalog.commit_table(target, tuple(requirements), tuple(updates))
-        except CommitFailedException:
-            _delete(target, paths)
-            raise
-        except (ValueError, BadRequestError) as error:
-            # Catalogs raise these errors when a commit to another branch has taken the sequence number.
-            if not self._was_overtaken(lake.table(".".join(target.name()))):
+            return self.load()
+        except (FirnError, OSError):
+            if not self.sent:
                 raise
-            _delete(target, paths)
-            raise CommitFailedException(f"sequence number {target.metadata.next_sequence_number()} is taken") from error
+            return None
 
-    def abandon(self, target: Table) -> None:
-        """Delete the prepared manifests; call this only if it is certain that no try was applied."""
-        _delete(target, [path for branch in self._branches for path in branch.prepared])
+    def _count(self, state: _State, seen: Table | None) -> None:
+        """Count the looks; raise the error with which the commit ends if there were enough."""
+        self.unsettled = self.unsettled + 1 if state in (_State.OPEN, _State.UNKNOWN) else 0
+        self.blind = self.blind + 1 if state is _State.UNKNOWN else 0
+        if state is _State.LOST or (
+            state is _State.OPEN and seen and self.sent and seen.metadata_location != self.sent.on.metadata_location
+        ):
+            # Another commit explains the refusal, even if it has moved no branch.
+            self.refusals = self.unsettled = 0
+        is_late = self.lake.time.now() >= self._until
+        if self.sent and is_late and state is _State.LOST:
+            raise UnavailableError(
+                f"table {self.identifier}: lost every race against other commits for {PATIENCE_SECONDS} s "
+                f"({self.tries} tries): {self.lake.said(self.sent.error)}; nothing was changed; try again later"
+            ) from self.sent.error
+        if self.sent and state is not _State.LOST and (is_late or self.blind >= LOOKS or self.refusals >= REFUSALS):
+            raise self._unknown(self.sent)
 
-    def tidy(self, target: Table) -> None:
-        """Delete prepared manifests that the commit does not list, because other writers replaced their originals."""
-        _delete(target, [path for branch in self._branches for path in branch.unused])
+    def _try(self, target: Table, state: _State) -> Settled | None:
+        """Make the commit on ``target``; None if the catalog answered with an error."""
+        try:
+            with self.lake.reachable():
+                request = self.request(target)
+        except Exception as error:
+            if self.sent and state is _State.OPEN:
+                # The request that was sent may still be applied, so nobody may be told that nothing was changed.
+                raise self._unknown(self.sent, f"; meanwhile, the commit can't be made again: {error}") from error
+            raise
+        if request is None:
+            return Settled(target, self.tries)
+        self.tries += 1
+        try:
+            answer = self.lake.catalog.commit_table(target, request.requirements, request.updates)
+        except Exception as error:  # noqa: BLE001  # whatever it is, only the table tells what became of the commit
+            self.sent = _Sent(request, target, error)
+            self.refusals = 0 if self._passes(error) else self.refusals + 1
+            return None
+        after = Table(target.name(), answer.metadata, answer.metadata_location, target.io, self.lake.catalog)
+        return Settled(after, self.tries, next(iter(request.snapshot_ids), None))
 
-    def _was_overtaken(self, target: Table) -> bool:
-        """True when ``target``, loaded after the try, has none of this commit's snapshots, and another writer has taken
-        this commit's first sequence number (Iceberg spec, "Sequence Numbers")."""
-        known = {snapshot.snapshot_id for snapshot in target.metadata.snapshots}
-        taken = self._branches[0].sequence_number < target.metadata.next_sequence_number()
-        return taken and known.isdisjoint(branch.snapshot_id for branch in self._branches)
+    def _passes(self, error: Exception) -> bool:
+        """True if the same request may succeed later, as far as ``error`` tells; false for missing rights."""
+        from sqlalchemy.exc import OperationalError
 
+        if isinstance(error, CommitFailedException):
+            return not self.may_be_unable
+        return isinstance(error, (*_PASSING, OperationalError))
 
-class _Files(BranchSnapshot):
-    """The part of a commit that adds and removes files on one branch. It also removes row-level delete files that apply
-    to none of the remaining data files."""
-
-    def __init__(self, target: Table, name: str, change: Change) -> None:
-        super().__init__(name, target.metadata.new_snapshot_id())
-        self._change = change
-        self._removed = frozenset(change.removed)
-        self._added = change.added
-        self._numbers = change.sequence_numbers
-        self._own_manifests: list[ManifestFile] = []
-        self._without: dict[tuple[str, frozenset[str]], ManifestFile] = {}
-        """Rewritten manifests, by the path of the original manifest and the paths of the files removed from it."""
-        self._used: set[str] = set()
-
-    @property
-    def prepared(self) -> list[str]:
-        return [one.manifest_path for one in (*self._without.values(), *self._own_manifests)]
-
-    @property
-    def unused(self) -> list[str]:
-        return [one.manifest_path for one in self._without.values() if one.manifest_path not in self._used]
-
-    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
-        kept, taken = self._keep(target, [] if parent is None else parent.manifests(target.io), manifests)
-        self._used = {manifest.manifest_path for manifest in kept}
-        return SnapshotContents(self._own(target), kept, self._summarise(target, parent, taken))
-
-    def _keep(
-        self, target: Table, files: Sequence[ManifestFile], manifests: Manifests
-    ) -> tuple[list[ManifestFile], list[DataFile]]:
-        """The parent's manifests that the new snapshot lists, rewritten if needed, and the removed files."""
-        kept, taken = [], []
-        removed_deletes = frozenset(self._change.removed_deletes)
-        going_deletes = removed_deletes | self._needless(target, files, manifests)
-        missing = {*self._removed, *removed_deletes}
-        for manifest in files:
-            leaving = self._removed if manifest.content == ManifestContent.DATA else going_deletes
-            if leaving:
-                entries = manifests.of(manifest)
-                going = [entry.data_file for entry in entries if entry.data_file.file_path in leaving]
-                missing.difference_update(file.file_path for file in going)
-                anew = self._rewritten(target, manifest, entries, going) if going else None
-                if anew:
-                    manifest = anew
-                    taken += going
-            if manifest.added_snapshot_id == self.snapshot_id or is_live(manifest):
-                kept.append(manifest)
-        if missing:
-            raise ConflictError(f"files to be removed but not live: {len(missing)}, first {min(missing)}")
-        return kept, taken
-
-    def _needless(self, target: Table, files: Sequence[ManifestFile], manifests: Manifests) -> frozenset[str]:
-        """Paths of the delete files in the manifests ``files`` that no data file needs after this commit."""
-        listed = [manifest for manifest in files if manifest.content == ManifestContent.DELETES]
-        if not listed or not (self._removed or self._change.covered):
-            return frozenset()
-        deletes = list(manifests.live(listed))
-        data = manifests.live(manifest for manifest in files if manifest.content == ManifestContent.DATA)
-        removed: list[DataEntry] = []
-        left: list[DataEntry] = []
-        for entry in data:
-            (removed if entry.data_file.file_path in self._removed else left).append(DataEntry.of(entry))
-        added = [DataEntry(file, self._numbers.get(file.file_path, self.sequence_number)) for file in self._added]
-        return needless(deletes, target.specs(), removed, left, added, self._change.covered)
-
-    def _rewritten(
-        self, target: Table, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: Sequence[DataFile]
-    ) -> ManifestFile | None:
-        """``manifest`` with the files ``going`` marked as deleted and all others as existing; written only once. None
-        if a delete manifest can't be rewritten; its delete files then stay in the table, but apply to no data file."""
-        key = (manifest.manifest_path, frozenset(file.file_path for file in going))
-        if key not in self._without and manifest.content == ManifestContent.DELETES:
-            location = place(target, f"{uuid.uuid4()}-m0.avro")
-            anew = without(target.io, manifest, key[1], location, self.snapshot_id)
-            if anew is None:
-                return None
-            self._without[key] = anew
-        if key not in self._without:
-            writer = self._writer(target, manifest.partition_spec_id)
-            with writer:
-                for entry in entries:
-                    if entry.data_file.file_path in self._removed:
-                        writer.delete(_without_bounds(entry))
-                    else:
-                        writer.existing(entry)
-            self._without[key] = writer.to_manifest_file()
-        return self._without[key]
-
-    def _own(self, target: Table) -> list[ManifestFile]:
-        """The manifests of the added files, one per content and partition spec, in the order of the files; written only
-        once. A file without an entry in ``sequence_numbers`` inherits the snapshot's sequence number."""
-        if not self._own_manifests:
-            for spec_id in dict.fromkeys(file.spec_id for file in self._added):
-                writer = self._writer(target, spec_id)
-                with writer:
-                    for file in self._added:
-                        if file.spec_id == spec_id:
-                            writer.add(added_entry(file, self.snapshot_id, self._numbers.get(file.file_path)))
-                self._own_manifests.append(writer.to_manifest_file())
-            deletes = self._change.deletes
-            for spec_id in dict.fromkeys(file.spec_id for file in deletes):
-                of_spec = [file for file in deletes if file.spec_id == spec_id]
-                location = place(target, f"{uuid.uuid4()}-m0.avro")
-                self._own_manifests.append(write_deletes(target, spec_id, location, self.snapshot_id, of_spec))
-        return self._own_manifests
-
-    def _writer(self, target: Table, spec_id: int) -> ManifestWriter:
-        location = place(target, f"{uuid.uuid4()}-m0.avro")
-        return manifest_writer(target, target.specs()[spec_id], location, self.snapshot_id)
-
-    def _summarise(self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile]) -> Summary:
-        """Iceberg's totals, counted on from the totals of ``parent``, and the caller's properties."""
-        totals = SnapshotSummaryCollector()
-        for file in (*self._added, *self._change.deletes):
-            totals.add_file(file, target.schema(), target.specs()[file.spec_id])
-        for file in taken:
-            totals.remove_file(file, target.schema(), target.specs()[file.spec_id])
-        # As in Iceberg's own OverwriteFiles and RowDelta: APPEND if nothing is removed or hidden. Otherwise OVERWRITE
-        # if data files are added, and DELETE if none is added.
-        removes = taken or self._change.deletes
-        operation = Operation.APPEND if not removes else Operation.OVERWRITE if self._added else Operation.DELETE
-        return update_snapshot_summaries(
-            Summary(operation=operation, **totals.build(), **self._change.summary),
-            parent.summary if parent else None,
+    def _unknown(self, sent: _Sent, why: str = "") -> OutcomeUnknownError:
+        ids = sent.request.snapshot_ids
+        look = f"whether snapshot {ids[0]} is in its history" if ids else "whether the change is there"
+        error = OutcomeUnknownError(
+            f"table {self.identifier}: {self.lake.said(sent.error)}: whether catalog {self.lake.name} has applied this "
+            f"commit is unknown after {self.tries} tries{why}; no file was deleted; look {look}; a new run finds out "
+            "by itself"
         )
-
-
-def _without_bounds(entry: ManifestEntry) -> ManifestEntry:
-    """``entry`` without bounds: nobody needs the bounds of a removed file, and a bound may contain a whole key."""
-    file = entry.data_file
-    kept = {
-        field.name: file[place]
-        for place, field in enumerate(DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields)
-        if field.name not in ("lower_bounds", "upper_bounds")
-    }
-    return ManifestEntry.from_args(
-        status=entry.status,
-        snapshot_id=entry.snapshot_id,
-        sequence_number=entry.sequence_number,
-        file_sequence_number=entry.file_sequence_number,
-        data_file=DataFile.from_args(**kept),
-    )
-
-
-def _delete(target: Table, paths: Iterable[str]) -> None:
-    """Delete unreferenced metadata files. A file that can't be deleted only wastes space, so it raises no error."""
-    for path in paths:
-        with suppress(OSError):
-            target.io.delete(path)
+        error.__cause__ = sent.error
+        return error

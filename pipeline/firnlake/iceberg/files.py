@@ -51,17 +51,23 @@ def _without_crc(name: str) -> str:
     return name[1:-4] if name.endswith(_CHECKSUM) and name.startswith(".") else name
 
 
-DATA_FOLDER = "_firn"
-"""Name of the folder, below a table's data folder, that has one folder per job. Iceberg's orphan removal skips it,
-because its name begins with an underscore."""
-DATA_PATH = "write.data.path"
-"""Iceberg's property for the folder of a table's data files."""
+OWN_FOLDER: Final = "_firn"
+"""Name of Firn's folder in the data folder and in the metadata folder of a table. It has a folder for each table that
+uses it, named by the table's UUID. Iceberg's orphan removal skips it, because its name begins with an underscore;
+otherwise it would delete the data files of a stage, which are orphans of the table until they are published."""
+DATA_PATH: Final = "write.data.path"
+METADATA_PATH: Final = "write.metadata.path"
+"""Iceberg's properties for the folders of a table's data and metadata files."""
 JOB_ID: Final = "[0-9a-f]{16}"
 """Regular expression of a job id."""
+JOBS_FOLDER: Final = "jobs"
+PLANS_FOLDER: Final = "plans"
+"""Names of the folders with the documents of jobs, and with the plans documents of commits, in ``metadata_folder``."""
 _FOLDERS: Final = 4096
 """Number of folders whose file systems are cached."""
 _CUT: Final = re.compile("[?#]")
-_JOB: Final = re.compile(f"/{DATA_FOLDER}/({JOB_ID})/")
+_UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_JOB: Final = re.compile(f"/{OWN_FOLDER}/{_UUID}/(?:{JOBS_FOLDER}/)?({JOB_ID})/")
 
 
 def store(table: Table, location: str) -> tuple[FileSystem, str]:
@@ -131,13 +137,19 @@ def newest_ms(files: Iterable[Stored]) -> int | None:
 
 
 def data_folder(table: Table) -> str:
-    """Folder of the data files that Firn writes for ``table``, with one folder per job id.
+    """Folder of the data files that Firn writes for ``table``: one folder per job id, and one per landing."""
+    return _own_folder(table, DATA_PATH, "data")
 
-    Iceberg's ``remove_orphan_files`` skips everything below a name that begins with an underscore. Otherwise it would
-    delete the data files of a stage, which are orphans of the table until they are published.
-    """
-    data = table.properties.get(DATA_PATH, f"{table.location().rstrip('/')}/data").rstrip("/")
-    return f"{data}/{DATA_FOLDER}"
+
+def metadata_folder(table: Table) -> str:
+    """Folder of the metadata files that Firn writes for ``table``, from manifests to the documents of jobs."""
+    return _own_folder(table, METADATA_PATH, "metadata")
+
+
+def _own_folder(table: Table, property_name: str, default: str) -> str:
+    # Several tables may share a data folder, but no two tables have the same UUID.
+    folder = table.properties.get(property_name, f"{table.location().rstrip('/')}/{default}").rstrip("/")
+    return f"{folder}/{OWN_FOLDER}/{table.metadata.table_uuid}"
 
 
 MARKS: Final = ".marks.parquet"

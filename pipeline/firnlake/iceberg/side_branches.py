@@ -16,7 +16,6 @@ import zstandard
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata, PuffinFile
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
     Operation,
     Snapshot,
@@ -27,11 +26,12 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
-from firnlake.errors import RefusedError, UnavailableError
-from firnlake.iceberg.branch_snapshot import BranchSnapshot, SnapshotContents, place
+from firnlake.errors import OutcomeUnknownError, RefusedError, UnavailableError
+from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot, SnapshotContents, place
 from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, head_of
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.manifests import Manifests
 
 _ZSTD: Final = "zstd"
@@ -159,27 +159,19 @@ class BranchFile(BranchSnapshot):
         super().__init__(name, snapshot_id)
         self._title = title
         self._blobs = blobs
-        self._written: list[StatisticsFile] = []
-
-    @property
-    def prepared(self) -> list[str]:
-        return [one.statistics_path for one in self._written]
-
-    @property
-    def unused(self) -> list[str]:
-        return self.prepared[:-1]
+        self._written: StatisticsFile | None = None
 
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
         # The snapshot on main is the first one of the commit, so it has the next sequence number.
         blobs = self._blobs(target, target.metadata.next_sequence_number())
         location = place(target, f"{self._title}-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
-        self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
+        self._written = write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number)
         totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())
         return SnapshotContents([], [], update_snapshot_summaries(totals, parent.summary if parent else None))
 
     def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """The updates that add ``snapshot`` and its statistics file, and move the branch to ``snapshot``."""
-        return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written[-1]})
+        return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written})
 
 
 def location_on(table: Table, branch: str, lost: str) -> str | None:
@@ -211,46 +203,29 @@ def file_of(table: Table, snapshot_id: int) -> str | None:
 
 log = logging.getLogger(__name__)
 
-REFUSALS: Final = 3
-"""Number of refusals, without a commit of another writer in between, after which the catalog counts as unable to commit
-several snapshots at once."""
-
 
 def create_side_branches(lake: Lake, identifier: str) -> Table:
     """Create the missing side branches of table ``identifier``, empty, in one commit; return the table.
 
     If the catalog accepts only one snapshot per commit, this function sets table properties instead of creating
     branches: records without a key are not moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises
-    RefusedError when another tool uses the name of a side branch, UnavailableError when other writers' commits come
-    first for too long.
+    RefusedError when another tool uses the name of a side branch, and the errors of ``commit_changes``.
     """
-    refused = 0
 
-    def create() -> CommitFailedException | None:
-        """Create the branches; return the refusal of a catalog that counts as unable to commit several snapshots."""
-        nonlocal refused
-        table = lake.table(identifier)
-        fresh = [name for name in SIDE_BRANCHES if head_of(table, name) is None]
-        if not fresh:
-            return None
-        try:
-            commit = SnapshotCommit(table, {name: Change() for name in (MAIN_BRANCH, *fresh)})
-            commit.commit(lake, table, Manifests(table.io))
-        except CommitFailedException as error:
-            refused += lake.table(identifier).metadata_location == table.metadata_location
-            if refused < REFUSALS:
-                raise
-            return error
-        return None
+    def missing(table: Table) -> Mapping[str, BranchChange]:
+        return {name: Change() for name in SIDE_BRANCHES if head_of(table, name) is None}
 
-    refusal = lake.until_committed(create)
-    if refusal:
+    try:
+        commit_changes(lake, identifier, missing, may_be_unable=True)
+    except OutcomeUnknownError as error:
+        if not isinstance(error.__cause__, CommitFailedException):
+            raise
         log.warning(
             "table %s: catalog %s refuses a commit of several snapshots (%s), so records without a key can't "
             "be quarantined, and removed tombstones can't be restored",
             identifier,
             lake.name,
-            refusal,
+            error.__cause__,
         )
         lake.set_properties(identifier, {HAS_SIDE_BRANCHES: "false", "firn.null.keys": "fail"})
     return lake.table(identifier)

@@ -1,7 +1,7 @@
 """The quarantine of a table: lists it, exports it as a file that ``firn land`` accepts, and clears it (C5)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -12,16 +12,16 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import NestedField, PrimitiveType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
+from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import QUARANTINE, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.files import job_of
-from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import EVERYTHING
 from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.columns import ColumnRoles
@@ -261,7 +261,7 @@ def clear(lake: Lake, identifier: str, selection: Selection) -> int:
     The selection's ``as_of`` is a snapshot that somebody has exported. Records that were quarantined later, even
     between two tries of the commit, stay, because nobody has seen them. The files stay until the branch snapshots that
     refer to them expire, so a mistake can be undone. Raises RefusedError when the table does not exist or the selection
-    has no ``as_of``, UnavailableError when other commits come first for a minute.
+    has no ``as_of``, and the errors of ``commit_changes``.
     """
     if selection.as_of is None:
         raise RefusedError(
@@ -270,14 +270,11 @@ def clear(lake: Lake, identifier: str, selection: Selection) -> int:
         )
     cleared = 0
 
-    def commit() -> None:
+    def changes(table: Table) -> Mapping[str, BranchChange]:
         nonlocal cleared
-        table = lake.table(identifier)
         files = [file for *_, file in quarantined_files(table, identifier, selection)]
         cleared = sum(file.record_count for file in files)
-        if files:
-            changes = {MAIN_BRANCH: Change(), QUARANTINE: Change(removed=[file.file_path for file in files])}
-            SnapshotCommit(table, changes).commit(lake, table, Manifests(table.io))
+        return {QUARANTINE: Change(removed=[file.file_path for file in files])} if files else {}
 
-    lake.until_committed(commit)
+    commit_changes(lake, identifier, changes)
     return cleared

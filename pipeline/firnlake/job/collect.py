@@ -23,17 +23,18 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import FirnError
+from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import delete_file
 from firnlake.iceberg.files import Stored, files_in, job_folder, name_of, store
-from firnlake.iceberg.manifests import Manifests
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import ABANDONED, FAILURE, PLANS, FailedPlan, failed_plans
 from firnlake.job.plan import stage_parts
 from firnlake.job.stage import KINDS, VERDICTS
 from firnlake.job.stale import End, FoundStage, found_stages
-from firnlake.table.published_plans import FENCE, commits_folder
+from firnlake.table.published_plans import FENCE, plans_folder
 from firnlake.table.references import Unreferenced
 from firnlake.table.topic_partition import TopicPartition
 
@@ -108,15 +109,13 @@ def newer_snapshot(lake: Lake, identifier: str) -> None:
     """
     following = lake.table(identifier).metadata.next_sequence_number()
 
-    def commit() -> None:
-        table = lake.table(identifier)
+    def changes(table: Table) -> Mapping[str, BranchChange]:
         current = table.current_snapshot()
         # Don't compare ids: main may be rolled back and forward again without a new snapshot.
-        if current is None or (current.sequence_number or 0) < following:
-            empty = SnapshotCommit(table, {MAIN_BRANCH: Change(summary={FENCE: "true"})})
-            empty.commit(lake, table, Manifests(table.io))
+        is_older = current is None or (current.sequence_number or 0) < following
+        return {MAIN_BRANCH: Change(summary={FENCE: "true"})} if is_older else {}
 
-    lake.until_committed(commit)
+    commit_changes(lake, identifier, changes)
 
 
 def delete_files(table: Table, location: str, files: Iterable[Stored]) -> list[Stored]:
@@ -148,7 +147,7 @@ def _files(table: Table, job: JobRemoval) -> list[Stored]:
     """Files in the job's data folder, and documents of its plans that commits may refer to, except published files."""
     data = files_in(*store(table, job_folder(table, job.job_id)))
     # A published job keeps the document of its plans; documents of lost tries are collected as orphans.
-    lists = [] if job.published else files_in(*store(table, commits_folder(table)), recursive=False)
+    lists = [] if job.published else files_in(*store(table, plans_folder(table)), recursive=False)
     own = [file for file in lists if name_of(file.path).startswith(f"{job.job_id}-")]
     return [file for file in (*data, *own) if name_of(file.path) not in job.published]
 

@@ -1,8 +1,9 @@
 """Documents that a job leaves for the next step; they are written once and never changed.
 
-Each job has a folder ``<metadata>/_firn/<job>/``. A document is named by its kind and the digest of its content, so a
-document that a killed process or a full disk left unfinished counts as absent, and two processes that write the same
-content write one document. Write access to the table is enough: a document needs no catalog entry and no lock.
+Each job has a folder ``<metadata>/_firn/<table UUID>/jobs/<job>/``. A document is named by its kind and the digest of
+its content, so a document that a killed process or a full disk left unfinished counts as absent, and two processes that
+write the same content write one document. Write access to the table is enough: a document needs no catalog entry and no
+lock.
 """
 
 import hashlib
@@ -16,10 +17,7 @@ from typing import Final
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.table import Table
 
-from firnlake.iceberg.files import DATA_FOLDER, JOB_ID, Stored, files_in, store
-
-METADATA_PATH: Final = "write.metadata.path"
-"""Iceberg's property for the folder of a table's metadata files."""
+from firnlake.iceberg.files import JOB_ID, JOBS_FOLDER, Stored, files_in, metadata_folder, store
 
 _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)-([0-9a-f]{{64}})\.json(?:\.[0-9a-f]{{8}})?")
 """On a local file system, the name has a further suffix while the document is being written."""
@@ -27,8 +25,7 @@ _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)-([0-9a-f]{{64}})\.json(?:\.[0-9
 
 def documents_folder(table: Table) -> str:
     """Folder of the documents of all jobs on ``table``, with one folder per job."""
-    metadata = table.properties.get(METADATA_PATH, f"{table.location().rstrip('/')}/metadata").rstrip("/")
-    return f"{metadata}/{DATA_FOLDER}"
+    return f"{metadata_folder(table)}/{JOBS_FOLDER}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError
 
 from firnlake.errors import RefusedError, printable
-from firnlake.iceberg.files import DATA_FOLDER, JOB_ID, FrozenModel
+from firnlake.iceberg.files import JOB_ID, FrozenModel, job_of
 from firnlake.job.lane import BEFORE_FULL, POSITION_DELETING, Lane
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
@@ -24,8 +24,6 @@ STAGED = (Lane.ERASE, Lane.HIDE, Lane.CONVERT, *LEVEL_OUT)
 """The lanes whose results are staged and validated before they are published."""
 _NARROW_BYTES = 32
 """Bytes that a record's key and offset take in a file, for a key of usual length."""
-FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
-"""Matches the path of every data file that Firn has written, because each of these files is in the folder of a job."""
 
 
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -226,7 +224,7 @@ class Plan(FrozenModel):
         tail = [one for one in held if one.level == TAIL]
         beneath = tail == held[: len(tail)]
         apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
-        own = all(one.copies == 1 and FOLDER_OF_JOB.search(one.path) for one in tail)
+        own = all(one.copies == 1 and job_of(one.path) is not None for one in tail)
         return bool(tail) and beneath and apart and own and not self.removed_tombstones and not self.transactional
 
     @property

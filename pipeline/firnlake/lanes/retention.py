@@ -12,7 +12,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.job import Job
@@ -184,11 +185,11 @@ class _Dropping:
     def planned_on(self) -> Collection[int]:
         return {plan.snapshot_id for plan in self.job}
 
-    def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
+    def prepare(self, target: Table, plans: Collection[str]) -> Commit:
         chosen = self._chosen(plans)
         removed = [segment.path for plan in chosen for segment in plan.inputs]
         told = summary(target, self.job_id, chosen, self.counts)
-        return SnapshotCommit(target, {MAIN_BRANCH: Change(removed=removed, summary=told)})
+        return Commit(target, {MAIN_BRANCH: Change(removed=removed, summary=told)})
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
         chosen = self._chosen(plans)

@@ -14,10 +14,10 @@ Firn also deletes the metadata files that these commits push out of the table's 
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -36,8 +36,10 @@ from pyiceberg.table.update import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind, delete
 from firnlake.iceberg.files import Stored, Stores
+from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.referenced_files import Contents
 from firnlake.iceberg.snapshots import SnapshotRetention, retained
 from firnlake.lanes.erasure.history import expire_below
@@ -99,12 +101,15 @@ def restore_lost_refs(lake: Lake, before: Table, removed: Collection[int]) -> No
             # The last of these metadata files is the one on which the commit was made.
             lost = {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id in gone}
     if lost:
-        lake.until_committed(lambda: _restore(lake, identifier, before, lost))
+        ids = SnapshotIds()
+        settle(lake, identifier, lambda table: _restoring(table, before, lost, ids))
 
 
-def _restore(lake: Lake, identifier: str, before: Table, lost: Mapping[str, SnapshotRef]) -> None:
-    table = lake.table(identifier)
+def _restoring(table: Table, before: Table, lost: Mapping[str, SnapshotRef], ids: SnapshotIds) -> CommitRequest | None:
+    """The request that restores those ``lost`` refs that ``table`` lacks; None if there are none."""
     missing = {name: ref for name, ref in lost.items() if name not in table.metadata.refs}
+    if not missing:
+        return None
     requirements: list[TableRequirement] = []
     updates: list[TableUpdate] = []
     for snapshot_id in {ref.snapshot_id for ref in missing.values()}:
@@ -115,12 +120,14 @@ def _restore(lake: Lake, identifier: str, before: Table, lost: Mapping[str, Snap
     for name, ref in missing.items():
         requirements.append(AssertRefSnapshotId.model_validate({"ref": name}))
         updates.append(SetSnapshotRefUpdate.model_validate({"ref-name": name, **ref.model_dump(by_alias=True)}))
-    if updates:
-        lake.catalog.commit_table(table, tuple(requirements), tuple(updates))
+    # A restored snapshot sets the table's last sequence number back to its own number, so that the next writer would
+    # use numbers again which other snapshots have. The empty snapshot, which comes last, has the next free number.
+    empty = Commit(table, {}, ids).request(table, Manifests(table.io))
+    return replace(empty, requirements=(*requirements, *empty.requirements), updates=(*updates, *empty.updates))
 
 
 _LEAST: Final = 100
-"""Lowest value of ``_Commit.most``, which each refusal of the catalog halves."""
+"""Lowest value of ``_Expiry.most``, which each refusal of the catalog halves."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +149,8 @@ def expire(
 ) -> Expired:
     """Expire snapshots, branches and tags of ``identifier`` past their age, and delete the files that only they reach.
 
-    Without ``remove``, nothing is changed, and the findings are as if the ``coming`` commits had been made. Raises
-    UnavailableError when other commits come first for too long.
+    Without ``remove``, nothing is changed, and the findings are as if the ``coming`` commits had been made. Raises the
+    errors of ``settle``.
     """
     if not remove:
         table = whole_table(lake, identifier)
@@ -155,17 +162,18 @@ def expire(
             _erased_below(table, identifier, now_ms, coming.rewritten),
         )
         after = _without(table.metadata, retention)
-        done = _Done(table, retention, list(retention.expired_snapshots))
+        done = _Done(table, retention, list(retention.expired_snapshots), list(retention.expired_refs))
         return Expired(_findings(done, after, now_ms, contents, coming, remove=False), after)
-    commit, garbage = _Commit(lake, identifier, now_ms), []
-    while True:
-        done = lake.until_committed(commit.once)
-        if done.snapshots:
-            restore_lost_refs(lake, done.table, done.snapshots)
-        after = whole_table(lake, identifier).metadata
+    sent = _Expiry(lake, identifier, now_ms).run()
+    after = whole_table(lake, identifier).metadata
+    garbage: list[Finding] = []
+    told = {one.snapshot_id for one in after.snapshots}, set(after.refs)
+    for one in sent:
+        done = one.without(*told)
         garbage += _findings(done, after, now_ms, contents, coming, remove=True)
-        if len(done.snapshots) == len(done.retention.expired_snapshots):
-            return Expired(garbage, after)
+        told[0].update(done.snapshots)
+        told[1].update(done.refs)
+    return Expired(garbage, after)
 
 
 def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
@@ -178,32 +186,58 @@ def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collect
 
 @dataclass(frozen=True)
 class _Done:
-    """A commit: the table before it, what should expire (``retention``), and the ids of the removed snapshots."""
+    """A commit: the table before it, what should expire (``retention``), and the snapshots and refs that it removes."""
 
     table: Table
     retention: SnapshotRetention
     snapshots: Sequence[int]
+    refs: Sequence[str]
+
+    def without(self, snapshots: Collection[int], refs: Collection[str]) -> "_Done":
+        """This commit, but without the ``snapshots`` and ``refs``."""
+        return replace(
+            self,
+            snapshots=[one for one in self.snapshots if one not in snapshots],
+            refs=[name for name in self.refs if name not in refs],
+        )
 
 
 @dataclass
-class _Commit:
+class _Expiry:
     """Removes expired snapshots and refs from the metadata of table ``identifier``, at most ``most`` snapshots at once.
 
     In PyIceberg's catalogs, the removal of 10,000 snapshots takes seconds. If another writer commits meanwhile, the
-    catalog refuses the removal. Therefore each refusal halves ``most`` for the next commit.
+    catalog refuses the removal. Therefore each refusal halves ``most``.
     """
 
     lake: Lake
     identifier: str
     now_ms: int
     most: int = 2**31
+    sent: list[_Done] = field(default_factory=list)
+    """All requests, in their order. The catalog may have applied each of them, whatever it answered."""
 
-    def once(self) -> _Done:
-        """Try the commit once.
+    def run(self) -> list[_Done]:
+        """Commit until nothing is left to expire; return ``sent``. Raises the errors of ``settle``."""
+        while True:
+            before = len(self.sent)
+            settle(
+                self.lake,
+                self.identifier,
+                partial(self._request, before),
+                partial(whole_table, self.lake, self.identifier),
+            )
+            for done in self.sent[before:]:
+                if done.snapshots:
+                    restore_lost_refs(self.lake, done.table, done.snapshots)
+            last = self.sent[-1] if len(self.sent) > before else None
+            if not last or len(last.snapshots) == len(last.retention.expired_snapshots):
+                return self.sent
 
-        Raises CommitFailedException when a ref has moved meanwhile, or another process expires the same snapshots.
-        """
-        table = whole_table(self.lake, self.identifier)
+    def _request(self, before: int, table: Table) -> CommitRequest | None:
+        """The next request; ``before`` is the number of requests that belong to earlier commits."""
+        if len(self.sent) > before:
+            self.most = max(_LEAST, len(self.sent[-1].snapshots) // 2)
         retention = retained(
             self.identifier,
             table.metadata,
@@ -216,25 +250,14 @@ class _Commit:
         ]
         if ids:
             updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
-        if updates:
-            self._send(table, ids, updates)
-        return _Done(table, retention, ids)
-
-    def _send(self, table: Table, ids: Sequence[int], updates: Sequence[TableUpdate]) -> None:
+        if not updates:
+            return None
         # Without a requirement for each ref, a ref that moves to a snapshot while that is removed would be lost.
         requirements: list[TableRequirement] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
         for name, ref in table.metadata.refs.items():
             requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}))
-        try:
-            self.lake.catalog.commit_table(table, tuple(requirements), tuple(updates))
-        except CommitFailedException:
-            self.most = max(_LEAST, len(ids) // 2)
-            raise
-        except (ValueError, BadRequestError) as error:
-            known = {one.snapshot_id for one in self.lake.table(self.identifier).metadata.snapshots}
-            if known.issuperset(ids):
-                raise
-            raise CommitFailedException(f"table {self.identifier}: another process is expiring snapshots") from error
+        self.sent.append(_Done(table, retention, ids, list(retention.expired_refs)))
+        return CommitRequest(tuple(requirements), tuple(updates))
 
 
 def _findings(
@@ -250,7 +273,7 @@ def _findings(
     gone = set(done.snapshots).difference(one.snapshot_id for one in after.snapshots)
     expired = [one for one in done.table.metadata.snapshots if one.snapshot_id in gone]
     identifier = ".".join(done.table.name())
-    going = [*_of_refs(done.table, done.retention, now_ms), *_of_snapshots(identifier, expired, done.retention, now_ms)]
+    going = [*_of_refs(done, now_ms), *_of_snapshots(identifier, expired, done.retention, now_ms)]
     if expired:
         going += Unreached(done.table, expired, after, coming, contents).findings(now_ms, remove=remove)
     return going
@@ -270,13 +293,14 @@ def _without(metadata: TableMetadata, retention: SnapshotRetention) -> TableMeta
     )
 
 
-def _of_refs(table: Table, retention: SnapshotRetention, now_ms: int) -> Iterator[Finding]:
-    times = {one.snapshot_id: one.timestamp_ms for one in table.metadata.snapshots}
-    for name, reason in retention.expired_refs.items():
-        ref = table.metadata.refs[name]
+def _of_refs(done: _Done, now_ms: int) -> Iterator[Finding]:
+    times = {one.snapshot_id: one.timestamp_ms for one in done.table.metadata.snapshots}
+    for name in done.refs:
+        ref = done.table.metadata.refs[name]
         taken_ms = times.get(ref.snapshot_id)
         age_ms = None if taken_ms is None else now_ms - taken_ms
         title = f"{ref.snapshot_ref_type.value} {name}"
+        reason = done.retention.expired_refs[name]
         yield Finding(Kind.REF, title, goes=True, reason=reason, files=0, age_ms=age_ms)
 
 

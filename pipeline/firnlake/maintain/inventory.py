@@ -17,11 +17,10 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import FIRN_BRANCHES
-from firnlake.iceberg.files import MARKS, Stored, data_folder, files_in, job_of, path_of, store
+from firnlake.iceberg.files import MARKS, Stored, data_folder, files_in, job_of, metadata_folder, path_of, store
 from firnlake.iceberg.manifests import ahead
 from firnlake.iceberg.side_branches import read_puffin
 from firnlake.iceberg.snapshots import max_snapshot_age
-from firnlake.job.documents import documents_folder
 from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.table.published_plans import document_of
 
@@ -129,7 +128,7 @@ class UnreferencedFiles:
     def of(cls, table: Table, known: Iterable[str]) -> "UnreferencedFiles":
         """List the files below the location of ``table``, hidden ones included, except those at ``known`` locations."""
         location = table.location().rstrip("/")
-        others = {data_folder(table), documents_folder(table)}
+        others = {data_folder(table), metadata_folder(table)}
         roots = (location, *sorted(one for one in others if not one.startswith(f"{location}/")))
         held = {path_of(one) for one in known}
         unreferenced = cls([], [], [], [], roots)

@@ -16,9 +16,9 @@ from pyiceberg.table import Table
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import (
-    DATA_FOLDER,
     DATA_PATH,
-    JOB_ID,
+    METADATA_PATH,
+    OWN_FOLDER,
     Stored,
     data_folder,
     files_in,
@@ -27,8 +27,8 @@ from firnlake.iceberg.files import (
     store,
 )
 from firnlake.iceberg.referenced_files import Hashes, Reach
-from firnlake.job.documents import METADATA_PATH, documents_folder
-from firnlake.table.published_plans import commits_folder
+from firnlake.job.documents import documents_folder
+from firnlake.table.published_plans import plans_folder
 from firnlake.table.references import Known, is_in
 
 T = TypeVar("T")
@@ -200,20 +200,21 @@ def listed(table: Table, known: Known, *, everything: bool) -> Listing:
     """List all files below the location of ``table``, or only those in Firn's folders.
 
     As in Iceberg's ``remove_orphan_files``, hidden names are skipped: names that begin with an underscore or a dot,
-    except partition folders and the folders of Firn's jobs.
+    except partition folders and Firn's folder for this table.
     """
     listing = Listing(own_only=not everything)
     location = table.location().rstrip("/")
-    documents, data, lists = documents_folder(table), data_folder(table), commits_folder(table)
+    documents, data, lists = documents_folder(table), data_folder(table), plans_folder(table)
     roots = [location] if everything else [data] if data.startswith(f"{location}/") else []
-    roots += [] if everything and documents.startswith(f"{location}/") else [documents]
+    is_within = documents.startswith(f"{location}/")
+    roots += [] if everything and is_within else [documents]
     hidden = _Hidden(table)
     for root in roots:
         files, folder = store(table, root)
-        within = "" if root == location else f"{DATA_FOLDER}/"
+        within = "" if root == location else f"{OWN_FOLDER}/{table.metadata.table_uuid}/"
         for infos in _walk(files, folder):
             listing.add([info for info in infos if hidden.shows(within + info.path[len(folder) :].lstrip("/"))], known)
-    if not everything:
+    if not (everything and is_within):
         files, folder = store(table, lists)
         listing.add([info for info in _children(files, folder, recursive=False) if info.is_file], known)
     return listing
@@ -246,13 +247,14 @@ class _Hidden:
     def __init__(self, table: Table) -> None:
         fields = {field.name for spec in table.specs().values() for field in spec.fields}
         self._partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
+        self._uuid = str(table.metadata.table_uuid)
 
     def shows(self, path: str) -> bool:
         """True when the file at ``path``, relative to the table's location, is not hidden."""
         *folders, name = path.split("/")
         for place, part in enumerate(folders):
-            if part == DATA_FOLDER:
-                return bool(re.fullmatch(JOB_ID, (*folders, "")[place + 1]))
+            if part == OWN_FOLDER:
+                return folders[place + 1 : place + 2] == [self._uuid]
             if part.startswith(_MARKS) and not part.startswith(self._partitions):
                 return False
         return not name_of(name).startswith(_MARKS)

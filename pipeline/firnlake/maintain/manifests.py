@@ -19,7 +19,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branch_snapshot import Replacement, place
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import SnapshotCommit
+from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.manifest_entries import LAYOUT, RawManifest, RawManifestWriter
 from firnlake.iceberg.manifest_writers import schema_of
@@ -105,23 +105,18 @@ def _finding(table: Table, identifier: str, chosen: Many, now_ms: int) -> Findin
 
 def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[Many]) -> None:
     """Rewrite the ``chosen`` manifests and commit; raises ConflictError when main no longer lists them."""
-    rewriting = _Rewriting(table, identifier, table.metadata.new_snapshot_id())
+    ids = SnapshotIds()
+    rewriting = _Rewriting(table, identifier, ids.of(table, MAIN_BRANCH))
     for one in chosen:
         rewriting.rewrite(one)
-    change = Replacement(rewriting.snapshot_id, rewriting.replaced, rewriting.written, rewriting.entries)
-    commit = SnapshotCommit(table, {MAIN_BRANCH: change})
+    change = Replacement(rewriting.replaced, rewriting.written, rewriting.entries)
+    commit = Commit(table, {MAIN_BRANCH: change}, ids)
 
-    def attempt() -> None:
-        current = lake.table(identifier)
-        if current.snapshot_by_id(commit.snapshot_id) is None:
-            commit.commit(lake, current, Manifests(current.io))
+    def request(current: Table) -> CommitRequest:
+        return commit.request(current, Manifests(current.io))
 
-    try:
-        if rewriting.replaced:
-            lake.until_committed(attempt)
-    except ConflictError:
-        commit.abandon(table)
-        raise
+    if rewriting.replaced:
+        settle(lake, identifier, request)
 
 
 class _Rewriting:

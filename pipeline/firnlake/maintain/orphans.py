@@ -21,14 +21,14 @@ from pyiceberg.table import Table
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind, delete
-from firnlake.iceberg.files import JOB_ID, Stored, data_folder, store
+from firnlake.iceberg.files import JOB_ID, OWN_FOLDER, Stored, data_folder, metadata_folder, store
 from firnlake.iceberg.referenced_files import Contents
 from firnlake.job.collect import newer_snapshot, prune
 from firnlake.job.documents import JobDocuments, documents_folder
 from firnlake.maintain.listing import ORPHANS, Listing, UnknownTableError, check_alone, listed
 from firnlake.maintain.unreached import named_once
 from firnlake.table.policies import Policies
-from firnlake.table.published_plans import commits_folder
+from firnlake.table.published_plans import plans_folder
 from firnlake.table.references import Unreferenced, known_files
 
 _LIST: Final = re.compile(rf"\.?({JOB_ID})-")
@@ -41,7 +41,8 @@ class Places:
 
     def __init__(self, target: Table) -> None:
         self._location = target.location().rstrip("/")
-        self._lists = commits_folder(target)
+        self._metadata = metadata_folder(target).removesuffix(f"/{OWN_FOLDER}/{target.metadata.table_uuid}")
+        self._lists = plans_folder(target)
         self._documents = documents_folder(target)
         self._data = data_folder(target)
         roots = (self._location, self._lists, self._documents, self._data)
@@ -66,7 +67,7 @@ class Places:
 
     def is_metadata(self, folder: str) -> bool:
         """True when ``folder`` is that of the table's metadata files."""
-        return folder == self._documents.rpartition("/")[0]
+        return folder == self._metadata
 
     def _place(self, file: Stored) -> tuple[Kind, str]:
         if job_id := self.job_of(file):

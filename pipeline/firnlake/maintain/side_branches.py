@@ -5,17 +5,18 @@ Quarantined records may be the only copy, so they stay unless ``firn.maintenance
 plan needs a removed tombstone that is no longer on the branch, Firn makes the plan again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
 
+from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored, store
-from firnlake.iceberg.manifests import Manifests
 from firnlake.table.policies import Policies
 from firnlake.table.policy import UNLIMITED
 from firnlake.table.segments import read_entries
@@ -97,11 +98,8 @@ def _written_ms(branch: Table, location: str) -> int | None:
 def _drop(lake: Lake, identifier: str, branch: str, paths: set[str]) -> None:
     """Remove the files at ``paths`` from ``branch``; main gets an empty snapshot in the same commit."""
 
-    def commit() -> None:
-        table = lake.table(identifier)
+    def changes(table: Table) -> Mapping[str, BranchChange]:
         going = sorted(paths & {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, branch))})
-        if going:
-            changes = {MAIN_BRANCH: Change(), branch: Change(removed=going)}
-            SnapshotCommit(table, changes).commit(lake, table, Manifests(table.io))
+        return {branch: Change(removed=going)} if going else {}
 
-    lake.until_committed(commit)
+    commit_changes(lake, identifier, changes)

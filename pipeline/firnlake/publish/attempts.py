@@ -9,25 +9,17 @@ once. Therefore Firn throttles its commits to a busy table. A commit to a table 
 """
 
 import logging
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import uniform
 from typing import Final, Protocol
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    wait_random,
-)
 
-from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
+from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import SnapshotCommit
+from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.manifests import Manifests
 from firnlake.table.published_plans import RecordCounts, plans_of, published
 from firnlake.table.summaries import others_since, others_since_firn
@@ -48,14 +40,6 @@ LOOK_SECONDS: Final = 0.5
 """Average pause, in seconds, between two checks of a busy table."""
 
 
-@dataclass(frozen=True)
-class Time:
-    """A clock, in seconds from any origin, and a function to wait; tests supply another clock."""
-
-    now: Callable[[], float] = time.monotonic
-    pass_by: Callable[[float], None] = time.sleep
-
-
 class Throttle:
     """Holds back commits that belong together, such as those of a run's jobs.
 
@@ -63,9 +47,9 @@ class Throttle:
     first one has disturbed already.
     """
 
-    def __init__(self, lake: Lake, own_time: Time | None = None) -> None:
+    def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._time = own_time or Time()
+        self._time = lake.time
         self._until: dict[str, float] = {}
         self._committed: set[str] = set()
 
@@ -97,10 +81,6 @@ def _is_free(current: Table, planned_on: Collection[int]) -> bool:
     return not busy or others_since_firn(current, COMMITS_BETWEEN) == COMMITS_BETWEEN
 
 
-LOSING_SECONDS = 300
-"""Maximum time, in seconds, for which a commit is tried again when other writers' commits come first."""
-
-
 class Publishable(Protocol):
     """Work to commit; a commit may carry out only some of its plans, selected by id."""
 
@@ -119,7 +99,7 @@ class Publishable(Protocol):
         """Ids of the snapshots that the plans were made on."""
         ...
 
-    def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
+    def prepare(self, target: Table, plans: Collection[str]) -> Commit:
         """The commit that carries out ``plans``."""
         ...
 
@@ -160,34 +140,60 @@ def commit(
     ``target`` is the table as the caller has loaded it. The parts of the commit that do not depend on the snapshot are
     prepared from this version.
 
-    Raises UnavailableError when other commits come first for LOSING_SECONDS; OutcomeUnknownError when the catalog did
-    not report the commit's outcome; RefusedError when the identifier now names another table.
+    Raises UnavailableError when other commits come first for too long; OutcomeUnknownError when nobody can tell what
+    became of the commit; RefusedError when the identifier now names another table.
     """
-    race = _Race(lake, work, Manifests(target.io), throttle)
+    manifests = Manifests(target.io)
     plans = dict(counts)
     failures: dict[str, FirnError] = {}
     while plans:
+        # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
         prepared = work.prepare(target, plans)
         try:
-            snapshot_id, attempts = race.win(prepared, plans)
+            settled = settle(
+                lake,
+                work.table,
+                partial(_request, work, prepared, plans, manifests),
+                partial(throttle.wait, work.table, work.planned_on),
+            )
         except ConflictError as error:
-            # Only this error proves that no try was applied, because the history was read and lacks the job.
-            prepared.abandon(target)
             conflicts = error.by_plan if isinstance(error, _UnfitError) else dict.fromkeys(plans, error)
             failures |= conflicts
             plans = {plan_id: own for plan_id, own in plans.items() if plan_id not in conflicts}
             continue
-        if snapshot_id != prepared.snapshot_id:
+        if settled.snapshot_id is None:
             # Another process carried out the same job first.
-            prepared.abandon(target)
-            return repeated(lake.table(work.table), work.job_id, snapshot_id, counts, attempts)
-        prepared.tidy(target)
-        done = (
-            Publication(work.table, one, snapshot_id, attempts, repeated=False, counts=own)
-            for one, own in plans.items()
-        )
-        return PublishResult(tuple(done), failures)
+            before = published(settled.table, work.job_id)
+            assert before is not None  # else there would be a request
+            return repeated(settled.table, work.job_id, before, counts, settled.tries)
+        throttle.committed(work.table)
+        return PublishResult(tuple(_publications(work.table, settled, plans)), failures)
     return PublishResult((), failures)
+
+
+def _request(
+    work: Publishable, prepared: Commit, plans: Collection[str], manifests: Manifests, current: Table
+) -> CommitRequest | None:
+    """The request that commits ``plans`` on ``current``; None if another process has carried out the job.
+
+    Raises an error if plans are in conflict with ``current``.
+    """
+    if published(current, work.job_id) is not None:
+        return None
+    if conflicts := work.conflicts(current, plans, manifests):
+        raise _UnfitError(conflicts)
+    return prepared.request(current, manifests)
+
+
+def _publications(table: str, settled: Settled, plans: Mapping[str, RecordCounts]) -> Iterator[Publication]:
+    """The plans that the new snapshot published."""
+    assert settled.snapshot_id is not None
+    landed = plans
+    if not settled.confirmed and (snapshot := settled.table.snapshot_by_id(settled.snapshot_id)):
+        # The catalog has not confirmed any try, so only the snapshot tells which plans were published.
+        landed = {plan.id: plan.counts for plan in plans_of(settled.table, snapshot)}
+    for plan_id, own in landed.items():
+        yield Publication(table, plan_id, settled.snapshot_id, settled.tries, repeated=False, counts=own)
 
 
 def repeated(
@@ -216,71 +222,3 @@ class _UnfitError(ConflictError):
     def __init__(self, by_plan: Mapping[str, FirnError]) -> None:
         super().__init__("; ".join(map(str, by_plan.values())))
         self.by_plan = by_plan
-
-
-@dataclass(frozen=True)
-class _Race:
-    """The tries to commit some work before other writers commit.
-
-    Each try loads the table once, checks the plans on this version, and commits on exactly this version.
-    """
-
-    lake: Lake
-    work: Publishable
-    manifests: Manifests
-    throttle: Throttle
-
-    def win(self, prepared: SnapshotCommit, plans: Collection[str]) -> tuple[int, int]:
-        """Commit ``prepared`` on a snapshot with which none of ``plans`` is in conflict.
-
-        Returns the id of the snapshot that published the job, perhaps from a faster process, and the number of tries.
-        """
-        tries = Retrying(
-            retry=retry_if_exception_type(CommitFailedException),
-            # The pause is short, because appenders do not wait: the longer the pause, the more the next try must check.
-            wait=wait_random(0, 0.1),
-            stop=stop_after_delay(LOSING_SECONDS),
-            retry_error_callback=_lost,
-        )
-        snapshot_id = tries(self._attempt, prepared, plans)
-        return snapshot_id, int(tries.statistics["attempt_number"])
-
-    def _attempt(self, prepared: SnapshotCommit, plans: Collection[str]) -> int:
-        """Wait for the throttle, then check and commit on the current snapshot; returns the id of the new snapshot."""
-        target = self.throttle.wait(self.work.table, self.work.planned_on)
-        before = published(target, self.work.job_id)
-        if before is not None:
-            return before
-        conflicts = self.work.conflicts(target, plans, self.manifests)
-        if conflicts:
-            raise _UnfitError(conflicts)
-        try:
-            # A busy catalog is tried again. If it has applied the first try, it rejects the next, as main has moved.
-            self.lake.when_free(lambda: prepared.commit(self.lake, target, self.manifests))
-        except CommitFailedException:
-            raise
-        except Exception as error:
-            # After any other error the commit may have been applied, so check this before a retry or a clean-up.
-            landed = self._landed()
-            if landed is None:
-                raise OutcomeUnknownError(
-                    f"table {self.work.table}: the commit of job {self.work.job_id} has an unknown outcome ({error}); "
-                    "no file was deleted; try again"
-                ) from error
-            return landed
-        self.throttle.committed(self.work.table)
-        return prepared.snapshot_id
-
-    def _landed(self) -> int | None:
-        """The id of the snapshot that published the job; None if no snapshot did, or the catalog does not answer."""
-        try:
-            return published(self.lake.table(self.work.table), self.work.job_id)
-        except UnavailableError:
-            return None
-
-
-def _lost(state: RetryCallState) -> int:
-    # Not a ConflictError, because the plans are still valid, and another process may be publishing them right now.
-    raise UnavailableError(
-        f"other commits were faster in all {state.attempt_number} tries within {LOSING_SECONDS} s; try again later"
-    )

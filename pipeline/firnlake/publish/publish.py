@@ -31,7 +31,8 @@ from firnlake.iceberg.branches import (
     has_side_branches,
 )
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.files import job_folder, name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.collect import delete_files, discard
@@ -178,7 +179,7 @@ class _StagedWork:
     def planned_on(self) -> Collection[int]:
         return {one.plan.snapshot_id for one in self.validated.values()}
 
-    def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
+    def prepare(self, target: Table, plans: Collection[str]) -> Commit:
         chosen = self._chosen(plans)
         counts = {one.plan.id: one.counts for one in chosen}
         result = self.stage.result
@@ -207,7 +208,7 @@ class _StagedWork:
             )
         if compared:
             changes[HIDDEN] = HideMemoryChange(lambda known: with_compared(known, compared, prepared.snapshot_id))
-        prepared = SnapshotCommit(target, changes)
+        prepared = Commit(target, changes)
         return prepared
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:

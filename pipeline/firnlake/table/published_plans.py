@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.files import Document, FrozenModel
+from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
 from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.topic_partition import TopicPartition
 
@@ -188,14 +188,14 @@ class PublishedPlan(FrozenModel):
 _DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])
 
 
-def commits_folder(target: Table) -> str:
-    """Folder of the documents that commits on ``target`` refer to."""
-    return f"{target.location().rstrip('/')}/commits"
+def plans_folder(target: Table) -> str:
+    """Folder of the plans documents that commits on ``target`` refer to."""
+    return f"{metadata_folder(target)}/{PLANS_FOLDER}"
 
 
 def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -> Document:
     """Write the document of ``plans``, which one commit is going to publish."""
-    return Document.write(target, commits_folder(target), job_id, _DOCUMENT.dump_json(tuple(plans)).decode())
+    return Document.write(target, plans_folder(target), job_id, _DOCUMENT.dump_json(tuple(plans)).decode())
 
 
 def document_of(snapshot: Snapshot) -> str | None:

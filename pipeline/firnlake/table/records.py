@@ -214,7 +214,7 @@ def create(lake: Lake, identifier: str, properties: Mapping[str, str], transacti
     schema = TRANSACTIONS_SCHEMA if transactions else SCHEMA
     own = _PROPERTIES | (_TRANSACTION_PROPERTIES if transactions else {})
     try:
-        lake.when_free(
+        lake.until_committed(
             lambda: lake.catalog.create_table(
                 identifier, schema, partition_spec=SPEC, properties=own | dict(properties)
             )

@@ -19,7 +19,7 @@ from tests.faults.harness.fault import Fault
 from tests.faults.harness.injector import FAULT, FOLDER, Injector, injector
 
 _FILES: Final = {".metadata.json": "metadata", MARKS: "marks", ".parquet": "data"}
-_IN_JOB: Final = re.compile(r"/_firn/[0-9a-f]{16}/(?:([a-z]+)-[0-9a-f]{64}\.json|[^/]+\.avro)")
+_IN_JOB: Final = re.compile(r"/_firn/[0-9a-f-]{36}/(?:jobs/)?[0-9a-f]{16}/(?:([a-z]+)-[0-9a-f]{64}\.json|[^/]+\.avro)")
 MAGIC_BYTES = 4
 
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from firnlake import clock
 from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import job_folder, job_of
 from firnlake.ingest.land import land
 from firnlake.job.lane import Lane
 from firnlake.maintain.maintain import maintain_table
@@ -145,7 +146,7 @@ def _collect(stand: Stand, found: Trial) -> None:
 def _collect_all(stand: Stand, found: Trial) -> None:
     """The next collection, without a fault, leaves nothing of what nobody holds."""
     maintain_table(stand.lake, stand.table, clock.now_ms() + 30 * DAY, remove=True)
-    left = [path for path in _files(stand) if "/_firn/" in path]
+    left = [path for path in _files(stand) if job_of(path) is not None]
     if left:
         found.violations.append(f"C25: {left} is left")
     _all_can_be_read(stand, found)
@@ -253,7 +254,7 @@ def _by_partition(stand: Stand, due: Collection[list[Record]]) -> list[dict[Plac
 
 def _leave_behind(stand: Stand) -> None:
     """Remains of a killed writer."""
-    folder = _root(stand) / "data" / "_firn" / f"{stand.number:016x}"
+    folder = on_disk(job_folder(stand.lake.table(stand.table), f"{stand.number:016x}"))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stray.parquet").write_bytes(b"PAR1")
 

@@ -19,7 +19,7 @@ from firnlake.job.stage import stages_of
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.maintain.maintain import maintain_table
-from firnlake.table.published_plans import commits_folder, document_of
+from firnlake.table.published_plans import document_of, plans_folder
 from infra.foreign.files import files_under, on_disk
 from tests.faults.harness.child import ENDS_WITHIN, Child, Ended, clean, collect_late, sweep_late
 from tests.faults.harness.fault import STANDING, Fault, Intruder, Kind
@@ -268,7 +268,7 @@ def lists_left(topic: Topic) -> Iterator[Path]:
     table = topic.lake.table(topic.table)
     located = filter(None, map(document_of, table.metadata.snapshots))
     known = {location.rpartition("/")[2] for location in located}
-    yield from (path for path in files_under(on_disk(commits_folder(table))) if path.name not in known)
+    yield from (path for path in files_under(on_disk(plans_folder(table))) if path.name not in known)
 
 
 def requests_left(topic: Topic) -> Iterator[Path]:

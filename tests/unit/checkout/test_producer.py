@@ -131,4 +131,4 @@ def test_history_is_cut_and_with_it_the_files_that_only_it_reaches(lake: Lake) -
     assert landed(lake) == seen
     kept = {on_disk(path) for path in referred(table)}
     folder = on_disk(table.location())
-    assert {*folder.glob("data/**/*.parquet"), *folder.glob("metadata/*.avro")} == kept
+    assert {*folder.glob("data/**/*.parquet"), *folder.glob("metadata/**/*.avro")} == kept

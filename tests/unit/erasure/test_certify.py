@@ -182,7 +182,7 @@ class TestCare:
 
     def test_requests_that_are_lost_are_told(self, lake: Lake, files: list[str]) -> None:
         assert files
-        for path in (on_disk(lake.table(TABLE).location()) / "metadata").glob("*.puffin"):
+        for path in (on_disk(lake.table(TABLE).location()) / "metadata").rglob("*.puffin"):
             path.unlink()
         found = maintain_table(lake, TABLE, clock.now_ms(), remove=True)
         found = [one for one in found if one.kind is Kind.CERTIFICATE]

@@ -100,7 +100,7 @@ class TestBeside:
 
     def test_a_stage(self, lake: Lake, erased: list[str]) -> None:
         expire(lake)
-        copy(lake, erased, f"data/_firn/{'f' * 16}/part.parquet")
+        copy(lake, erased, f"data/_firn/{lake.table(TABLE).metadata.table_uuid}/{'f' * 16}/part.parquet")
         (found,) = blockers(lake).values()
         assert (found.kind, found.name) == ("stage", "f" * 16)
         assert f"firn discard {TABLE}/{'f' * 16}" in found.lifted_by

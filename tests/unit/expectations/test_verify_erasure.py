@@ -13,14 +13,15 @@ from firnlake.engine.local import LocalEngine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import ERASURES
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
-from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import Commit
 from firnlake.lanes.erasure.memory import ErasuresChange
 from firnlake.lanes.erasure.requests import SearchProgress
 from firnlake.publish.publish_jobs import publish_stages
 from firnlake.table.published_plans import RecordCounts
 from firnlake.validate.validate import Verified, verify
 from infra.foreign.files import on_disk
+from tests.support.committing import commit
 from tests.support.erasing import progress, request
 from tests.support.hiding import delete
 from tests.support.lakes import Row
@@ -202,12 +203,12 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
         MAIN_BRANCH: Change(gone, added, properties),
         ERASURES: ErasuresChange(
             lambda old: old.with_progress(
-                [SearchProgress("orders", 0, max(old.ids), None, head.sequence_number or 0, commit.snapshot_id)]
+                [SearchProgress("orders", 0, max(old.ids), None, head.sequence_number or 0, prepared.snapshot_id)]
             )
         ),
     }
-    commit = SnapshotCommit(table, changes)
-    commit.commit(topic.lake, table, Manifests(table.io))
+    prepared = Commit(table, changes)
+    commit(topic.lake, prepared, topic.table)
 
 
 def without(*offsets: int) -> Callable[[Rows], Rows]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.documents import METADATA_PATH, JobDocuments
+from firnlake.iceberg.files import METADATA_PATH
+from firnlake.job.documents import JobDocuments
 from firnlake.table import records
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
@@ -88,7 +89,15 @@ class TestWriting:
     ) -> None:
         records.create(lake, TABLE, {METADATA_PATH: f"file://{tmp_path}/{name}/"})
         digest = listed(lake).write("plans", TEXT)
-        assert (tmp_path / name / "_firn" / JOB / f"plans-{digest}.json").read_text() == TEXT
+        assert (
+            tmp_path
+            / name
+            / "_firn"
+            / str(lake.table(TABLE).metadata.table_uuid)
+            / "jobs"
+            / JOB
+            / f"plans-{digest}.json"
+        ).read_text() == TEXT
         assert listed(lake).texts("plans") == {digest: TEXT}
         assert list(JobDocuments.of_all(lake.table(TABLE))) == [JOB]
 

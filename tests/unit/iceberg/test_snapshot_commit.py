@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -12,19 +12,17 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import FOR_EVER_MS, QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.stage import Stage
-from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
-from tests.support.foreign import rewrite_manifests
+from tests.support.committing import commit
 from tests.support.lakes import TABLE, append, row
-from tests.support.moving import audit, heads, null_key_stage, seen
-from tests.support.publishing import publish
+from tests.support.moving import heads, null_key_stage, seen
 from tests.support.templates import Templates
-from tests.support.watched import Nth, watched
 
 
 @pytest.fixture
@@ -33,24 +31,20 @@ def stage(lake: Lake, table: str, templates: Templates) -> Stage:
     return Stage.load(lake, templates.step(lake, "null key", lambda lake: null_key_stage(lake).identifier))
 
 
-def moving(lake: Lake, stage: Stage) -> SnapshotCommit:
+def moving(lake: Lake, stage: Stage) -> Commit:
     """The commit of publishing ``stage``, prepared on the current table."""
     files, plan = stage.files[stage.job_id], stage.plans[0]
     changes = {
         MAIN_BRANCH: Change([one.path for one in plan.inputs], files.kept, {"said": "main"}),
         QUARANTINE: Change(added=files.quarantined, summary={"said": "aside"}),
     }
-    return SnapshotCommit(lake.table(TABLE), changes)
+    return Commit(lake.table(TABLE), changes)
 
 
-def commit(lake: Lake, prepared: SnapshotCommit, target: Table | None = None) -> None:
-    table = target or lake.table(TABLE)
-    prepared.commit(lake, table, Manifests(table.io))
-
-
-def metadata_files(lake: Lake) -> set[str]:
-    folder = on_disk(lake.table(TABLE).location()) / "metadata"
-    return {path.name for path in files_under(folder) if path.suffix == ".avro" and "_firn" not in path.parts}
+def send(lake: Lake, prepared: Commit, target: Table) -> None:
+    """One try on ``target``, whatever it is by now."""
+    request = prepared.request(target, Manifests(target.io))
+    lake.catalog.commit_table(target, request.requirements, request.updates)
 
 
 def summary(snapshot: Snapshot | None) -> Mapping[str, str]:
@@ -86,12 +80,10 @@ class TestAtOnce:
             case _:
                 lake.catalog.drop_table(TABLE)
                 lake.catalog.create_table(TABLE, target.schema(), partition_spec=target.spec())
-        before, files = heads(lake), metadata_files(lake)
+        before = heads(lake)
         with pytest.raises(CommitFailedException):
-            commit(lake, prepared, target)
+            send(lake, prepared, target)
         assert heads(lake) == before
-        prepared.abandon(target)
-        assert metadata_files(lake) == files
 
     def test_c22_what_is_to_go_and_is_not_there_is_a_conflict(self, lake: Lake, stage: Stage) -> None:
         prepared = moving(lake, stage)
@@ -102,35 +94,10 @@ class TestAtOnce:
         assert heads(lake) == before
         assert seen(lake) == ([1], [])
 
-    def test_a_lost_race_is_won_with_the_same_snapshot_ids(self, lake: Lake, stage: Stage) -> None:
-        """So a try that was applied though nobody heard of it is found."""
-        target, prepared = lake.table(TABLE), moving(lake, stage)
-        append(lake, [row(7, partition=7)])
-        with pytest.raises(CommitFailedException):
-            commit(lake, prepared, target)
-        commit(lake, prepared)
-        assert lakes.snapshot(lake) == prepared.snapshot_id
-        assert seen(lake) == ([1, 7], [0])
-
-    def test_what_others_have_rewritten_meanwhile_is_prepared_again_and_tidied_up(
-        self, lake: Lake, stage: Stage
-    ) -> None:
-        target, prepared = lake.table(TABLE), moving(lake, stage)
-        rewrite_manifests(lake)
-        with pytest.raises(CommitFailedException):
-            commit(lake, prepared, target)
-        commit(lake, prepared)
-        prepared.tidy(lake.table(TABLE))
-        assert seen(lake) == ([1], [0])
-        table = lake.table(TABLE)
-        used = {one.manifest_path for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
-        used |= {snapshot.manifest_list for snapshot in table.snapshots()}
-        assert metadata_files(lake) == {path.rpartition("/")[2] for path in used}
-
     def test_an_empty_change_leaves_readers_what_they_saw(self, lake: Lake, stage: Stage) -> None:
         commit(lake, moving(lake, stage))
         paths, before = lakes.paths(lake.table(TABLE)), seen(lake)
-        commit(lake, SnapshotCommit(lake.table(TABLE), {MAIN_BRANCH: Change(), QUARANTINE: Change()}))
+        commit(lake, Commit(lake.table(TABLE), {MAIN_BRANCH: Change(), QUARANTINE: Change()}))
         assert (lakes.paths(lake.table(TABLE)), seen(lake)) == (paths, before)
 
     def test_a_branch_is_no_subject_to_the_tables_limits(self, lake: Lake, stage: Stage) -> None:
@@ -173,55 +140,6 @@ class TestSummaries:
         assert operations() == ["append", "delete"]
 
 
-class TestSequenceNumbers:
-    """They are the table's, so a branch of somebody else's may take the one that a commit was made with."""
-
-    @pytest.mark.parametrize("aside", [True, False])
-    def test_c22_one_that_is_overtaken_is_a_lost_race_and_won_at_the_next_try(
-        self, lake: Lake, stage: Stage, aside: bool
-    ) -> None:
-        plan, files = stage.plans[0], stage.files[stage.job_id]
-        alone = {MAIN_BRANCH: Change([one.path for one in plan.inputs], [*files.kept, *files.quarantined])}
-        prepared = moving(lake, stage) if aside else SnapshotCommit(lake.table(TABLE), alone)
-        target = lake.table(TABLE)
-        audit(lake)
-        before = heads(lake)
-        with pytest.raises(CommitFailedException, match=r"sequence number \d+ is taken"):
-            commit(lake, prepared, target)
-        assert heads(lake) == before
-        commit(lake, prepared)
-        assert lakes.snapshot(lake) == prepared.snapshot_id
-        assert lake.table(TABLE).scan().use_ref("audit").to_arrow().num_rows == 3
-
-    def test_c22_publishing_wins_such_a_race(self, lake: Lake, stage: Stage) -> None:
-        overtaken = Nth(1, lambda: audit(lake), only="before commit")
-        done = publish(watched(lake, overtaken), stage.identifier)
-        assert (overtaken.acted, done.attempts, done.repeated) == (True, 2, False)
-        assert seen(lake) == ([1], [0])
-
-    @pytest.mark.parametrize("error", [ValueError("the table is odd"), BadRequestError("the table is odd")])
-    def test_another_refusal_is_none(self, lake: Lake, stage: Stage, error: Exception) -> None:
-        def refuse() -> None:
-            raise error
-
-        refusing = watched(lake, Nth(1, refuse, only="before commit"))
-        with pytest.raises(type(error), match="the table is odd"):
-            commit(refusing, moving(lake, stage), lake.table(TABLE))
-        assert seen(lake) == ([0, 1], [])
-
-    @pytest.mark.parametrize("error", [ValueError("an odd answer"), BadRequestError("an odd answer")])
-    def test_c25_nor_is_one_of_a_commit_that_was_applied(self, lake: Lake, stage: Stage, error: Exception) -> None:
-        """Its manifests are the table's."""
-
-        def refuse() -> None:
-            raise error
-
-        refusing = watched(lake, Nth(1, refuse, only="after commit"))
-        with pytest.raises(type(error), match="an odd answer"):
-            commit(refusing, moving(lake, stage), lake.table(TABLE))
-        assert seen(lake) == ([1], [0])
-
-
 def test_c22_files_of_several_partition_specs_go_with_one_commit(lake: Lake, table: str) -> None:
     append(lake, [row(0)])
     with lake.table(table).update_spec() as update:
@@ -229,11 +147,11 @@ def test_c22_files_of_several_partition_specs_go_with_one_commit(lake: Lake, tab
     append(lake, [row(1)])
     files = [task.file for task in lake.table(table).scan().plan_files()]
     assert len({file.spec_id for file in files}) == 2
-    again = SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(), REMOVED_TOMBSTONES: Change(added=files)})
+    again = Commit(lake.table(table), {MAIN_BRANCH: Change(), REMOVED_TOMBSTONES: Change(added=files)})
     commit(lake, again)
     kept = on_branch(lake.table(table), REMOVED_TOMBSTONES)
     assert sorted(kept.scan().to_arrow()["offset"].to_pylist()) == [0, 1]
-    gone = SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path for file in files])})
+    gone = Commit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path for file in files])})
     commit(lake, gone)
     assert lakes.offsets(lake) == []
 
@@ -242,9 +160,9 @@ def test_what_a_commit_removes_is_listed_by_its_own_snapshot_alone(lake: Lake, t
     """Who reads changes finds it there (Iceberg spec, "Manifests")."""
     append(lake, [row(0)])
     (file,) = (task.file for task in lake.table(table).scan().plan_files())
-    commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
+    commit(lake, Commit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
     assert [one.file_path for one in removed(lake.table(table))] == [file.file_path]
-    commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change()}))
+    commit(lake, Commit(lake.table(table), {MAIN_BRANCH: Change()}))
     assert removed(lake.table(table)) == []
 
 
@@ -252,7 +170,7 @@ def test_c30_of_a_removed_file_no_bounds_stay_which_may_be_keys(lake: Lake, tabl
     append(lake, [row(0, b"key of a person")])
     (file,) = (task.file for task in lake.table(table).scan().plan_files())
     assert b"key of a person" in file.lower_bounds.values()
-    commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
+    commit(lake, Commit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
     (gone,) = removed(lake.table(table))
     assert not gone.lower_bounds
     assert not gone.upper_bounds

@@ -92,14 +92,14 @@ def test_c5_c25_nor_does_one_whose_commit_the_history_forgot(lake: Lake, jobs: t
 
 
 def test_c5_c25_what_a_publisher_without_an_answer_moved_is_there_once(lake: Lake, jobs: tuple[Stage, Stage]) -> None:
-    """Its commit is carried out after it has heard of a broken connection, while another job was published."""
+    """Its first request arrives after it has heard of a broken connection, and has asked again."""
     first, second = jobs
     slow, catalog = late(lake, "records", "no")
-    with pytest.raises(FirnError):
-        publish(slow, first.identifier)
-    publish(lake, second.identifier)
+    publish(slow, first.identifier)
     assert catalog.under_way
     with pytest.raises(Exception, match="main"):
         catalog.under_way()
-    assert moved(lake) == [(0, second.job_id), (1, second.job_id)]
+    with pytest.raises(ConflictError, match="plan again"):
+        publish(lake, second.identifier)
+    assert moved(lake) == [(0, first.job_id), (1, first.job_id)]
     assert lakes.offsets(lake) == [2]

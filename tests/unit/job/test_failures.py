@@ -81,7 +81,7 @@ class TestMarking:
     def test_c23_nor_one_that_is_marked_while_it_is_published(self, lake: Lake, plan: Plan) -> None:
         """Its files go with the next sweep, and the request that comes then is refused."""
         stage = ready(lake, plan, [row(2)], Fates(superseded=2))
-        slow, catalog = late(lake, "records", "no")
+        slow, catalog = late(lake, "records", "down")
         with pytest.raises(OutcomeUnknownError):
             publish(slow, plan.stage)
         mark(lake, plan, "validate", REASON)

@@ -7,9 +7,8 @@ import pytest
 
 from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import DATA_PATH
+from firnlake.iceberg.files import DATA_PATH, METADATA_PATH
 from firnlake.job.collect import discard
-from firnlake.job.documents import METADATA_PATH
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.plan import LEVEL_OUT, Plan
@@ -54,8 +53,9 @@ class TestOpening:
         records.create(lake, TABLE, own)
         append_two(lake, row(0), row(1))
         stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1))
-        assert documents_of(stage) == tmp_path / "metadata" / "_firn" / stage.job_id
-        assert data_of(stage) == tmp_path / "data" / "_firn" / stage.job_id
+        uuid = str(lake.table(TABLE).metadata.table_uuid)
+        assert documents_of(stage) == tmp_path / "metadata" / "_firn" / uuid / "jobs" / stage.job_id
+        assert data_of(stage) == tmp_path / "data" / "_firn" / uuid / stage.job_id
         assert files_under(data_of(stage))
         assert stages_of(lake, TABLE) == [stage.identifier]
         publish(lake, stage.identifier)

@@ -22,7 +22,7 @@ from firnlake.job.stage import Stage, stages_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish_job
-from firnlake.table.published_plans import FENCE, commits_folder, properties_of
+from firnlake.table.published_plans import FENCE, plans_folder, properties_of
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.collecting import YEAR_MS, agree, whole
@@ -184,7 +184,7 @@ class TestClocks:
     def test_c25_a_store_whose_clock_is_wrong_by_years(self, lake: Lake, stage: Stage, years: int) -> None:
         aged(documents_of(stage), years * YEAR_MS)
         aged(data_of(stage), years * YEAR_MS)
-        slow, catalog = late(lake, "records", "no")
+        slow, catalog = late(lake, "records", "down")
         with pytest.raises(OutcomeUnknownError):
             publish(slow, stage.identifier)
         assert bool(sweep(lake, TABLE).discarded) == (years > 0)
@@ -219,7 +219,7 @@ class TestWhatGoes:
         stage = judged(lake, compacted_job(lake, parts))
         with pytest.raises(Killed):
             publish_job(watched(lake, Nth(1, die, only="before commit")), stage.identifier)
-        folder = on_disk(commits_folder(lake.table(table)))
+        folder = on_disk(plans_folder(lake.table(table)))
         assert {path.name.partition("-")[0] for path in files_under(folder)} == {stage.job_id}
         discard(lake, stage.identifier)
         assert files_under(folder) == set()

@@ -16,6 +16,7 @@ from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import QUARANTINED
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
+from firnlake.iceberg.files import data_folder
 from firnlake.ingest import quarantine
 from firnlake.job.lane import Lane
 from firnlake.job.plan import stage_parts
@@ -102,9 +103,11 @@ class History:
 
     def stray(self) -> None:
         """Remains of killed writers: one of Firn's, one of others."""
-        data = on_disk(self.lake.table(self.table).location()) / "data"
+        table = self.lake.table(self.table)
+        data = on_disk(table.location()) / "data"
+        own = on_disk(data_folder(table))
         foreign = data / f"foreign-{next(_numbers)}.parquet"
-        for path in (data / "_firn" / f"{next(_numbers):016x}" / f"lost-{next(_numbers)}.parquet", foreign):
+        for path in (own / f"{next(_numbers):016x}" / f"lost-{next(_numbers)}.parquet", foreign):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"PAR1")
         self.foreign.add(foreign)

@@ -67,7 +67,7 @@ class TestPublisherStandsStill:
     def test_c25_its_request_is_refused_however_late_it_arrives(
         self, lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str
     ) -> None:
-        slow, catalog = late(lake, "records", "no")
+        slow, catalog = late(lake, "records", "down")
         with pytest.raises(OutcomeUnknownError):
             publish(slow, stage.identifier)
         DISCARDING[how](lake, stage, monkeypatch)
@@ -81,7 +81,7 @@ class TestPublisherStandsStill:
         self, lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str
     ) -> None:
         """It arrives when the job is marked already: what it has published stays."""
-        slow, catalog = late(lake, "records", "no")
+        slow, catalog = late(lake, "records", "down")
         with pytest.raises(OutcomeUnknownError):
             publish(slow, stage.identifier)
         assert catalog.under_way
@@ -95,7 +95,7 @@ class TestPublisherStandsStill:
         """Its id is what was asked for; its sequence number is taken."""
         before = lakes.snapshot(lake)
         assert before is not None
-        slow, catalog = late(lake, "records", "no")
+        slow, catalog = late(lake, "records", "down")
         with pytest.raises(OutcomeUnknownError):
             publish(slow, stage.identifier)
         discard(lake, stage.identifier)
@@ -110,7 +110,7 @@ class TestPublisherStandsStill:
         """It was not to be published then, and may be when its files are deleted."""
         seen = JobRemoval(compacted_stage.documents)
         judged(lake, compacted_stage)
-        slow, catalog = late(lake, "records", "no")
+        slow, catalog = late(lake, "records", "down")
         with pytest.raises(OutcomeUnknownError):
             publish(slow, compacted_stage.identifier)
         delete_jobs(lake, TABLE, [seen])
@@ -129,7 +129,7 @@ class TestPublisherStandsStill:
         discard(lake, stage.identifier)
         kept = [row(0, key=None, headers=[], level=QUARANTINED), row(1, headers=[])]
         again = lakes.ready(lake, stage.plans[0], kept, Fates(quarantined=1))
-        slow, catalog = late(lake, "records", "no")
+        slow, catalog = late(lake, "records", "down")
 
         def publishing() -> None:
             with suppress(OutcomeUnknownError, ConflictError, GoneError):

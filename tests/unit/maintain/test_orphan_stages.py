@@ -16,7 +16,7 @@ from firnlake.job.stage import Stage, stages_of
 from firnlake.job.stale import SETTLED_MS
 from firnlake.plan.make import plan_table
 from firnlake.table.policy import DAY_MS
-from firnlake.table.published_plans import commits_folder
+from firnlake.table.published_plans import plans_folder
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append_two, compacted, ready, row
@@ -105,12 +105,12 @@ class TestStages:
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
         for path in on_disk(stage.documents.location).glob("plans-*.json"):
             path.unlink()
-        document = on_disk(commits_folder(lake.table(TABLE))) / "0123456789abcdef-lost.json"
+        document = on_disk(plans_folder(lake.table(TABLE))) / "0123456789abcdef-lost.json"
         document.parent.mkdir()
         document.write_text("[]")
         found = collect(lake, LATER)
         assert "its plans are gone" in gone(found, Kind.STAGE)[stage.identifier]
-        assert list(gone(found, Kind.PLAN_LIST)) == [commits_folder(lake.table(TABLE))]
+        assert list(gone(found, Kind.PLAN_LIST)) == [plans_folder(lake.table(TABLE))]
         assert not document.exists()
         assert not on_disk(stage.documents.location).exists()
         assert collect(lake, LATER) == []

@@ -1,6 +1,7 @@
 """Files of a table that no snapshot refers to go once they are past their limit, all others stay (C25)."""
 
 import os
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +44,10 @@ def expire(lake: Lake, identifier: str = TABLE) -> None:
 
 def stray(lake: Lake, folder: str, name: str = "stray.parquet") -> Path:
     """A file that nothing refers to, ``folder`` below the table's data."""
-    path = on_disk(lake.table(TABLE).location()) / "data" / folder / name
+    table = lake.table(TABLE)
+    own = folder.startswith("_firn/")
+    root = on_disk(data_folder(table)).parent.parent if own else on_disk(table.location()) / "data"
+    path = root / (folder.replace("_firn/", f"_firn/{table.metadata.table_uuid}/") if own else folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"PAR1")
     return path
@@ -145,7 +149,7 @@ class TestData:
     @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize(
         "folder",
-        ["_firn", "_firn/not-a-job", "_firn/0123456789ABCDEF", "_temporary/0", "topic=a/.staging", "../_checkpoint"],
+        [f"../data/_firn/{uuid.UUID(int=0)}/{'0' * 16}", "_temporary/0", "topic=a/.staging", "../_checkpoint"],
     )
     def test_hidden_folders_are_not_looked_at(self, lake: Lake, folder: str) -> None:
         """As by Iceberg's remove_orphan_files: engines keep what they work on there."""
@@ -175,7 +179,7 @@ class TestData:
 
     def test_a_folder_of_data_that_other_tables_may_share_is_not_looked_at(self, lake: Lake, tmp_path: Path) -> None:
         records.create(lake, TABLE, {DATA_PATH: f"file://{tmp_path}/shared"})
-        path = tmp_path / "shared" / "_firn" / ("0" * 16) / "of-another-table.parquet"
+        path = tmp_path / "shared" / "_firn" / str(uuid.UUID(int=0)) / ("0" * 16) / "of-another-table.parquet"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"PAR1")
         (found,) = collect(lake, LATER)

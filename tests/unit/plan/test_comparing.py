@@ -69,7 +69,7 @@ def test_c28_due_by_the_oldest_that_landed(waited: int, is_due: bool) -> None:
 
 
 def test_c28_what_firn_wrote_may_hold_what_landed_before() -> None:
-    path = "file:///t/data/_firn/0123456789abcdef/0123456789abcdef/m.parquet"
+    path = "file:///t/data/_firn/01234567-89ab-cdef-0123-456789abcdef/0123456789abcdef/0123456789abcdef/m.parquet"
     merged = segment(path, 0, 9, MERGED, oldest_ms=NOW - 60_000, committed_ms=NOW, sequence_number=5)
     assert due(Lane.HIDE, state(merged, now=NOW)) is not None
     assert due(Lane.HIDE, state(replace(merged, path="file:///t/data/m.parquet"), now=NOW)) is None

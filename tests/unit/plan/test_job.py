@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -41,8 +42,8 @@ def plan(partition: int, size: int = 100, records: int = 10, base: int = 0, **fa
 
 def input_of(level: int, base: int, last: int, records: int = 5) -> Input:
     """A segment that Firn has written."""
-    return Input(path=f"/_firn/{'0' * 16}/{base}", level=level, base_offset=base, last_offset=last, records=records,
-                 bytes=50)  # fmt: skip
+    path = f"/_firn/{UUID(int=0)}/{'0' * 16}/{base}"
+    return Input(path=path, level=level, base_offset=base, last_offset=last, records=records, bytes=50)
 
 
 def partitions(jobs: Sequence[Job]) -> list[list[int]]:

@@ -18,7 +18,7 @@ from tests.support.lakes import NOW, TOPIC_PARTITION, segment
 
 HOUR = 3_600_000
 TOPIC, PARTITION = TOPIC_PARTITION
-FIRN = "wh/data/_firn/0123456789abcdef/0/{}.parquet"
+FIRN = "wh/data/_firn/01234567-89ab-cdef-0123-456789abcdef/0123456789abcdef/0/{}.parquet"
 
 
 def request(number: int = 1, below: int = 100, within: int = 30 * 24 * HOUR) -> Request:

@@ -21,7 +21,7 @@ from tests.support.lakes import NOW, TOPIC_PARTITION, segment
 KEYS: Final = ("a", "b", "c")
 LAG: Final = 1_000
 STEPS: Final = 40
-FIRN: Final = "wh/data/_firn/0123456789abcdef/0/{}.parquet"
+FIRN: Final = "wh/data/_firn/01234567-89ab-cdef-0123-456789abcdef/0123456789abcdef/0/{}.parquet"
 LOW: Final[dict[str, Any]] = {
     "merge_segments": 2,
     "clean_segments": 2,

@@ -1,17 +1,17 @@
 """Commits are throttled on a busy table only, and never for long."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
 from pyiceberg.table import Table
 
-from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.catalog import Lake, Time
 from firnlake.job.collect import newer_snapshot
 from firnlake.job.plan import Plan
 from firnlake.publish import attempts
-from firnlake.publish.attempts import BUSY, LOOK_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, Throttle, Time
+from firnlake.publish.attempts import BUSY, LOOK_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, Throttle
 from firnlake.table.summaries import others_since_firn
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append, ready, row
@@ -54,7 +54,7 @@ def throttled(lake: Lake, plan: Plan, time: Meanwhile) -> Callable[[], Table]:
 
 
 def throttle_of(lake: Lake, time: Meanwhile) -> Throttle:
-    return Throttle(lake, Time(lambda: time.waited, time.pass_by))
+    return Throttle(replace(lake, time=Time(lambda: time.waited, time.pass_by)))
 
 
 @pytest.mark.parametrize("landed", range(BUSY))

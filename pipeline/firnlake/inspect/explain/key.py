@@ -12,7 +12,7 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.cleaning import Keeping, KeyRecords
 from firnlake.inspect.explain.holds import Prospects, Reason, never_taken
-from firnlake.inspect.explain.partition import Commit, History
+from firnlake.inspect.explain.partition import ExplainedCommit, History
 from firnlake.inspect.explain.versions import Key, Version, Versions
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
@@ -39,7 +39,7 @@ class Removed:
 
     record: Version
     reason: Reason
-    commit: Commit
+    commit: ExplainedCommit
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _removed(
     return removed, f"searched all commits that removed records since snapshot {oldest}, the oldest: {len(looked)}"
 
 
-def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
+def _removed_by(commit: ExplainedCommit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
     before, after = versions.files(parent_id), versions.files(commit.snapshot_id)
     # Lane `hide` leaves all files in the table, and hides records in them.
     same = before & after if commit.lane == Lane.HIDE else frozenset[str]()
@@ -176,7 +176,7 @@ def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: boo
             yield Removed(version, _took(version, versions.of(commit.snapshot_id), commit, has_key), commit)
 
 
-def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bool) -> Reason:
+def _took(version: Version, left: Sequence[Version], commit: ExplainedCommit, has_key: bool) -> Reason:
     """The rule by which ``commit`` removed ``version``; ``left`` are the records of the key right after the commit."""
     newest = max((other.offset for other in left), default=-1)
     if commit.lane == Lane.RETAIN:

@@ -29,7 +29,7 @@ from firnlake_expectations.wording import count
 
 
 @dataclass(frozen=True)
-class Commit:
+class ExplainedCommit:
     """A commit on the table, or the share of one plan in a commit.
 
     ``plan``, ``lane`` and ``reason`` are None for a commit of another writer. If the plans of Firn's job are no longer
@@ -48,7 +48,7 @@ class Commit:
     """Number of records that Firn's plan removed, for any reason; 0 without a plan."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "Commit":
+    def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "ExplainedCommit":
         """The commit of ``snapshot``, or the share of ``plan`` in it."""
         told = CommitSummary.of(snapshot)
         job_id, lane = (told.job_id, told.lane) if told else (None, None)
@@ -76,7 +76,7 @@ class History:
         """All snapshots of the history that have not expired, newest first."""
         return tuple(ancestors(self._table))
 
-    def commits(self) -> Iterator[Commit]:
+    def commits(self) -> Iterator[ExplainedCommit]:
         """All commits whose snapshots have not expired, newest first; for a commit of Firn, one share per plan."""
         for snapshot in self.snapshots:
             yield from self._of(snapshot)
@@ -96,20 +96,20 @@ class History:
                         if entry.status == ManifestEntryStatus.DELETED:
                             yield snapshot, entry
 
-    def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> Commit:
+    def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> ExplainedCommit:
         """The share of the plan for ``topic_partition`` in the commit of ``snapshot``, or else the first share."""
         commits = list(self._of(snapshot))
         return next((one for one in commits if one.topic_partition == str(topic_partition)), commits[0])
 
-    def _of(self, snapshot: Snapshot) -> Iterator[Commit]:
+    def _of(self, snapshot: Snapshot) -> Iterator[ExplainedCommit]:
         try:
             plans = plans_of(self._table, snapshot)
         except RefusedError:
             plans = ()
         for plan in plans:
-            yield Commit.of(snapshot, plan)
+            yield ExplainedCommit.of(snapshot, plan)
         if not plans:
-            yield Commit.of(snapshot, None)
+            yield ExplainedCommit.of(snapshot, None)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class SegmentExplanation:
     segment: Segment | UnassignedFile
     going: tuple[Destination, ...] = ()
     waiting: tuple[Reason, ...] = ()
-    removed_by: Commit | None = None
+    removed_by: ExplainedCommit | None = None
 
     @property
     def live(self) -> bool:

@@ -11,15 +11,13 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branch_snapshot import BranchSnapshot
+from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
 from firnlake.iceberg.branches import ERASURES, HAS_SIDE_BRANCHES, has_side_branches
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.files import job_of
-from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.side_branches import (
     Blob,
     BranchFile,
@@ -123,9 +121,9 @@ class ErasuresChange:
     edit: Edit
     known: ReadOnce = field(default_factory=ReadOnce)
 
-    def on(self, target: Table, branch: str) -> BranchSnapshot:
-        """The new snapshot of ``branch`` in a commit to ``target``."""
-        return BranchFile(branch, target.metadata.new_snapshot_id(), "erasures", self._blobs)
+    def on(self, branch: str, snapshot_id: int) -> BranchSnapshot:
+        """The part of a commit that makes this change on ``branch``, as snapshot ``snapshot_id``."""
+        return BranchFile(branch, snapshot_id, "erasures", self._blobs)
 
     def _blobs(self, target: Table, committed: int) -> list[Blob]:
         new = self.edit(self.known.of(target))
@@ -137,21 +135,17 @@ def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
     """Change the erasures of table ``identifier`` in a separate commit, which gives main an empty snapshot.
 
     There is no commit if ``edit`` changes nothing. ``edit`` may be called several times. Raises RefusedError when the
-    table can't have the branch, UnavailableError when other commits interfere for a minute.
+    table can't have the branch, and the errors of ``commit_changes``.
     """
     table = lake.table(identifier)
     check_has_branches(table, identifier)
     change = ErasuresChange(edit)
-    prepared = SnapshotCommit(table, {MAIN_BRANCH: Change(), ERASURES: change})
 
-    def commit() -> None:
-        current = lake.table(identifier)
+    def changes(current: Table) -> Mapping[str, BranchChange]:
         known = change.known.of(current)
-        if edit(known) != known:
-            prepared.commit(lake, current, Manifests(current.io))
+        return {ERASURES: change} if edit(known) != known else {}
 
-    lake.until_committed(commit)
-    prepared.tidy(table)
+    commit_changes(lake, identifier, changes)
 
 
 def check_has_branches(table: Table, identifier: str) -> None:

@@ -164,9 +164,9 @@ class HideMemoryChange:
 
     edit: Callable[[TableHideMemory], TableHideMemory]
 
-    def on(self, target: Table, branch: str) -> BranchSnapshot:
-        """The new snapshot of ``branch`` in a commit to ``target``."""
-        return BranchFile(branch, target.metadata.new_snapshot_id(), "hidden", self._blobs)
+    def on(self, branch: str, snapshot_id: int) -> BranchSnapshot:
+        """The part of a commit that makes this change on ``branch``, as snapshot ``snapshot_id``."""
+        return BranchFile(branch, snapshot_id, "hidden", self._blobs)
 
     def _blobs(self, target: Table, committed: int) -> list[Blob]:
         new = self.edit(read_hide_memory(target))

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.expressions import AlwaysTrue
 
-from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import data_folder
 from firnlake.ingest.files import read_records
 from firnlake.ingest.land import land
 from firnlake.table import records
@@ -23,6 +24,7 @@ from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import NOW, Row, row
 from tests.support.landing_files import parquet, with_column
+from tests.support.watched import Nth, watched
 
 
 def json_lines(path: Path, *documents: dict[str, Any]) -> Path:
@@ -104,23 +106,38 @@ class TestSegments:
         land(lake, table, [parquet(tmp_path / "a.parquet", [row(1, topic="t" * 249)])])
         assert [where.topic for where in read(lake.table(table), table).by_partition] == ["t" * 249]
 
-    def test_c26_a_topic_too_long_for_the_file_system_lands_nothing(
-        self, lake: Lake, table: str, tmp_path: Path
-    ) -> None:
-        """Kafka allows no such topic; in a path every character outside of ASCII takes several."""
-        rows = [row(1), row(1, topic="é" * 249)]
-        home = on_disk(lake.table(table).location())
-        before, snapshot = files_under(home), lakes.snapshot(lake)
-        with pytest.raises(RefusedError, match=r"topic 'ééé.* is too long for the file system") as caught:
-            land(lake, table, [parquet(tmp_path / "a.parquet", rows)])
-        assert "allowed: as in Kafka, at most 249 characters out of a-z" in str(caught.value)
-        assert lakes.snapshot(lake) == snapshot
-        assert files_under(home) == before
+    def test_a_topic_may_be_longer_than_a_name_in_the_file_system(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        """Kafka allows no such topic, but the table does: no path contains a topic."""
+        land(lake, table, [parquet(tmp_path / "a.parquet", [row(1), row(1, topic="é" * 249)])])
+        assert sorted(where.topic for where in read(lake.table(table), table).by_partition) == ["orders", "é" * 249]
 
-    def test_landing_a_file_twice_lands_it_twice(self, lake: Lake, table: str, tmp_path: Path) -> None:
+    def test_the_same_records_land_once(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        path = parquet(tmp_path / "a.parquet", [row(1), row(2, partition=1)])
+        first = land(lake, table, [path])
+        again = land(lake, table, [parquet(tmp_path / "b.parquet", [row(1), row(2, partition=1)])])
+        assert lakes.offsets(lake) == [1, 2]
+        assert (first.repeated, again.repeated) == (False, True)
+        assert (again.snapshot_id, again.segments, again.records) == (first.snapshot_id, 2, 2)
+        assert len(files_under(on_disk(data_folder(lake.table(table))))) == 2
+
+    def test_they_land_again_when_they_are_no_longer_there(self, lake: Lake, table: str, tmp_path: Path) -> None:
         path = parquet(tmp_path / "a.parquet", [row(1)])
         land(lake, table, [path])
-        land(lake, table, [path])
+        lake.table(table).delete(AlwaysTrue())
+        assert not land(lake, table, [path]).repeated
+        assert lakes.offsets(lake) == [1]
+
+    def test_two_processes_that_land_the_same_records_land_them_once(
+        self, lake: Lake, table: str, tmp_path: Path
+    ) -> None:
+        path = parquet(tmp_path / "a.parquet", [row(1)])
+        race = Nth(1, lambda: land(lake, table, [path]), only="before commit")
+        assert land(watched(lake, race), table, [path]).repeated
+        assert lakes.offsets(lake) == [1]
+
+    def test_other_records_are_no_repetition(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        land(lake, table, [parquet(tmp_path / "a.parquet", [row(1)])])
+        assert not land(lake, table, [parquet(tmp_path / "a.parquet", [row(1, key=b"other")])]).repeated
         assert lakes.offsets(lake) == [1, 1]
 
 

@@ -22,7 +22,7 @@ from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish_job
 from firnlake.publish.publish_jobs import publish_stages
-from firnlake.table.published_plans import commits_folder
+from firnlake.table.published_plans import plans_folder
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import files_under, on_disk
@@ -158,7 +158,7 @@ class TestSweeping:
     def test_c25_documents_of_no_commit_go_after_a_while(self, lake: Lake, stage: Stage) -> None:
         publish_job(lake, stage.identifier)
         lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: str(1000 * 86_400_000)})
-        folder = on_disk(commits_folder(lake.table(TABLE)))
+        folder = on_disk(plans_folder(lake.table(TABLE)))
         (held,) = files_under(folder)
         lost = folder / f"{'0' * 16}-lost.json"
         lost.write_text("[]")
@@ -188,7 +188,7 @@ class TestExplaining:
     def test_c26_a_list_of_plans_that_is_gone_is_said(self, lake: Lake, stage: Stage) -> None:
         """Other tools' orphan removal may take it; nothing but explaining needs it."""
         publish_job(lake, stage.identifier)
-        for path in files_under(on_disk(commits_folder(lake.table(TABLE)))):
+        for path in files_under(on_disk(plans_folder(lake.table(TABLE)))):
             path.unlink()
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert (found.removed, "the list of its plans is gone" in found.reach) == ((), True)
