@@ -67,10 +67,11 @@ def told(garbage: Iterable[Finding]) -> Finding:
 
 
 @pytest.mark.parametrize(
-    "place", ["data/stray.parquet", "metadata/stray.avro", "stray", "sub/data/_firn/0123456789abcdef/stray.parquet"]
+    "place",
+    ["data/stray.parquet", "metadata/stray.avro", "stray", "sub/data/_firn/{uuid}/0123456789abcdef/stray.parquet"],
 )
 def test_r5_a_file_that_was_never_named_stays_and_is_counted(lake: Lake, root: Path, place: str) -> None:
-    path = stray(root, place)
+    path = stray(root, place.format(uuid=lake.table(TABLE).metadata.table_uuid))
     left = told(maintain(lake))
     assert path.exists()
     assert (left.goes, left.files, left.bytes, left.exit_code) == (False, 1, 4, 0)

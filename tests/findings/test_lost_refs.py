@@ -17,7 +17,6 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.embedded(tmp_path / "home")
 
 
-@pytest.mark.xfail(strict=True, reason="R24: restoring a lost ref sets last-sequence-number back")
 def test_r24_sequence_numbers_never_fall(lake: Lake) -> None:
     records.create(lake, TABLE, {})
     replaced(lake)
