@@ -12,13 +12,11 @@ from firnlake import clock
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from tests.support.other_lives import head
 from tests.support.topics import DAY, Topic, foreign_rows, updates
-from tests.trials.lookups import AUTOMQ, WRITERS, Summary, Writer
+from tests.trials.lookups import WRITERS, Summary, Writer
 
 COMMIT = 42
 REDPANDA = "Redpanda"
 """It keeps a tag on its newest commit."""
-HIDDEN = pytest.mark.xfail(strict=True, raises=AssertionError, reason="R21: a publication hides a writer's commit")
-OTHERS = [writer for writer in WRITERS if writer is not AUTOMQ]
 
 
 def _line(table: Table) -> Iterator[Summary]:
@@ -43,17 +41,15 @@ def write(topic: Topic, writer: Writer) -> None:
         topic.lake.table(topic.table).manage_snapshots().create_tag(head(topic), "redpanda.tag").commit()
 
 
-@pytest.mark.parametrize("writer", [*OTHERS, pytest.param(AUTOMQ, marks=HIDDEN)], ids=by_name)
+@pytest.mark.parametrize("writer", WRITERS, ids=by_name)
 def test_r21_a_publication_hides_no_writers_progress(topic: Topic, writer: Writer) -> None:
     write(topic, writer)
     topic.clean("full", force=True)
     assert writer.look_up(_line(topic.lake.table(topic.table))) == str(COMMIT)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R21: an expiry removes a writer's commit")
-@pytest.mark.parametrize("writer", OTHERS, ids=by_name)
+@pytest.mark.parametrize("writer", WRITERS, ids=by_name)
 def test_r21_an_expiry_removes_no_writers_progress(topic: Topic, writer: Writer) -> None:
-    """AutoMQ reads the current snapshot alone, which no expiry removes."""
     write(topic, writer)
     for start in (3, 4):
         topic.append(updates("c=1", start=start))

@@ -5,7 +5,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -22,9 +22,10 @@ from pyiceberg.table.update import (
 )
 
 from firnlake.errors import ConflictError
-from firnlake.iceberg.branches import BRANCH, FOR_EVER_MS, head_of
+from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, head_of
 from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.snapshots import ancestors
 
 AVRO_CODEC: Final = "deflate"
 
@@ -49,10 +50,10 @@ class BranchChange(Protocol):
 class BranchSnapshot(ABC):
     """The part of a commit that changes one branch. The id of the new snapshot is the same in all tries."""
 
-    def __init__(self, name: str, snapshot_id: int) -> None:
+    def __init__(self, branch: str, snapshot_id: int) -> None:
         self.snapshot_id = snapshot_id
         self.sequence_number = 0
-        self._name = name
+        self.branch = branch
 
     @abstractmethod
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
@@ -61,13 +62,25 @@ class BranchSnapshot(ABC):
         Raises ConflictError when the change can't be made to ``parent``.
         """
 
-    def snapshot(self, target: Table, manifests: Manifests, sequence_number: int) -> Snapshot:
-        """Write the manifest list of the branch's next snapshot, and return that snapshot."""
+    def snapshot(
+        self,
+        target: Table,
+        parent: Snapshot | None,
+        manifests: Manifests,
+        sequence_number: int,
+        carried: Mapping[str, str],
+    ) -> Snapshot:
+        """Write the manifest list of the branch's next snapshot, on top of ``parent``, and return that snapshot.
+
+        Its summary repeats the ``carried`` properties of other writers, except those that the change itself sets.
+        """
         self.sequence_number = sequence_number
-        parent = self._head(target)
         contents = self.contents(target, parent, manifests)
-        if self._name != MAIN_BRANCH:
-            contents.summary[BRANCH] = self._name
+        for name, value in carried.items():
+            if name not in contents.summary.additional_properties:
+                contents.summary[name] = value
+        if self.branch in FIRN_BRANCHES:
+            contents.summary[BRANCH] = self.branch
         path = place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")
         with write_manifest_list(
             format_version=target.metadata.format_version,
@@ -91,24 +104,28 @@ class BranchSnapshot(ABC):
 
     def requirements(self, target: Table) -> list[TableRequirement]:
         """The compare-and-swap condition: the branch still points at the snapshot that was checked."""
-        if self._name != MAIN_BRANCH and not target.metadata.snapshots:
+        if self.branch != MAIN_BRANCH and not target.metadata.snapshots:
             # If the table has no snapshots yet, PyIceberg's catalogs accept a requirement only for main.
             return []
-        parent = self._head(target)
-        told = {"ref": self._name, "snapshot-id": parent.snapshot_id if parent else None}
+        parent = self.head(target)
+        told = {"ref": self.branch, "snapshot-id": parent.snapshot_id if parent else None}
         return [AssertRefSnapshotId.model_validate(told)]
 
-    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """The updates that add ``snapshot`` and move the branch to it. By its limits, a side branch never expires."""
-        ref = {"ref-name": self._name, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
-        if self._name != MAIN_BRANCH:
+    def updates(self, target: Table, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """The updates that add ``snapshot`` and move the branch to it; a branch that exists keeps its limits. By its
+        limits, a branch of Firn's never expires."""
+        before = target.metadata.refs.get(self.branch)
+        ref = {"type": SnapshotRefType.BRANCH} if before is None else before.model_dump(by_alias=True)
+        if self.branch in FIRN_BRANCHES:
             ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
+        ref |= {"ref-name": self.branch, "snapshot-id": snapshot.snapshot_id}
         return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
 
-    def _head(self, target: Table) -> Snapshot | None:
-        if self._name == MAIN_BRANCH:
-            return target.current_snapshot()
-        return head_of(target, self._name)
+    def head(self, target: Table) -> Snapshot | None:
+        """The newest snapshot of the branch; raises RefusedError as ``head_of`` does."""
+        if self.branch in FIRN_BRANCHES:
+            return head_of(target, self.branch)
+        return next(ancestors(target, self.branch), None)
 
 
 def is_live(manifest: ManifestFile) -> bool:

@@ -9,11 +9,13 @@ is taken, and the branch has moved.
 A commit deletes nothing, because a request that seems lost may still name the files that were written for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import chain
 from random import uniform
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -27,10 +29,16 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement, TableUpdate
 
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
+from firnlake.iceberg.bookkeeping import carried
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
+from firnlake.iceberg.branches import FIRN_BRANCHES
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.snapshots import ancestors
+
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
 
 PATIENCE_SECONDS: Final = 300
 """Maximum time, in seconds, for which a commit is tried again."""
@@ -77,16 +85,16 @@ class Settled:
 
 
 class SnapshotIds:
-    """The ids of the snapshots of a commit, one for each branch, which stay the same in all tries."""
+    """The ids of the snapshots of a commit, which stay the same in all tries."""
 
     def __init__(self) -> None:
-        self._drawn: dict[str, int] = {}
+        self._drawn: dict[tuple[str, int], int] = {}
 
-    def of(self, target: Table, branch: str) -> int:
-        """The id of the snapshot on ``branch``, drawn at the first call."""
-        if branch not in self._drawn:
-            self._drawn[branch] = target.metadata.new_snapshot_id()
-        return self._drawn[branch]
+    def of(self, target: Table, branch: str, number: int = 0) -> int:
+        """The id of the commit's snapshot ``number`` (from 0) on ``branch``, drawn at the first call."""
+        if (branch, number) not in self._drawn:
+            self._drawn[branch, number] = target.metadata.new_snapshot_id()
+        return self._drawn[branch, number]
 
 
 class Commit:
@@ -95,20 +103,29 @@ class Commit:
     Main always moves, because the branches of a table share its sequence numbers. Otherwise another writer's append to
     main would pass the check that main has not moved, and then fail because its sequence number is taken; no client
     retries after that error.
+
+    Each snapshot on main, or on another branch that is not Firn's, repeats the progress of other writers.
     """
 
-    def __init__(self, target: Table, changes: Mapping[str, BranchChange], ids: SnapshotIds | None = None) -> None:
-        ids = ids or SnapshotIds()
+    def __init__(
+        self,
+        target: Table,
+        changes: Mapping[str, BranchChange],
+        ids: SnapshotIds | None = None,
+        further: Iterable[tuple[str, BranchChange]] = (),
+    ) -> None:
+        """``further`` are changes that add further snapshots to their branches, on top of those of ``changes``."""
+        ids, numbers = ids or SnapshotIds(), Counter[str]()
         self._uuid = target.metadata.table_uuid
-        self._branches: list[BranchSnapshot] = [
-            change.on(branch, ids.of(target, branch))
-            for branch, change in ({MAIN_BRANCH: Change()} | dict(changes)).items()
-        ]
+        self._snapshots: list[BranchSnapshot] = []
+        for branch, change in chain(({MAIN_BRANCH: Change()} | dict(changes)).items(), further):
+            self._snapshots.append(change.on(branch, ids.of(target, branch, numbers[branch])))
+            numbers[branch] += 1
 
     @property
     def snapshot_id(self) -> int:
         """Id of the snapshot on main."""
-        return self._branches[0].snapshot_id
+        return self._snapshots[0].snapshot_id
 
     def request(self, target: Table, manifests: Manifests) -> CommitRequest:
         """Write the manifest lists of the snapshots on top of those of ``target``; return what to ask of the catalog.
@@ -120,11 +137,15 @@ class Commit:
         requirements: list[TableRequirement] = [AssertTableUUID(uuid=self._uuid)]
         updates: list[TableUpdate] = []
         following = target.metadata.next_sequence_number()
-        for number, branch in enumerate(self._branches, start=following):
-            snapshot = branch.snapshot(target, manifests, number)
-            requirements += branch.requirements(target)
-            updates += branch.updates(snapshot)
-        ids = tuple(branch.snapshot_id for branch in self._branches)
+        heads: dict[str, Snapshot] = {}
+        for number, one in enumerate(self._snapshots, start=following):
+            if one.branch not in heads:
+                requirements += one.requirements(target)
+            others = {} if one.branch in FIRN_BRANCHES else carried(ancestors(target, one.branch), target.properties)
+            parent = heads[one.branch] if one.branch in heads else one.head(target)
+            heads[one.branch] = one.snapshot(target, parent, manifests, number, others)
+            updates += one.updates(target, heads[one.branch])
+        ids = tuple(one.snapshot_id for one in self._snapshots)
         return CommitRequest(tuple(requirements), tuple(updates), ids, following)
 
 

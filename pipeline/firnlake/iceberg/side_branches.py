@@ -169,9 +169,9 @@ class BranchFile(BranchSnapshot):
         totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())
         return SnapshotContents([], [], update_snapshot_summaries(totals, parent.summary if parent else None))
 
-    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+    def updates(self, target: Table, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """The updates that add ``snapshot`` and its statistics file, and move the branch to ``snapshot``."""
-        return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written})
+        return *super().updates(target, snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written})
 
 
 def location_on(table: Table, branch: str, lost: str) -> str | None:

@@ -15,14 +15,16 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import FIRN_BRANCHES
 
 
-def ancestors(table: Table) -> Iterator[Snapshot]:
-    """Yield main's current snapshot and its ancestors, newest first, as far as they have not expired.
+def ancestors(table: Table, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
+    """Yield the newest snapshot of ``branch`` and its ancestors, newest first, as far as they have not expired.
 
-    ``table.metadata.snapshots`` also lists the snapshots of side branches, which are not part of main's history.
+    ``table.metadata.snapshots`` also lists the snapshots of other branches, which are not part of this history.
     """
     # PyIceberg's `ancestors_of` searches all snapshots for every parent; for 5,000, it takes 0.5 s instead of 2 ms.
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    at = table.metadata.current_snapshot_id
+    ref = table.metadata.refs.get(branch)
+    # A reader's view of a branch (``on_branch``) is a table whose current snapshot is the branch's.
+    at = table.metadata.current_snapshot_id if branch == MAIN_BRANCH else ref.snapshot_id if ref else None
     while at is not None and at in by_id:
         yield by_id[at]
         at = by_id[at].parent_snapshot_id

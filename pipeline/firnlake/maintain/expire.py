@@ -4,49 +4,52 @@ One commit removes the snapshots and refs from the metadata. Then Firn loads the
 no snapshot in the new metadata reaches, so an interruption leaves at most orphans. The rules are in the Iceberg spec,
 "Snapshot Retention Policy".
 
-Another process may create a branch or tag on a snapshot while the snapshot is being removed. A commit can't require
-that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``), and catalogs remove the
-refs of a snapshot together with it. Therefore Firn restores such a branch or tag afterwards.
+Before snapshots go that tell the progress of other writers, empty snapshots tell it again (`iceberg.bookkeeping`), in
+the same commit. A branch or tag that another process creates meanwhile is restored (`lost_refs`).
 
 Firn also deletes the metadata files that these commits push out of the table's metadata log (Iceberg docs,
 "Configuration", ``write.metadata.previous-versions-max``); otherwise the next run would find them as orphans.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
-    AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
-    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.bookkeeping import MOST_BYTES, MOST_WRITERS, cut_by
+from firnlake.iceberg.branches import FIRN_BRANCHES
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind, delete
 from firnlake.iceberg.files import Stored, Stores
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.referenced_files import Contents
-from firnlake.iceberg.snapshots import SnapshotRetention, retained
+from firnlake.iceberg.snapshots import SnapshotRetention, ancestors, retained
 from firnlake.lanes.erasure.history import expire_below
 from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.unreached import Coming, Unreached
 from firnlake.table.references import metadata_locations, whole_table
 from firnlake_expectations.wording import count
+
+if TYPE_CHECKING:
+    from firnlake.iceberg.branch_snapshot import BranchChange
 
 _VERSIONS: Final = "write.metadata.previous-versions-max"
 _DEFAULT: Final = 100
@@ -81,49 +84,6 @@ def former(table: Table, locations: list[str], limit_ms: int, now_ms: int, *, re
     deleted = delete(old, remove=remove, title="deleting former metadata files", total=len(old))
     reason = f"no longer named in the metadata log; older than firn.maintenance.orphans.age.ms = {limit_ms}"
     yield from deleted.findings(Kind.METADATA, table.location(), reason, now_ms)
-
-
-def restore_lost_refs(lake: Lake, before: Table, removed: Collection[int]) -> None:
-    """Restore the refs that were created on ``removed`` snapshots after ``before`` was loaded, and these snapshots.
-
-    The refs are found in the metadata files between ``before`` and the current one. Such files exist only if other
-    processes have committed at the same time.
-    """
-    identifier = ".".join(before.name())
-    after = lake.table(identifier)
-    locations = metadata_locations(after)
-    start = locations.index(before.metadata_location) + 1 if before.metadata_location in locations else 0
-    gone = frozenset(removed)
-    lost: dict[str, SnapshotRef] = {}
-    for location in locations[start:-1]:
-        metadata = FromInputFile.table_metadata(before.io.new_input(location))
-        if not gone.isdisjoint(one.snapshot_id for one in metadata.snapshots):
-            # The last of these metadata files is the one on which the commit was made.
-            lost = {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id in gone}
-    if lost:
-        ids = SnapshotIds()
-        settle(lake, identifier, lambda table: _restoring(table, before, lost, ids))
-
-
-def _restoring(table: Table, before: Table, lost: Mapping[str, SnapshotRef], ids: SnapshotIds) -> CommitRequest | None:
-    """The request that restores those ``lost`` refs that ``table`` lacks; None if there are none."""
-    missing = {name: ref for name, ref in lost.items() if name not in table.metadata.refs}
-    if not missing:
-        return None
-    requirements: list[TableRequirement] = []
-    updates: list[TableUpdate] = []
-    for snapshot_id in {ref.snapshot_id for ref in missing.values()}:
-        snapshot = before.snapshot_by_id(snapshot_id)
-        if snapshot and not table.snapshot_by_id(snapshot_id):
-            # Catalogs accept a past snapshot only without a parent.
-            updates.append(AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"parent_snapshot_id": None})))
-    for name, ref in missing.items():
-        requirements.append(AssertRefSnapshotId.model_validate({"ref": name}))
-        updates.append(SetSnapshotRefUpdate.model_validate({"ref-name": name, **ref.model_dump(by_alias=True)}))
-    # A restored snapshot sets the table's last sequence number back to its own number, so that the next writer would
-    # use numbers again which other snapshots have. The empty snapshot, which comes last, has the next free number.
-    empty = Commit(table, {}, ids).request(table, Manifests(table.io))
-    return replace(empty, requirements=(*requirements, *empty.requirements), updates=(*updates, *empty.updates))
 
 
 _LEAST: Final = 100
@@ -164,16 +124,29 @@ def expire(
         after = _without(table.metadata, retention)
         done = _Done(table, retention, list(retention.expired_snapshots), list(retention.expired_refs))
         return Expired(_findings(done, after, now_ms, contents, coming, remove=False), after)
-    sent = _Expiry(lake, identifier, now_ms).run()
+    expiry = _Expiry(lake, identifier, now_ms)
+    expiry.run()
     after = whole_table(lake, identifier).metadata
     garbage: list[Finding] = []
     told = {one.snapshot_id for one in after.snapshots}, set(after.refs)
-    for one in sent:
+    for one in expiry.sent:
         done = one.without(*told)
         garbage += _findings(done, after, now_ms, contents, coming, remove=True)
         told[0].update(done.snapshots)
         told[1].update(done.refs)
+    if expiry.dropped:
+        garbage.append(_forgotten(identifier, expiry.dropped))
     return Expired(garbage, after)
+
+
+def _forgotten(identifier: str, dropped: Collection[str]) -> Finding:
+    """The finding about the writers that no longer find their progress in snapshot summaries."""
+    name = f"{identifier}: the progress of {count(len(dropped), 'writer')}"
+    reason = (
+        f"no writer finds it any more, because only the newest {MOST_WRITERS} writers of a kind, with at most "
+        f"{MOST_BYTES} bytes each, are kept: {', '.join(sorted(dropped))}"
+    )
+    return Finding(Kind.SNAPSHOTS, name, goes=True, reason=reason, files=0)
 
 
 def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
@@ -216,11 +189,16 @@ class _Expiry:
     most: int = 2**31
     sent: list[_Done] = field(default_factory=list)
     """All requests, in their order. The catalog may have applied each of them, whatever it answered."""
+    dropped: set[str] = field(default_factory=set)
+    """The writers that no longer find their progress."""
+    _ids: SnapshotIds = field(default_factory=SnapshotIds)
+    """Ids of the snapshots that the commit under way adds."""
 
-    def run(self) -> list[_Done]:
-        """Commit until nothing is left to expire; return ``sent``. Raises the errors of ``settle``."""
+    def run(self) -> None:
+        """Commit until nothing is left to expire. Raises the errors of ``settle``."""
         while True:
             before = len(self.sent)
+            self._ids = SnapshotIds()
             settle(
                 self.lake,
                 self.identifier,
@@ -232,7 +210,7 @@ class _Expiry:
                     restore_lost_refs(self.lake, done.table, done.snapshots)
             last = self.sent[-1] if len(self.sent) > before else None
             if not last or len(last.snapshots) == len(last.retention.expired_snapshots):
-                return self.sent
+                return
 
     def _request(self, before: int, table: Table) -> CommitRequest | None:
         """The next request; ``before`` is the number of requests that belong to earlier commits."""
@@ -252,12 +230,32 @@ class _Expiry:
             updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
         if not updates:
             return None
+        request = self._told_again(table, retention, frozenset(ids))
         # Without a requirement for each ref, a ref that moves to a snapshot while that is removed would be lost.
         requirements: list[TableRequirement] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
         for name, ref in table.metadata.refs.items():
             requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}))
         self.sent.append(_Done(table, retention, ids, list(retention.expired_refs)))
-        return CommitRequest(tuple(requirements), tuple(updates))
+        return replace(request, requirements=tuple(requirements), updates=(*request.updates, *updates))
+
+    def _told_again(self, table: Table, retention: SnapshotRetention, expired: Collection[int]) -> CommitRequest:
+        """The part of a request that tells the progress of other writers again, as ``expired`` snapshots told it."""
+        first: dict[str, BranchChange] = {}
+        further: list[tuple[str, BranchChange]] = []
+        for name, ref in table.metadata.refs.items():
+            if ref.snapshot_ref_type is SnapshotRefType.TAG or name in (*FIRN_BRANCHES, *retention.expired_refs):
+                continue
+            cut = cut_by(list(ancestors(table, name)), expired, table.properties)
+            self.dropped |= {f"branch {name}: {writer}" for writer in cut.dropped}
+            for summary in cut.again:
+                change = Change(summary=summary)
+                if name in first:
+                    further.append((name, change))
+                else:
+                    first[name] = change
+        if not first:
+            return CommitRequest((), ())
+        return Commit(table, first, self._ids, further).request(table, Manifests(table.io))
 
 
 def _findings(

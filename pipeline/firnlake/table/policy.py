@@ -3,8 +3,9 @@
 from math import inf
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from firnlake.iceberg.bookkeeping import NEVER_CARRIED
 from firnlake.table.profiles import BYTES_PER_KEY
 
 LONG_MAX = 2**63 - 1
@@ -22,7 +23,16 @@ def _as_list(value: object) -> object:
     return ",".join(sorted(words)) if words else value
 
 
+def _check_carried(names: str) -> str:
+    """Refuse properties that are about one snapshot alone."""
+    wrong = sorted(NEVER_CARRIED.intersection(name.strip() for name in names.split(",")))
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} must not be repeated")
+    return names
+
+
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
+SummaryProperties = Annotated[str, AfterValidator(_check_carried)]
 Samples = Literal["none", "keys", "full"]
 """Parts of records that may be shown outside their table, from nothing to keys and values."""
 Validation = Literal["fingerprint", "full"]
@@ -272,6 +282,10 @@ class Policy(BaseModel):
         description="Maximum number of position delete files per Iceberg partition before `hide` and `convert` merge "
         "them.",
     )
+    carry: SummaryProperties = Field(
+        default="",
+        description="Further properties of snapshot summaries that Firn's snapshots repeat, separated by commas.",
+    )
     side_branches: bool = Field(
         default=True,
         description="Whether the catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
@@ -323,6 +337,7 @@ TABLE_ONLY = frozenset(
         "validate",
         "late.max.ms",
         "side.branches",
+        "carry",
     }
     | {name for name in NAMES if name.startswith(("run.", "maintenance.", "erase."))}
 )

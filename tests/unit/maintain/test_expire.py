@@ -12,7 +12,7 @@ from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
-from firnlake.maintain.expire import restore_lost_refs
+from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
