@@ -38,9 +38,6 @@ def written(folder: Path, offset: int) -> Path:
     return path
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="trials: maintenance ends with a traceback at a catalog's ValueError"
-)
 def test_trials_whatever_a_catalog_answers_maintenance_ends_in_words(lake: Lake) -> None:
     replaced(lake)
 

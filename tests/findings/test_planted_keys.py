@@ -73,7 +73,7 @@ def test_r12_a_topic_partition_that_only_a_stray_holds_blocks(topic: Topic) -> N
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="R12: a file outside the location is not seen")
 def test_r12_a_file_outside_the_location_that_an_expiry_left_behind_blocks(topic: Topic, tmp_path: Path) -> None:
     topic.create().lake.set_properties(topic.table, {"write.data.path": f"file://{tmp_path}/elsewhere"})
-    topic.land(batch(0))
+    topic.append(batch(0))
     request(topic, KEY, now=clock.now_ms())
     topic.clean(Lane.ERASE, clock.now_ms(), force=True)
     table = topic.lake.table(topic.table)

@@ -283,8 +283,9 @@ class Policy(BaseModel):
         "them.",
     )
     carry: SummaryProperties = Field(
-        default="",
-        description="Further properties of snapshot summaries that Firn's snapshots repeat, separated by commas.",
+        default="none",
+        description="Further properties of snapshot summaries that Firn's snapshots repeat, separated by commas; "
+        "`none`: no others.",
     )
     side_branches: bool = Field(
         default=True,
