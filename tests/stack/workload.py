@@ -17,7 +17,7 @@ from pathlib import Path
 from pyarrow.fs import FileSelector
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import job_folder, store
+from firnlake.iceberg.files import job_folder, job_of, store
 from firnlake.ingest.land import land
 from firnlake.job.stage import stages_of
 from firnlake.table import records
@@ -156,7 +156,7 @@ class Workload:
 
     def staged_files(self) -> list[str]:
         """Data files that jobs have written, published or not."""
-        return [path for path in self.files() if "/data/_firn/" in path]
+        return [path for path in self.files() if "/data/" in path and job_of(path) is not None]
 
     def files(self) -> list[str]:
         """Every object below the table's location."""
