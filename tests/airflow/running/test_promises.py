@@ -4,6 +4,7 @@ A server that does not answer in time fails an assertion: only `pytest.fail` is 
 """
 
 import os
+from collections.abc import Iterator
 from http import HTTPStatus
 
 import pytest
@@ -21,6 +22,7 @@ from tests.airflow.server import Server, answer, ended, question, trigger
 from tests.support.topics import NOW
 
 ASKING = {"lane": "full", "force": True, "ask": True}
+MAINTAIN = "firn_maintain"
 TWO_DAYS = 2 * 86_400  # seconds: older than the table's stages may be
 LANE = ["full.plan", "full.jobs.compact", "full.jobs.validate"]
 
@@ -40,6 +42,16 @@ def publish(server: Server, table: str, run_id: str) -> None:
     ended(server, dag_id_of(table), run_id)
 
 
+@pytest.fixture
+def unmaintained(server: Server) -> Iterator[None]:
+    """The hourly maintenance, which discards stages, does not run meanwhile."""
+    server.until(lambda: all(run["state"] in ("success", "failed") for run in server.runs(MAINTAIN)))
+    server.call(f"/api/v2/dags/{MAINTAIN}", "PATCH", {"is_paused": True})
+    yield
+    server.unpause(MAINTAIN)
+
+
+@pytest.mark.usefixtures("unmaintained")
 def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) -> None:
     airflow.land(DRY, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
     compact(airflow.lake, plan_table(airflow.lake, DRY, "full", NOW, force=True), engine)

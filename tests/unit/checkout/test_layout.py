@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 390,
     "functions": 2_295,
     "infra lines": 5_766,
-    "test lines": 52_925,
+    "test lines": 52_937,
     "modules above 350 lines": 0,
     "modules that commit": 1,
     "modules that delete": 4,
