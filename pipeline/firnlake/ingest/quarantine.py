@@ -1,9 +1,14 @@
-"""The quarantine of a table: lists it, exports it as a file that ``firn land`` accepts, and clears it (C5)."""
+"""The quarantine of a table: lists it, exports it as a file that ``firn land`` accepts, and clears it (C5).
+
+A record may come to the quarantine several times: its writer delivers it again, or a rollback of main brings it back.
+If topic partition, offset and content are the same, it is listed, counted and exported once, for the first of its jobs.
+"""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +22,12 @@ from pyiceberg.types import NestedField, PrimitiveType
 from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
 from firnlake.iceberg.branch_snapshot import BranchChange
-from firnlake.iceberg.branches import QUARANTINE, at_snapshot, on_branch
+from firnlake.iceberg.branches import QUARANTINE, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.parquet import EVERYTHING
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.records import TRANSACTION_COLUMNS
@@ -63,7 +67,10 @@ EVERY_RECORD: Final = Selection()
 
 @dataclass(frozen=True)
 class Batch:
-    """The records that one job moved out of one topic partition. Offsets are inclusive; ``bytes`` counts file sizes."""
+    """The records that one job moved out of one topic partition, without those that another job had moved before it.
+
+    Offsets are inclusive; ``bytes`` counts file sizes.
+    """
 
     topic_partition: TopicPartition
     reason: str
@@ -97,14 +104,25 @@ def as_of_now(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) 
 
 
 def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> list[Batch]:
-    """Batches in the quarantine of table ``identifier``, from metadata only.
+    """Batches in the quarantine of table ``identifier``, from metadata only, unless batches overlap.
 
     Raises RefusedError when the table does not exist, and as ``quarantined_files`` does.
     """
     table = lake.table(identifier)
-    offset = table.schema().find_field(ColumnRoles.of(table, identifier).offset)
-    grouped = groupby(quarantined_files(table, identifier, selection), key=lambda one: (one[0], one[1]))
-    return [_batch(offset, where, job, [file for *_, file in files]) for (where, job), files in grouped]
+    columns = ColumnRoles.of(table, identifier)
+    offset = table.schema().find_field(columns.offset)
+    grouped = groupby(quarantined_files(table, identifier, selection), key=lambda one: one[:2])
+    files = {where_and_job: [file for *_, file in own] for where_and_job, own in grouped}
+    listed = [_batch(offset, where, job, own) for (where, job), own in files.items()]
+    found: list[Batch] = []
+    for _, own in groupby(listed, key=lambda one: one.topic_partition):
+        beside = list(own)
+        if _overlap(beside):
+            jobs = {file.file_path: one.job for one in beside for file in files[one.topic_partition, one.job]}
+            counts = Counter(_rows(table, columns, jobs)[_JOB].to_pylist())
+            beside = [replace(one, records=counts[one.job]) for one in beside if counts[one.job]]
+        found += beside
+    return found
 
 
 def quarantined_files(
@@ -133,7 +151,7 @@ def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVER
     """The first ``limit`` selected records in the quarantine of table ``identifier``, in offset order."""
     table = lake.table(identifier)
     shows_values = samples_of(table.properties) == "full"
-    rows = _read(table, identifier, selection, ("topic", "partition", "offset", "timestamp", "value"))
+    rows = _read(table, identifier, selection)
     return [
         Record(
             topic_partition=TopicPartition(row["topic"], row["partition"]),
@@ -152,9 +170,8 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     """Write the selected records to ``path`` (.parquet or .jsonl) with the columns that ``firn land`` reads; return
     their number. Without selected records, no file is written.
 
-    A record that was quarantined several times, because its writer delivered it again, is written only once. Raises
-    RefusedError for any other suffix, for an existing file (which may hold somebody's corrections), for a file that
-    can't be written, and for bytes that JSON lines can't hold.
+    Raises RefusedError for any other suffix, for an existing file (which may hold somebody's corrections), for a file
+    that can't be written, and for bytes that JSON lines can't hold.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl")
@@ -163,7 +180,7 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     chosen = _read(lake.table(identifier), identifier, selection)
     if chosen is None:
         return 0
-    rows = _once(chosen.drop_columns([name for name in chosen.column_names if name in _NOT_EXPORTED]))
+    rows = chosen.drop_columns([name for name in chosen.column_names if name in _NOT_EXPORTED])
     try:
         if path.suffix == ".parquet":
             parquet.write_file(rows, path)
@@ -174,24 +191,30 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     return int(rows.num_rows)
 
 
-def _read(table: Table, identifier: str, selection: Selection, columns: tuple[str, ...] = ("*",)) -> pa.Table | None:
+def _read(table: Table, identifier: str, selection: Selection) -> pa.Table | None:
     """The selected records in offset order, with the job that moved each record; None if no record is selected."""
-    if ColumnRoles.of(table, identifier).adopted:
+    columns = ColumnRoles.of(table, identifier)
+    if columns.adopted:
         version = selection.as_of or f"'{QUARANTINE}'"
         raise RefusedError(
             f"table {identifier} is adopted: its quarantined records have the table's own columns; allowed: reading "
             f"them from the branch {QUARANTINE}, by any Iceberg client (VERSION AS OF {version})"
         )
     jobs = {file.file_path: job for _, job, file in quarantined_files(table, identifier, selection)}
-    scan = table.scan(selected_fields=columns).use_ref(QUARANTINE) if jobs else None
-    if scan is None:
-        return None
+    return _rows(table, columns, jobs) if jobs else None
+
+
+def _rows(table: Table, columns: ColumnRoles, jobs: Mapping[str, str]) -> pa.Table:
+    """The records in the files that ``jobs`` maps to their jobs, in the order of topic partitions and offsets, each
+    record once."""
+    scan = table.scan().use_ref(QUARANTINE)
     reader = ArrowScan(table.metadata, table.io, scan.projection(), EVERYTHING)
     tasks = [task for task in scan.plan_files() if task.file.file_path in jobs]
     tables = [(reader.to_table([task]), jobs[task.file.file_path]) for task in tasks]
     parts = [rows.append_column(_JOB, pa.repeat(job, rows.num_rows)) for rows, job in tables]
-    order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending"), (_JOB, "ascending")]
-    return pa.concat_tables(parts).sort_by(order) if parts else None
+    places = [name for name in (columns.topic, columns.partition, columns.offset) if name is not None]
+    rows = pa.concat_tables(parts).sort_by([(name, "ascending") for name in (*places, _JOB)])
+    return _once(rows, places, {columns.level, columns.delete_horizon, _JOB})
 
 
 def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files: list[DataFile]) -> Batch:
@@ -207,6 +230,15 @@ def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files
     )
 
 
+def _overlap(batches: Sequence[Batch]) -> bool:
+    """True when two of the batches, all of one topic partition, may hold the same offset."""
+    known = [(one.base_offset, one.last_offset) for one in batches]
+    bounds = sorted((first, last) for first, last in known if first is not None and last is not None)
+    return len(batches) > 1 and (
+        len(bounds) < len(batches) or any(before[1] >= after[0] for before, after in pairwise(bounds))
+    )
+
+
 def _offsets(file: DataFile, offset: NestedField) -> tuple[int | None, int | None]:
     """The lowest and highest offset of a file, inclusive; None for a bound that its metrics lack."""
 
@@ -218,14 +250,16 @@ def _offsets(file: DataFile, offset: NestedField) -> tuple[int | None, int | Non
     return bound(file.lower_bounds), bound(file.upper_bounds)
 
 
-def _once(rows: pa.Table) -> pa.Table:
-    """``rows``, given in offset order, without records that equal an earlier record in every column."""
+def _once(rows: pa.Table, places: Sequence[str], ignored: Collection[str]) -> pa.Table:
+    """``rows``, given in the order of ``places``, without those that equal an earlier one in all but the ``ignored``
+    columns."""
     kept: list[int] = []
-    places = rows.select(["topic", "partition", "offset"]).to_pylist()
-    for _, group in groupby(range(rows.num_rows), key=lambda number: tuple(places[number].values())):
+    contents = rows.drop_columns([name for name in rows.column_names if name in ignored])
+    at = rows.select(places).to_pylist()
+    for _, group in groupby(range(rows.num_rows), key=lambda number: tuple(at[number].values())):
         numbers = list(group)
         if len(numbers) > 1:
-            same = rows.take(numbers).to_pylist()
+            same = contents.take(numbers).to_pylist()
             numbers = [number for position, number in enumerate(numbers) if same[position] not in same[:position]]
         kept += numbers
     return rows.take(kept)
