@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from firnlake import clock
-from firnlake.iceberg.snapshots import ancestors
+from firnlake.iceberg.branches import ancestors
 from firnlake.job.lane import Lane
 from firnlake.run import run
 from firnlake.table import records

@@ -41,7 +41,6 @@ def create_or_replace(topic: Topic) -> None:
     topic.append(NEW)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: tombstones of a rolled back history delete")
 def test_r3_a_rollback_forgets_removed_tombstones(topic: Topic) -> None:
     roll_back(topic, deleted(topic))
     topic.append(NEW)
@@ -49,7 +48,6 @@ def test_r3_a_rollback_forgets_removed_tombstones(topic: Topic) -> None:
     assert topic.seen() == [*updates("z=1"), *NEW]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: tombstones of replaced data delete records")
 @pytest.mark.parametrize("anew", [create_or_replace, overwrite, delete_and_load])
 def test_r3_a_table_that_begins_anew_forgets_removed_tombstones(topic: Topic, anew: Callable[[Topic], None]) -> None:
     deleted(topic)
@@ -58,7 +56,6 @@ def test_r3_a_table_that_begins_anew_forgets_removed_tombstones(topic: Topic, an
     assert topic.seen() == NEW
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: two records share an offset")
 def test_r3_no_offset_gets_two_records(topic: Topic) -> None:
     deleted(topic)
     topic.lake.table(topic.table).delete()
@@ -67,7 +64,6 @@ def test_r3_no_offset_gets_two_records(topic: Topic) -> None:
     assert topic.offsets() == sorted(set(topic.offsets()))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: a tombstone blocks a topic partition for ever")
 def test_r3_no_topic_partition_is_refused_for_ever(topic: Topic) -> None:
     deleted(topic)
     topic.lake.table(topic.table).delete()
@@ -76,7 +72,6 @@ def test_r3_no_topic_partition_is_refused_for_ever(topic: Topic) -> None:
     assert [one for one in failures if one] == []
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: a rollback quarantines a record twice")
 def test_r3_a_rollback_quarantines_nothing_twice(topic: Topic) -> None:
     topic.land([Record(0, None, b"lost"), Record(1, b"a", b"1")])
     before = head(topic)
@@ -98,19 +93,16 @@ def visible_again(topic: Topic) -> Topic:
     return topic
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R14: after a rollback no plan erases the key")
 def test_r14_a_key_that_a_rollback_brought_back_is_erased_again(visible_again: Topic) -> None:
     visible_again.run(NOW + 2 * HOUR)
     assert visible_again.offsets() == [1]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R14: after a rollback status says erased")
 def test_r14_status_does_not_say_erased(visible_again: Topic) -> None:
     (told,) = status(visible_again.lake, visible_again.table, NOW + 2 * HOUR)
     assert told.state(NOW + 2 * HOUR) == "open"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R14: after a rollback a request changes nothing")
 def test_r14_nor_does_a_new_request_change_nothing(visible_again: Topic) -> None:
     request(visible_again, b"a", now=NOW + 2 * HOUR)
     visible_again.run(NOW + 4 * HOUR)

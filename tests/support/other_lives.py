@@ -2,6 +2,7 @@
 
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 
+from firnlake.iceberg.catalog import Lake
 from tests.support.lakes import snapshot
 from tests.support.topics import Topic
 
@@ -19,8 +20,13 @@ def roll_back(topic: Topic, snapshot_id: int) -> None:
 
 
 def replace(topic: Topic) -> None:
+    """Begin main of the topic's table anew (``begin_anew``)."""
+    begin_anew(topic.lake, topic.table)
+
+
+def begin_anew(lake: Lake, identifier: str) -> None:
     """Begin main anew as CREATE OR REPLACE TABLE does: the next snapshot has no parent, all others stay
     (`TableMetadata.buildReplacement` of Iceberg's Java library)."""
-    table = topic.lake.table(topic.table)
+    table = lake.table(identifier)
     remove_main = RemoveSnapshotRefUpdate.model_validate({"ref-name": "main"})
-    topic.lake.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (remove_main,))
+    lake.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (remove_main,))

@@ -92,7 +92,7 @@ def erase(lake: Lake, *keys: bytes) -> list[str]:
         MAIN_BRANCH: Change([one.path for one in gone], added),
         ERASURES: ErasuresChange(progress),
     }
-    prepared = Commit(table, changes)
+    prepared = Commit(table, changes.items())
     commit(lake, prepared)
     return [one.path for one in gone]
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.trials.faults import NOTHING, Script, commit_fault, deletion_fault, load_fault
-from tests.trials.product import FULL, HIDE
+from tests.trials.product import ERASE, FULL, HIDE
 from tests.trials.world import AGE, HOUR, PROPERTIES, TABLE, World
 
 ROUNDS: Final = 3
@@ -58,7 +58,7 @@ def settle(world: World) -> None:
             return
         world.now += AGE + HOUR
         if number < ROUNDS:
-            blocked = world.run(lanes=FULL, force=True).blocked
+            blocked = world.run(lanes=(*ERASE, *FULL), force=True).blocked
         if not world.checker.unreadable:
             world.maintain()
     world.checker.settled(blocked)

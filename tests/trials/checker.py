@@ -1,5 +1,6 @@
 """What must hold whatever happens (I1 to I8 of the trials); imports nothing of Firn, and looks after every step."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -247,7 +248,17 @@ class Checker:
         def on(branch: str) -> Any:
             return self.files.rows(self.metadata, refs.get(branch, {}).get("snapshot-id"))
 
-        return Branches(on("main"), on(QUARANTINE), on(REMOVED_TOMBSTONES))
+        removed = self.files.rows(self.metadata, self._memory_on(REMOVED_TOMBSTONES))
+        return Branches(on("main"), on(QUARANTINE), removed)
+
+    def _memory_on(self, branch: str) -> int | None:
+        """Id of the branch's snapshot that counts for main's history: the newest name on main's line tells it."""
+        for summary in self.summaries():
+            if "firn.memory" in summary:
+                named: int | None = json.loads(summary["firn.memory"]).get(branch)
+                return named
+        at: int | None = self.metadata.get("refs", {}).get(branch, {}).get("snapshot-id")
+        return at
 
     def _of_healthy(self) -> Branches:
         if self.healthy is None:

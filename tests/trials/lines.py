@@ -19,6 +19,9 @@ class Line:
     """Place in ``records`` at which the topic was made again; 0: it was not."""
     cut: frozenset[int] = frozenset()
     """Partitions whose newest records a user has deleted: what the end of their log is nobody promises."""
+    forgotten: frozenset[Record] = frozenset()
+    """Tombstones of partitions whose newest records a user had deleted: once Firn has removed them from main, nobody
+    promises to keep them."""
     progress: Mapping[str, str] = field(default_factory=dict)
     """What each writer committed last, by writer."""
 
@@ -80,6 +83,7 @@ def deletes(goes: Callable[[Record], bool]) -> Effect:
     def change(line: Line) -> Line:
         cut = {partition for partition, end in line.ends().items() if goes(end)}
         left = tuple(one for one in line.records if not goes(one))
-        return replace(line, records=left, restart=0, cut=line.cut | cut)
+        forgotten = {one for one in left if one.partition in cut and one.value is None}
+        return replace(line, records=left, restart=0, cut=line.cut | cut, forgotten=line.forgotten | forgotten)
 
     return Effect(change)

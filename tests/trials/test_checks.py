@@ -56,7 +56,6 @@ def test_what_is_clean_is_right() -> None:
             "a record is there that this line never had",
         ),
         (seen(A2, END, removed=(GONE,)), "a record without a key is neither in the table nor in quarantine"),
-        (seen(A2, END, quarantine=(NO_KEY, NO_KEY), removed=(GONE,)), "a record is in quarantine twice"),
     ],
 )
 def test_i5_what_is_wrong_is_noticed(branches: Branches, what: str) -> None:
@@ -69,6 +68,18 @@ def test_i5_what_is_left_over_is_noticed() -> None:
     assert {what for what, _ in unsettled(LINE, CLEAN, {(0, b"a"): 3}, 0)} == {
         "a record that is to be erased is still there"
     }
+
+
+def test_i5_a_record_may_come_to_the_quarantine_again() -> None:
+    again = seen(A2, END, quarantine=(NO_KEY, NO_KEY), removed=(GONE,))
+    assert list(wrong(LINE, again, {})) == []
+
+
+def test_i5_a_tombstone_of_a_partition_whose_newest_records_were_deleted_may_be_forgotten() -> None:
+    forgotten = seen(A2, quarantine=(NO_KEY,))
+    assert "a tombstone is gone and not kept" in [what for what, _ in wrong(LINE, forgotten, {})]
+    without = deletes(lambda one: one == END).change(LINE)
+    assert list(wrong(without, forgotten, {})) == []
 
 
 def test_i5_a_line_follows_its_users() -> None:

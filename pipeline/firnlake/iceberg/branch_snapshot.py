@@ -22,10 +22,9 @@ from pyiceberg.table.update import (
 )
 
 from firnlake.errors import ConflictError
-from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, head_of
+from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, ancestors, head_of
 from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.snapshots import ancestors
 
 AVRO_CODEC: Final = "deflate"
 
@@ -107,8 +106,9 @@ class BranchSnapshot(ABC):
         if self.branch != MAIN_BRANCH and not target.metadata.snapshots:
             # If the table has no snapshots yet, PyIceberg's catalogs accept a requirement only for main.
             return []
-        parent = self.head(target)
-        told = {"ref": self.branch, "snapshot-id": parent.snapshot_id if parent else None}
+        # The next snapshot of a branch of memory may have another parent than the branch's newest snapshot.
+        ref = target.metadata.refs.get(self.branch)
+        told = {"ref": self.branch, "snapshot-id": ref.snapshot_id if ref else None}
         return [AssertRefSnapshotId.model_validate(told)]
 
     def updates(self, target: Table, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
@@ -122,7 +122,7 @@ class BranchSnapshot(ABC):
         return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
 
     def head(self, target: Table) -> Snapshot | None:
-        """The newest snapshot of the branch; raises RefusedError as ``head_of`` does."""
+        """The snapshot on which the branch's next one is built; raises RefusedError as ``head_of`` does."""
         if self.branch in FIRN_BRANCHES:
             return head_of(target, self.branch)
         return next(ancestors(target, self.branch), None)

@@ -9,11 +9,11 @@ is taken, and the branch has moved.
 A commit deletes nothing, because a request that seems lost may still name the files that were written for it.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import chain
 from random import uniform
 from typing import TYPE_CHECKING, Final
 
@@ -31,11 +31,10 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRe
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.iceberg.bookkeeping import carried
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
-from firnlake.iceberg.branches import FIRN_BRANCHES
+from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY, MEMORY_BRANCHES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.snapshots import ancestors
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
@@ -50,7 +49,6 @@ _PAUSE_SECONDS: Final = 0.05
 """Average pause before the first look after an error. It is short, because appenders do not wait: the longer the pause,
 the more the next try must check. As long as the table stays as it was, each pause is twice as long as the last."""
 _LONGEST_PAUSE_SECONDS: Final = 5.0
-
 
 _PASSING: Final = (
     *(CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError),
@@ -104,21 +102,22 @@ class Commit:
     main would pass the check that main has not moved, and then fail because its sequence number is taken; no client
     retries after that error.
 
-    Each snapshot on main, or on another branch that is not Firn's, repeats the progress of other writers.
+    Each snapshot on main, or on another branch that is not Firn's, repeats the progress of other writers. Each snapshot
+    on main also names the memory that belongs to its history (``iceberg.branches``).
     """
 
     def __init__(
-        self,
-        target: Table,
-        changes: Mapping[str, BranchChange],
-        ids: SnapshotIds | None = None,
-        further: Iterable[tuple[str, BranchChange]] = (),
+        self, target: Table, changes: Iterable[tuple[str, BranchChange]] = (), ids: SnapshotIds | None = None
     ) -> None:
-        """``further`` are changes that add further snapshots to their branches, on top of those of ``changes``."""
+        """``changes`` are pairs of a branch and its change; a further change of a branch comes on top of the others."""
         ids, numbers = ids or SnapshotIds(), Counter[str]()
         self._uuid = target.metadata.table_uuid
         self._snapshots: list[BranchSnapshot] = []
-        for branch, change in chain(({MAIN_BRANCH: Change()} | dict(changes)).items(), further):
+        # The sort is stable: main comes first, and the changes of a branch stay in their order.
+        listed = sorted(changes, key=lambda one: one[0] != MAIN_BRANCH)
+        if not any(branch == MAIN_BRANCH for branch, _ in listed):
+            listed.insert(0, (MAIN_BRANCH, Change()))
+        for branch, change in listed:
             self._snapshots.append(change.on(branch, ids.of(target, branch, numbers[branch])))
             numbers[branch] += 1
 
@@ -141,12 +140,23 @@ class Commit:
         for number, one in enumerate(self._snapshots, start=following):
             if one.branch not in heads:
                 requirements += one.requirements(target)
-            others = {} if one.branch in FIRN_BRANCHES else carried(ancestors(target, one.branch), target.properties)
             parent = heads[one.branch] if one.branch in heads else one.head(target)
-            heads[one.branch] = one.snapshot(target, parent, manifests, number, others)
+            heads[one.branch] = one.snapshot(target, parent, manifests, number, self._repeated(target, one.branch))
             updates += one.updates(target, heads[one.branch])
         ids = tuple(one.snapshot_id for one in self._snapshots)
         return CommitRequest(tuple(requirements), tuple(updates), ids, following)
+
+    def _repeated(self, target: Table, branch: str) -> Mapping[str, str]:
+        """What the summary of a snapshot on ``branch`` repeats of the snapshots before it, and the name of memory."""
+        if branch in FIRN_BRANCHES:
+            return {}
+        repeated = carried(ancestors(target, branch), target.properties)
+        if branch == MAIN_BRANCH:
+            new = {one.branch: one.snapshot_id for one in self._snapshots if one.branch in MEMORY_BRANCHES}
+            named = memory_named(target)
+            if new or named is not None:
+                repeated[MEMORY] = json.dumps({**(named or {}), **new})
+        return repeated
 
 
 def commit_changes(
@@ -165,7 +175,7 @@ def commit_changes(
 
     def request(table: Table) -> CommitRequest | None:
         found = changes(table)
-        return Commit(table, found, ids).request(table, Manifests(table.io)) if found else None
+        return Commit(table, found.items(), ids).request(table, Manifests(table.io)) if found else None
 
     return settle(lake, identifier, request, may_be_unable=may_be_unable)
 
@@ -222,7 +232,8 @@ class _Sent:
         if not self.request.snapshot_ids:
             # A commit without a snapshot may be applied twice, so it is simply made again.
             return _State.OPEN
-        if after.next_sequence_number() < before.next_sequence_number() or _names(self.on, seen.metadata_location):
+        is_former = any(one.metadata_file == seen.metadata_location for one in before.metadata_log)
+        if is_former or after.next_sequence_number() < before.next_sequence_number():
             # An old answer, for example of a cache. It shows nothing about the request.
             return _State.UNKNOWN
         if after.next_sequence_number() <= self.request.sequence_number:
@@ -232,14 +243,9 @@ class _Sent:
         return _State.LOST if taken else _State.UNKNOWN
 
 
-def _names(table: Table, metadata_location: str) -> bool:
-    """True when the metadata log of ``table`` names the file, so that the file is older than ``table``."""
-    return any(one.metadata_file == metadata_location for one in table.metadata.metadata_log)
-
-
-def _head(table: Table, ref: str) -> int | None:
-    head = table.metadata.refs.get(ref)
-    return head.snapshot_id if head else None
+def _head(table: Table, name: str) -> int | None:
+    ref = table.metadata.refs.get(name)
+    return ref.snapshot_id if ref else None
 
 
 @dataclass
@@ -259,7 +265,7 @@ class _Settling:
     """Number of looks in a row that showed the table as it was, or nothing."""
     blind: int = 0
     """Number of looks in a row that showed nothing."""
-    _until: float = field(default=0.0)
+    _until: float = 0.0
 
     def run(self) -> Settled:
         self._until = self.lake.time.now() + PATIENCE_SECONDS
@@ -269,10 +275,8 @@ class _Settling:
             if seen and self.sent and state is _State.LANDED:
                 return Settled(seen, self.tries, self.sent.request.snapshot_ids[0], confirmed=False)
             self._count(state, seen)
-            if seen and state is not _State.UNKNOWN:
-                done = self._try(seen, state)
-                if done:
-                    return done
+            if seen and state is not _State.UNKNOWN and (done := self._try(seen, state)):
+                return done
             factor = 2 ** min(self.unsettled, 10)
             self.lake.time.pass_by(uniform(0, 2) * min(factor * _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))  # noqa: S311
 

@@ -28,7 +28,7 @@ from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
 from firnlake.errors import OutcomeUnknownError, RefusedError, UnavailableError
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot, SnapshotContents, place
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, head_of
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, head_of, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
@@ -213,7 +213,7 @@ def create_side_branches(lake: Lake, identifier: str) -> Table:
     """
 
     def missing(table: Table) -> Mapping[str, BranchChange]:
-        return {name: Change() for name in SIDE_BRANCHES if head_of(table, name) is None}
+        return {name: Change() for name in SIDE_BRANCHES if newest_of(table, name) is None}
 
     try:
         commit_changes(lake, identifier, missing, may_be_unable=True)

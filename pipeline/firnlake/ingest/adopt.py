@@ -16,7 +16,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.types import IntegerType, NestedField, PrimitiveType, TimestamptzType
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import SIDE_BRANCHES, on_branch
+from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.side_branches import create_side_branches
@@ -160,7 +160,8 @@ def _check_table(table: Table, identifier: str) -> None:
 def _check_nothing_beside(table: Table, identifier: str) -> None:
     """Refuse a new adoption of a table whose side branches hold records of an earlier adoption."""
     for branch in SIDE_BRANCHES:
-        if any(read_entries(on_branch(table, branch))):
+        newest = newest_of(table, branch)
+        if newest is not None and any(read_entries(at_snapshot(table, newest.snapshot_id))):
             raise RefusedError(
                 f"table {identifier} can't be adopted again: its branch {branch} holds records of the earlier "
                 "adoption; allowed: drop the branch first"

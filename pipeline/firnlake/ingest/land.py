@@ -76,7 +76,7 @@ def land(
     if earlier := landing.live(table):
         return _landed(identifier, len(paths), earlier)
     written = landing.write(batches)
-    commit = Commit(table, {MAIN_BRANCH: Change(added=written)})
+    commit = Commit(table, [(MAIN_BRANCH, Change(added=written))])
     manifests = Manifests(table.io)
 
     def request(current: Table) -> CommitRequest | None:

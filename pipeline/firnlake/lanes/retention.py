@@ -189,7 +189,7 @@ class _Dropping:
         chosen = self._chosen(plans)
         removed = [segment.path for plan in chosen for segment in plan.inputs]
         told = summary(target, self.job_id, chosen, self.counts)
-        return Commit(target, {MAIN_BRANCH: Change(removed=removed, summary=told)})
+        return Commit(target, [(MAIN_BRANCH, Change(removed=removed, summary=told))])
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
         chosen = self._chosen(plans)

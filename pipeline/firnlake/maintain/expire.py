@@ -12,14 +12,14 @@ Firn also deletes the metadata files that these commits push out of the table's 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
@@ -32,7 +32,8 @@ from pyiceberg.table.update import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.bookkeeping import MOST_BYTES, MOST_WRITERS, cut_by
-from firnlake.iceberg.branches import FIRN_BRANCHES
+from firnlake.iceberg.branch_snapshot import is_live
+from firnlake.iceberg.branches import FIRN_BRANCHES, REMOVED_TOMBSTONES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
@@ -40,11 +41,12 @@ from firnlake.iceberg.deleter import Finding, Kind, delete
 from firnlake.iceberg.files import Stored, Stores
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.referenced_files import Contents
-from firnlake.iceberg.snapshots import SnapshotRetention, ancestors, retained
+from firnlake.iceberg.snapshots import SnapshotRetention, retained
 from firnlake.lanes.erasure.history import expire_below
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.unreached import Coming, Unreached
+from firnlake.table.memory import drop_void_tombstones
 from firnlake.table.references import metadata_locations, whole_table
 from firnlake_expectations.wording import count
 
@@ -124,6 +126,8 @@ def expire(
         after = _without(table.metadata, retention)
         done = _Done(table, retention, list(retention.expired_snapshots), list(retention.expired_refs))
         return Expired(_findings(done, after, now_ms, contents, coming, remove=False), after)
+    # What makes removed tombstones void is about to expire.
+    drop_void_tombstones(lake, identifier)
     expiry = _Expiry(lake, identifier, now_ms)
     expiry.run()
     after = whole_table(lake, identifier).metadata
@@ -240,22 +244,35 @@ class _Expiry:
 
     def _told_again(self, table: Table, retention: SnapshotRetention, expired: Collection[int]) -> CommitRequest:
         """The part of a request that tells the progress of other writers again, as ``expired`` snapshots told it."""
-        first: dict[str, BranchChange] = {}
-        further: list[tuple[str, BranchChange]] = []
+        changes: list[tuple[str, BranchChange]] = []
         for name, ref in table.metadata.refs.items():
             if ref.snapshot_ref_type is SnapshotRefType.TAG or name in (*FIRN_BRANCHES, *retention.expired_refs):
                 continue
             cut = cut_by(list(ancestors(table, name)), expired, table.properties)
             self.dropped |= {f"branch {name}: {writer}" for writer in cut.dropped}
-            for summary in cut.again:
-                change = Change(summary=summary)
-                if name in first:
-                    further.append((name, change))
-                else:
-                    first[name] = change
-        if not first:
+            changes += ((name, Change(summary=summary)) for summary in cut.again)
+        if not changes and self._loses_memory(table, retention, expired):
+            changes.append((MAIN_BRANCH, Change()))
+        if not changes:
             return CommitRequest((), ())
-        return Commit(table, first, self._ids, further).request(table, Manifests(table.io))
+        return Commit(table, changes, self._ids).request(table, Manifests(table.io))
+
+    def _loses_memory(self, table: Table, retention: SnapshotRetention, expired: Collection[int]) -> bool:
+        """True when main would no longer tell which memory belongs to its history, once ``expired`` snapshots go."""
+        kept = [one for one in table.metadata.snapshots if one.snapshot_id not in expired]
+        refs = {name: ref for name, ref in table.metadata.refs.items() if name not in retention.expired_refs}
+        metadata = table.metadata.model_copy(update={"snapshots": kept, "refs": refs})
+        after = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+        return _memory(after) != _memory(table)
+
+
+def _memory(table: Table) -> Mapping[str, int]:
+    """The memory that main names, by branch; without the branch of removed tombstones if that is empty."""
+    named = dict(memory_named(table) or {})
+    held = table.snapshot_by_id(named.get(REMOVED_TOMBSTONES, 0))
+    if held is not None and not any(map(is_live, held.manifests(table.io))):
+        del named[REMOVED_TOMBSTONES]
+    return named
 
 
 def _findings(

@@ -63,5 +63,5 @@ def _restoring(table: Table, before: Table, lost: Mapping[str, SnapshotRef], ids
         updates.append(SetSnapshotRefUpdate.model_validate({"ref-name": name, **ref.model_dump(by_alias=True)}))
     # A restored snapshot sets the table's last sequence number back to its own number, so that the next writer would
     # use numbers again which other snapshots have. The empty snapshot, which comes last, has the next free number.
-    empty = Commit(table, {}, ids).request(table, Manifests(table.io))
+    empty = Commit(table, ids=ids).request(table, Manifests(table.io))
     return replace(empty, requirements=(*requirements, *empty.requirements), updates=(*updates, *empty.updates))

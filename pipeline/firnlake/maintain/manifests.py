@@ -110,7 +110,7 @@ def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[Many]) 
     for one in chosen:
         rewriting.rewrite(one)
     change = Replacement(rewriting.replaced, rewriting.written, rewriting.entries)
-    commit = Commit(table, {MAIN_BRANCH: change}, ids)
+    commit = Commit(table, [(MAIN_BRANCH, change)], ids)
 
     def request(current: Table) -> CommitRequest:
         return commit.request(current, Manifests(current.io))

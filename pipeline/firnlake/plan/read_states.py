@@ -14,11 +14,12 @@ from firnlake.lanes.erasure.memory import ErasureMemory, erasing_of
 from firnlake.lanes.hiding.memory import hide_memory_of
 from firnlake.plan.survey import DueSurvey
 from firnlake.table.arrays import Arrays, arrays_of
+from firnlake.table.memory import removed_tombstones
 from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
 from firnlake.table.policies import Policies
 from firnlake.table.segment import Segments
 from firnlake.table.segment_cache import ManifestCache
-from firnlake.table.segments import read, removed_tombstones
+from firnlake.table.segments import read
 from firnlake.table.summaries import newest_clock
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import transactions_of
@@ -154,7 +155,7 @@ def read_once(
     meant = scope.topic_partitions(identifier, arrays)
     restricted = frozenset(only) if meant is None else meant
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
-    removed = removed_tombstones(lake, identifier, cache)
+    removed = removed_tombstones(table, identifier, cache)
     erasing, unknown = _erasing(table)
     survey = DueSurvey(
         arrays,

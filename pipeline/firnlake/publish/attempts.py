@@ -21,6 +21,7 @@ from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.manifests import Manifests
+from firnlake.table.memory import drop_void_tombstones, void_tombstones
 from firnlake.table.published_plans import RecordCounts, plans_of, published
 from firnlake.table.summaries import others_since, others_since_firn
 
@@ -143,6 +144,8 @@ def commit(
     Raises UnavailableError when other commits come first for too long; OutcomeUnknownError when nobody can tell what
     became of the commit; RefusedError when the identifier now names another table.
     """
+    if void_tombstones(target, work.table):
+        drop_void_tombstones(lake, work.table)
     manifests = Manifests(target.io)
     plans = dict(counts)
     failures: dict[str, FirnError] = {}
@@ -180,6 +183,9 @@ def _request(
     """
     if published(current, work.job_id) is not None:
         return None
+    if void_tombstones(current, work.table):
+        problem = f"table {work.table} began anew: another writer has replaced or removed records; plan again"
+        raise _UnfitError(dict.fromkeys(plans, ConflictError(problem)))
     if conflicts := work.conflicts(current, plans, manifests):
         raise _UnfitError(conflicts)
     return prepared.request(current, manifests)

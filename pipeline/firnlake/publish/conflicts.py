@@ -1,16 +1,17 @@
-"""Checks, before a commit, whether records that have landed since planning forbid the commit (C9, C10)."""
+"""Checks, before a commit, whether the table has changed since planning so that the commit is forbidden (C9, C10)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.table.published_plans import RecordCounts
 from firnlake.table.segment import Segments
-from firnlake.table.segments import read
+from firnlake.table.segments import LiveInputs, read
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
 from firnlake_expectations.wording import count
 
@@ -36,6 +37,25 @@ def landed_conflicts(
         plan_id: ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
         for plan_id, (plan, counts) in concerned.items()
         if (problem := next(_problems(target, segments, plan, counts), None))
+    }
+
+
+def tombstone_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, ConflictError]:
+    """By plan id, the conflicts of ``plans`` that read a removed tombstone which no longer counts in ``current``.
+
+    It was dropped from its branch, or main now has another history (C33).
+    """
+    wanted = {one.path for plan in plans for one in plan.removed_tombstones}
+    if not wanted:
+        return {}
+    gone = set(LiveInputs.find(on_branch(current, REMOVED_TOMBSTONES), sorted(wanted)).gone)
+    return {
+        plan.id: ConflictError(
+            f"plan {plan.id} ({plan.title}): {one.path} is no longer on {REMOVED_TOMBSTONES}; plan again"
+        )
+        for plan in plans
+        for one in plan.removed_tombstones
+        if one.path in gone
     }
 
 

@@ -46,7 +46,7 @@ from firnlake.lanes.erasure.memory import ErasuresChange, ReadOnce
 from firnlake.lanes.hiding.hide import ComparedPlan, hide_conflicts, with_compared
 from firnlake.lanes.hiding.memory import HideMemoryChange
 from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
-from firnlake.publish.conflicts import landed_conflicts
+from firnlake.publish.conflicts import landed_conflicts, tombstone_conflicts
 from firnlake.table.published_plans import JOB_ID, RecordCounts, published
 from firnlake.table.records import COLUMNS
 from firnlake.table.summaries import summary
@@ -208,7 +208,7 @@ class _StagedWork:
             )
         if compared:
             changes[HIDDEN] = HideMemoryChange(lambda known: with_compared(known, compared, prepared.snapshot_id))
-        prepared = Commit(target, changes)
+        prepared = Commit(target, changes.items())
         return prepared
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
@@ -223,6 +223,7 @@ class _StagedWork:
         left = [one for one in chosen if one.plan.id not in problems]
         problems |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
         problems |= hide_conflicts(current, [one.plan for one in left])
+        problems |= tombstone_conflicts(current, [one.plan for one in left])
         left = [one for one in left if one.plan.id not in problems]
         if changed := _changed_shape(current, self.stage):
             return problems | {

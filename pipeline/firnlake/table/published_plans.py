@@ -10,8 +10,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.topic_partition import TopicPartition
 
 SUMMARY_PREFIX: Final = "firn."

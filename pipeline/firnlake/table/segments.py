@@ -1,7 +1,7 @@
 """Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket.
 
-Also finds which data files of a plan are still live, makes the scan tasks of a snapshot (PyIceberg plans none for a
-snapshot with equality deletes), and reads the segments of branch ``firn_tombstones`` (C9).
+Also finds which data files of a plan are still live, and makes the scan tasks of a snapshot (PyIceberg plans none for a
+snapshot with equality deletes).
 """
 
 from collections import defaultdict
@@ -16,8 +16,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask, Table
 
-from firnlake.iceberg.branches import REMOVED_TOMBSTONES, at_snapshot, on_branch
-from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.manifests import Manifests, ahead
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes, RowDeletes, place_of
@@ -28,7 +27,6 @@ from firnlake.table.manifest_rows import ListedFile, decode, fetch
 from firnlake.table.segment import Segment, Segments, UnassignedFile
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.summaries import commit_clocks
-from firnlake.table.topic_partition import TopicPartition
 
 
 def read(
@@ -203,13 +201,3 @@ def planned(
         if any(one.is_equality for one in own):
             unapplied[path] = FileDeletes(entry.sequence_number or 0, tuple(own))
     return PlannedFiles(tasks, unapplied)
-
-
-def removed_tombstones(
-    lake: Lake, identifier: str, cache: ManifestCache | None = None
-) -> Mapping[TopicPartition, tuple[Segment, ...]]:
-    """The segments of removed tombstones, by topic partition, in offset order."""
-    branch = on_branch(lake.table(identifier), REMOVED_TOMBSTONES)
-    # The branch has its own cache: if it shared the cache of main, each would count the other's rows as stale.
-    own = replace(cache, folder=cache.folder / REMOVED_TOMBSTONES) if cache else None
-    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=own).by_partition

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from firnlake.iceberg.snapshots import ancestors
+from firnlake.iceberg.branches import ancestors
 from firnlake.table.published_plans import (
     CORE_MS,
     ERASE,

@@ -17,12 +17,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import REMOVED_TOMBSTONES, SIDE_BRANCHES, at_snapshot, on_branch
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, SIDE_BRANCHES, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import LEVEL_OUT, STAGED
 from firnlake.lanes.erasure.cases import ErasingCommit
@@ -191,7 +190,7 @@ class _PublishedCommit:
 
     def _on_branch(self, branch: str, job_id: str) -> Iterator[DataFile]:
         """The data files of ``branch`` right after the commit."""
-        for snapshot in ancestors(on_branch(self.table, branch)):
+        for snapshot in ancestors(on_branch(at_snapshot(self.table, self.snapshot.snapshot_id), branch)):
             told = properties_of(snapshot).get(JOB_ID) == job_id
             # The commit's snapshot on the branch follows its snapshot on main by one sequence number, like others may.
             if told or (snapshot.sequence_number or 0) < (self.snapshot.sequence_number or 0):
@@ -225,7 +224,7 @@ class _PublishedCommit:
     def _hide_memory(self) -> TableHideMemory:
         """The memory of lane `hide` when the commit was planned; empty if it is no longer known."""
         try:
-            return hide_memory_at(self.table, (self.snapshot.sequence_number or 0) - 1)
+            return hide_memory_at(self.table, self.before.snapshot_id)
         except RefusedError:
             return TableHideMemory()
 

@@ -22,8 +22,8 @@ import typer
 from pyiceberg.table.snapshots import Snapshot
 from rich.console import Console
 
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.table import records
 from firnlake.table.summaries import CommitSummary
 from firnlake.table.summaries import appended as of_others

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
-from firnlake.iceberg.snapshots import ancestors
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, ancestors, on_branch
 from firnlake.job.lane import POSITION_DELETING
 from firnlake.table.published_plans import ERASE, JOB_ID, LANE, PLAN_ID, RecordCounts, properties_of
 from infra.foreign.files import on_disk

@@ -106,7 +106,7 @@ class TestBranch:
     def test_progress_names_its_commit(self, lake: Lake) -> None:
         table = lake.table(TABLE)
         change = ErasuresChange(lambda old: old.with_progress([replace(progress(1), snapshot_id=prepared.snapshot_id)]))
-        prepared = Commit(table, {ERASURES: change})
+        prepared = Commit(table, [(ERASURES, change)])
         commit(lake, prepared)
         (found,) = held(lake).progress
         main = lake.table(TABLE).current_snapshot()

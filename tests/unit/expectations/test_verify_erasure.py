@@ -207,7 +207,7 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
             )
         ),
     }
-    prepared = Commit(table, changes)
+    prepared = Commit(table, changes.items())
     commit(topic.lake, prepared, topic.table)
 
 

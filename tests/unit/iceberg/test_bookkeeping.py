@@ -10,9 +10,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from firnlake import clock
 from firnlake.errors import RefusedError
 from firnlake.iceberg.bookkeeping import MOST_BYTES, MOST_WRITERS, NEVER_CARRIED, carried, cut_by
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from firnlake.table.policies import Policies
@@ -159,7 +159,7 @@ class TestTable:
         self.check(written)
 
     def test_r21_what_a_change_says_itself_comes_first(self, written: Lake) -> None:
-        prepared = Commit(written.table(TABLE), {})
+        prepared = Commit(written.table(TABLE))
         commit(written, prepared)
         own = properties_of(next(ancestors(written.table(TABLE))))
         assert own["automq.commit.id"] == "42"

@@ -6,9 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from firnlake.errors import OutcomeUnknownError, RefusedError
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, QUARANTINED, SIDE_BRANCHES
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, QUARANTINED, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest import quarantine
 from firnlake.ingest.land import land
 from firnlake.job.collect import discard, sweep

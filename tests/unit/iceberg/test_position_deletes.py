@@ -83,7 +83,7 @@ def hiding(lake: Lake, *wanted: int) -> DataFile:
 
 def commit(lake: Lake, change: Change) -> dict[str, str]:
     """Commit ``change`` to main; Iceberg's summary of the snapshot."""
-    committing.commit(lake, Commit(lake.table(TABLE), {MAIN_BRANCH: change}))
+    committing.commit(lake, Commit(lake.table(TABLE), [(MAIN_BRANCH, change)]))
     snapshot = lake.table(TABLE).current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
@@ -118,7 +118,7 @@ def test_c25_manifests_of_deletes_are_prepared_once_however_often_the_race_is_lo
     former = hiding(landed, 1)
     commit(landed, Change(deletes=[former]))
     change = Change(deletes=[hiding(landed, 2)], removed_deletes=[former.file_path])
-    prepared = Commit(landed.table(TABLE), {MAIN_BRANCH: change})
+    prepared = Commit(landed.table(TABLE), [(MAIN_BRANCH, change)])
     before = files_under(on_disk(metadata_folder(landed.table(TABLE))))
     race = Nth(1, lambda: append(landed, [row(7, partition=7)]), only="before swap")
     assert committing.commit(watched(landed, race), prepared).tries == 2

@@ -97,7 +97,7 @@ def always(call: str, error: Exception) -> Watch:
 
 def empty(lake: Lake, check: Callable[[Table], object] = lambda _: None) -> Settled:
     """Add an empty snapshot, after ``check`` of each load."""
-    prepared = Commit(lake.table(TABLE), {})
+    prepared = Commit(lake.table(TABLE))
 
     def request(table: Table) -> CommitRequest:
         check(table)
@@ -147,7 +147,7 @@ def test_c22_a_lost_race_is_won_at_once_with_the_same_id(landed: Lake, clock: Cl
     """Also if the winner took the sequence number for a branch of its own, where main stays as it was."""
     race = Nth(1, lambda: audit(landed) if aside else append(landed, [row(1)]), only="before commit")
     own = clock.of(watched(landed, race))
-    prepared = Commit(own.table(TABLE), {})
+    prepared = Commit(own.table(TABLE))
     settled = settle(own, TABLE, lambda table: prepared.request(table, Manifests(table.io)))
     assert (settled.snapshot_id, settled.tries) == (prepared.snapshot_id, 2)
     assert clock.seconds < 1
@@ -319,7 +319,7 @@ def test_c22_what_no_longer_fits_after_a_lost_race_is_a_conflict(landed: Lake, c
 
 def test_c22_another_table_of_the_same_name_gets_no_commit(landed: Lake, clock: Clock) -> None:
     own = clock.of(landed)
-    prepared = Commit(landed.table(TABLE), {MAIN_BRANCH: Change()})
+    prepared = Commit(landed.table(TABLE), [(MAIN_BRANCH, Change())])
     target = landed.table(TABLE)
     landed.catalog.drop_table(TABLE)
     landed.catalog.create_table(TABLE, target.schema(), partition_spec=target.spec())

@@ -13,10 +13,16 @@ from sqlalchemy.exc import OperationalError
 
 from firnlake.errors import UnavailableError
 from firnlake.iceberg import commit
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, QUARANTINE, SIDE_BRANCHES, has_side_branches, on_branch
+from firnlake.iceberg.branches import (
+    HAS_SIDE_BRANCHES,
+    QUARANTINE,
+    SIDE_BRANCHES,
+    ancestors,
+    has_side_branches,
+    on_branch,
+)
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.side_branches import create_side_branches
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.inspect.status.gather import status_of
 from firnlake.job.collect import discard

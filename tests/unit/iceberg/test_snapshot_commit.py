@@ -10,12 +10,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import ConflictError
-from firnlake.iceberg.branches import FOR_EVER_MS, QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
+from firnlake.iceberg.branches import FOR_EVER_MS, QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.stage import Stage
 from tests.support import lakes
@@ -38,7 +37,7 @@ def moving(lake: Lake, stage: Stage) -> Commit:
         MAIN_BRANCH: Change([one.path for one in plan.inputs], files.kept, {"said": "main"}),
         QUARANTINE: Change(added=files.quarantined, summary={"said": "aside"}),
     }
-    return Commit(lake.table(TABLE), changes)
+    return Commit(lake.table(TABLE), changes.items())
 
 
 def send(lake: Lake, prepared: Commit, target: Table) -> None:
@@ -97,7 +96,7 @@ class TestAtOnce:
     def test_an_empty_change_leaves_readers_what_they_saw(self, lake: Lake, stage: Stage) -> None:
         commit(lake, moving(lake, stage))
         paths, before = lakes.paths(lake.table(TABLE)), seen(lake)
-        commit(lake, Commit(lake.table(TABLE), {MAIN_BRANCH: Change(), QUARANTINE: Change()}))
+        commit(lake, Commit(lake.table(TABLE), [(MAIN_BRANCH, Change()), (QUARANTINE, Change())]))
         assert (lakes.paths(lake.table(TABLE)), seen(lake)) == (paths, before)
 
     def test_a_branch_is_no_subject_to_the_tables_limits(self, lake: Lake, stage: Stage) -> None:
@@ -147,11 +146,11 @@ def test_c22_files_of_several_partition_specs_go_with_one_commit(lake: Lake, tab
     append(lake, [row(1)])
     files = [task.file for task in lake.table(table).scan().plan_files()]
     assert len({file.spec_id for file in files}) == 2
-    again = Commit(lake.table(table), {MAIN_BRANCH: Change(), REMOVED_TOMBSTONES: Change(added=files)})
+    again = Commit(lake.table(table), [(MAIN_BRANCH, Change()), (REMOVED_TOMBSTONES, Change(added=files))])
     commit(lake, again)
     kept = on_branch(lake.table(table), REMOVED_TOMBSTONES)
     assert sorted(kept.scan().to_arrow()["offset"].to_pylist()) == [0, 1]
-    gone = Commit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path for file in files])})
+    gone = Commit(lake.table(table), [(MAIN_BRANCH, Change(removed=[file.file_path for file in files]))])
     commit(lake, gone)
     assert lakes.offsets(lake) == []
 
@@ -160,9 +159,9 @@ def test_what_a_commit_removes_is_listed_by_its_own_snapshot_alone(lake: Lake, t
     """Who reads changes finds it there (Iceberg spec, "Manifests")."""
     append(lake, [row(0)])
     (file,) = (task.file for task in lake.table(table).scan().plan_files())
-    commit(lake, Commit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
+    commit(lake, Commit(lake.table(table), [(MAIN_BRANCH, Change(removed=[file.file_path]))]))
     assert [one.file_path for one in removed(lake.table(table))] == [file.file_path]
-    commit(lake, Commit(lake.table(table), {MAIN_BRANCH: Change()}))
+    commit(lake, Commit(lake.table(table), [(MAIN_BRANCH, Change())]))
     assert removed(lake.table(table)) == []
 
 
@@ -170,7 +169,7 @@ def test_c30_of_a_removed_file_no_bounds_stay_which_may_be_keys(lake: Lake, tabl
     append(lake, [row(0, b"key of a person")])
     (file,) = (task.file for task in lake.table(table).scan().plan_files())
     assert b"key of a person" in file.lower_bounds.values()
-    commit(lake, Commit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
+    commit(lake, Commit(lake.table(table), [(MAIN_BRANCH, Change(removed=[file.file_path]))]))
     (gone,) = removed(lake.table(table))
     assert not gone.lower_bounds
     assert not gone.upper_bounds

@@ -10,9 +10,8 @@ from pyiceberg.types import NestedField, StringType
 from typer.testing import CliRunner
 
 from firnlake.cli.main import app
-from firnlake.iceberg.branches import SIDE_BRANCHES, on_branch
+from firnlake.iceberg.branches import SIDE_BRANCHES, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.inspect.status.gather import status_of
 from firnlake.job.job import Job

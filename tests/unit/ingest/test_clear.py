@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import QUARANTINE, QUARANTINED
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest import quarantine
 from firnlake.ingest.quarantine import Selection, as_of_now
 from firnlake.job.lane import Lane

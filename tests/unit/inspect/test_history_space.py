@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 import pytest
 from pyiceberg.table import DataScan, Table
 
-from firnlake.iceberg.branches import SIDE_BRANCHES
+from firnlake.iceberg.branches import SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.inspect.status.document import HistorySpace
 from firnlake.inspect.status.space import history_space
 from tests.support.lakes import TABLE, append, row, stored

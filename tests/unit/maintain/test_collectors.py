@@ -11,9 +11,8 @@ from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
 from firnlake import clock
 from firnlake.errors import ConflictError, GoneError, OutcomeUnknownError
-from firnlake.iceberg.branches import QUARANTINE, on_branch
+from firnlake.iceberg.branches import QUARANTINE, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.job.collect import discard, newer_snapshot, sweep
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import ABANDONED

@@ -8,10 +8,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake import clock
 from firnlake.errors import ConflictError, FirnError
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, ancestors
+from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
 from firnlake.ingest import quarantine
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS

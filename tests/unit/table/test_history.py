@@ -4,8 +4,8 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.job.plan import Plan
 from firnlake.table.published_plans import RecordCounts, published, published_plans
 from firnlake.table.segments import read

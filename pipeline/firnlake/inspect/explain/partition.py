@@ -12,8 +12,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.inspect.explain.holds import RULES, Prospects, Reason, never_taken, taken
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane

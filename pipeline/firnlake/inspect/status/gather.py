@@ -11,8 +11,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import show_ms
 from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest.quarantine import Batch, batches
 from firnlake.inspect.status.document import (
     Details,

@@ -13,8 +13,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import FIRN_BRANCHES, on_branch
-from firnlake.iceberg.snapshots import ancestors, retained
+from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, on_branch
+from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
 from firnlake.lanes.retention import retention

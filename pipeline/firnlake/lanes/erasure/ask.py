@@ -13,10 +13,11 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.lanes.erasure.memory import change_erasures, check_has_branches
 from firnlake.lanes.erasure.requests import SECRET_BYTES, Erasures, Request, digests_of, named_keys
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.memory import tombstones_on_branch
 from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment_cache import ManifestCache
-from firnlake.table.segments import read, removed_tombstones
+from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
@@ -107,7 +108,7 @@ def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> t
     """The requested topic, and the log end (the last offset plus 1) of each of its topic partitions."""
     cache = ManifestCache.of(lake)
     segments = read(table, identifier, cache=cache)
-    held = (*segments.by_partition.items(), *removed_tombstones(lake, identifier, cache).items())
+    held = (*segments.by_partition.items(), *tombstones_on_branch(table, identifier, cache).items())
     topics = sorted({place.topic for place, _ in held})
     if topic is None and len(topics) == 1:
         (topic,) = topics

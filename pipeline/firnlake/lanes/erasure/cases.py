@@ -14,8 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import ERASURES, REMOVED_TOMBSTONES, on_branch
-from firnlake.iceberg.snapshots import ancestors
+from firnlake.iceberg.branches import ERASURES, REMOVED_TOMBSTONES, ancestors, at_snapshot, head_of
 from firnlake.lanes.erasure.memory import read_erasures_at
 from firnlake.lanes.erasure.requests import Erasures, SearchProgress
 from firnlake.table.columns import ColumnRoles
@@ -69,7 +68,7 @@ class ErasingCommit:
         Raises RefusedError when a later search has replaced that progress.
         """
         number, oldest = self.snapshot.sequence_number or 0, None
-        for one in ancestors(on_branch(self.table, ERASURES)):
+        for one in ancestors(self.table, ERASURES):
             if (one.sequence_number or 0) <= number:
                 break
             oldest = one
@@ -89,12 +88,10 @@ class ErasingCommit:
 
         Both are the same if the commit changed nothing on the branch, and None if the branch did not exist yet.
         """
-        for one in ancestors(on_branch(self.table, REMOVED_TOMBSTONES)):
-            if properties_of(one).get(JOB_ID) == self.job_id:
-                return self._parent(one), one
-            if (one.sequence_number or 0) < (self.snapshot.sequence_number or 0):
-                return one, one
-        return None, None
+        after = head_of(at_snapshot(self.table, self.snapshot.snapshot_id), REMOVED_TOMBSTONES)
+        if after is not None and properties_of(after).get(JOB_ID) == self.job_id:
+            return self._parent(after), after
+        return after, after
 
     def _parent(self, snapshot: Snapshot) -> Snapshot | None:
         if snapshot.parent_snapshot_id is None:

@@ -18,7 +18,7 @@ from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Target, rewrite
 from firnlake.compact.tasks import WHOLE_BYTES, Result
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branches import ERASURES, REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.branches import ERASURES
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.keys import Flags
 from firnlake.job.lane import LEVELING, Lane
@@ -26,7 +26,6 @@ from firnlake.job.plan import Plan
 from firnlake.job.result import DestroyedFile, PlanResult
 from firnlake.lanes.erasure.memory import ReadOnce, read_erasures
 from firnlake.lanes.erasure.requests import Destroyed, Erasures, Matcher, SearchProgress, key_bytes
-from firnlake.table.segments import LiveInputs
 
 CONTROL = "is_control"
 """The column that is true for control records, which have no user key (C10)."""
@@ -165,9 +164,9 @@ def with_searches(known: Erasures, searched: Sequence[Searched], snapshot_id: in
 def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce) -> Mapping[str, ConflictError]:
     """The conflicts of ``plans`` with the requests of ``current`` and the searches for them, by plan id.
 
-    A plan of lane `erase` is in conflict if another search was published first, or a removed tombstone is gone. A plan
-    of another lane is in conflict if a search that the plan did not know may have missed an input of the plan, because
-    the plan's output would count as searched.
+    A plan of lane `erase` is in conflict if another search was published first. A plan of another lane is in conflict
+    if a search that the plan did not know may have missed an input of the plan, because the plan's output would count
+    as searched.
     """
     if ERASURES not in current.metadata.refs:
         return {}
@@ -176,7 +175,6 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
     except RefusedError as error:
         # Without the requests no record counts as erased, so only lane `erase` has to wait.
         return {plan.id: ConflictError(str(error)) for plan in plans if plan.lane is Lane.ERASE}
-    gone = _gone_beside(current, plans)
     conflicts = {}
     for plan in plans:
         snapshot = current.snapshot_by_id(plan.snapshot_id)
@@ -184,8 +182,6 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
         problem = overtaken(known, plan) if plan.lane is Lane.ERASE else None
         if plan.lane in LEVELING:  # lanes that write position deletes leave their inputs in place, to be searched there
             problem = unsearched(known, plan, made)
-        if plan.id in gone:
-            problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} is no longer on {REMOVED_TOMBSTONES}; plan again"
         if problem:
             conflicts[plan.id] = ConflictError(problem)
     return conflicts
@@ -219,12 +215,3 @@ def unsearched(known: Erasures, plan: Plan, made: int | None) -> str | None:
                 f"{progress.snapshot_id} published a search for keys to erase; plan again"
             )
     return None
-
-
-def _gone_beside(current: Table, plans: Sequence[Plan]) -> Mapping[str, str]:
-    """For each plan of lane `erase`, the first file of its removed tombstones that is no longer live, by plan id."""
-    wanted = {one.path: plan.id for plan in plans if plan.lane is Lane.ERASE for one in plan.removed_tombstones}
-    if not wanted:
-        return {}
-    live = LiveInputs.find(on_branch(current, REMOVED_TOMBSTONES), list(wanted))
-    return {wanted[path]: path for path in reversed(live.gone)}

@@ -15,16 +15,16 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, FixedType, IntegerType, LongType, PrimitiveType, StringType
 
-from firnlake.iceberg.branches import ERASURES, HIDDEN, QUARANTINE
+from firnlake.iceberg.branches import ERASURES, HIDDEN, QUARANTINE, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.lanes.erasure.read import KeyMatcher
 from firnlake.lanes.erasure.requests import Erasures, Request, key_bytes
 from firnlake.maintain.inventory import Blocker, keepers_of, of_keepers
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.memory import tombstones_on_branch
 from firnlake.table.segment_cache import ManifestCache
-from firnlake.table.segments import read, removed_tombstones
+from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 
 TRUNCATED: Final = 16
@@ -223,7 +223,7 @@ def vanished(lake: Lake, table: Table, identifier: str, erasures: Erasures) -> s
         return set()
     cache = ManifestCache.of(lake)
     segments = read(table, identifier, cache=cache)
-    held = segments.by_partition.keys() | removed_tombstones(lake, identifier, cache).keys()
+    held = segments.by_partition.keys() | tombstones_on_branch(table, identifier, cache).keys()
     return {one for one in undone if one not in held and not segments.strays_of(one)}
 
 

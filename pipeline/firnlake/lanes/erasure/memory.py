@@ -1,7 +1,11 @@
 """The memory of a table's erasures: requests, searches and certificates (C30).
 
-It is a Puffin file, the statistics file of the head of branch `firn_erasures`. Each kind of row has a blob: the
+It is a Puffin file, the statistics file of a snapshot of branch `firn_erasures`. Each kind of row has a blob: the
 certificates are JSON, the other rows are Arrow streams. A commit changes this branch together with main.
+
+The requests are what people asked for, so the branch's newest snapshot tells them. How far they were served depends on
+main's history: after a rollback, an erased key may be visible again. Therefore the progress is that of the snapshot
+which belongs to main's history.
 """
 
 import json
@@ -14,7 +18,7 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
-from firnlake.iceberg.branches import ERASURES, HAS_SIDE_BRANCHES, has_side_branches
+from firnlake.iceberg.branches import ERASURES, HAS_SIDE_BRANCHES, has_side_branches, named_on, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.files import job_of
@@ -56,11 +60,28 @@ def blobs_of(erasures: Erasures) -> list[Blob]:
 def read_erasures(table: Table) -> Erasures:
     """The erasures of ``table``; empty when none was ever requested.
 
-    Raises RefusedError when their file is gone or unreadable, because then no record may count as erased, and
+    Raises RefusedError when a file of theirs is gone or unreadable, because then no record may count as erased, and
     UnavailableError when the store does not answer.
     """
-    location = location_of(table)
-    return Erasures() if location is None else _read_file(table, location)
+    newest, named = _versions(table)
+    if newest is None:
+        return Erasures()
+    erasures = read_erasures_at(table, newest)
+    if named == newest:
+        return erasures
+    served = Erasures() if named is None else read_erasures_at(table, named)
+    # Ids begin anew when somebody has dropped the branch; then the secret is another one.
+    return replace(erasures, progress=served.progress if served.secret == erasures.secret else ())
+
+
+def _versions(table: Table) -> tuple[int | None, int | None]:
+    """Ids of the snapshots of branch `firn_erasures` that tell the requests and their progress; None if there is none.
+
+    Raises RefusedError as ``newest_of`` does.
+    """
+    newest = newest_of(table, ERASURES)
+    named = named_on(table, ERASURES) if newest else None
+    return newest.snapshot_id if newest else None, named.snapshot_id if named else None
 
 
 def read_erasures_at(table: Table, snapshot_id: int) -> Erasures:
@@ -85,21 +106,21 @@ def _read_file(table: Table, location: str) -> Erasures:
 
 
 class ReadOnce:
-    """Reads each file of a table's erasures only once, so that a commit changes the very erasures that it checked."""
+    """Reads each version of a table's erasures only once, so that a commit changes the erasures that it checked."""
 
     def __init__(self) -> None:
-        self._held: tuple[str | None, Erasures] | None = None
+        self._held: tuple[tuple[int | None, int | None], Erasures] | None = None
 
     def of(self, table: Table) -> Erasures:
         """The erasures of ``table``; raises the errors of ``read_erasures``."""
-        location = location_of(table)
-        if self._held is None or self._held[0] != location:
-            self._held = location, read_erasures(table)
+        versions = _versions(table)
+        if self._held is None or self._held[0] != versions:
+            self._held = versions, read_erasures(table)
         return self._held[1]
 
 
 def location_of(table: Table) -> str | None:
-    """Location of the file that holds the erasures of ``table``; None when none was ever requested.
+    """Location of the file that holds the requests of ``table``; None when none was ever made.
 
     Raises RefusedError when another tool has removed the file from the branch's snapshot.
     """

@@ -89,5 +89,5 @@ class HidingCommit:
 
     @cached_property
     def _hide_memory(self) -> TableHideMemory:
-        """The memory of lane `hide` right after the commit; the memory's snapshot has the next sequence number."""
-        return hide_memory_at(self.table, (self.snapshot.sequence_number or 0) + 1)
+        """The memory of lane `hide` right after the commit."""
+        return hide_memory_at(self.table, self.snapshot.snapshot_id)

@@ -1,8 +1,9 @@
 """The memory of lane `hide`: which segments of a table were compared, and how many records are hidden in each (C28).
 
 The memory saves comparisons, and says how many bytes of a segment are garbage. No record depends on it: if it is lost,
-the lane compares everything once more. It is kept in the statistics file of the head of branch `firn_hidden`, which the
-lane's commits change together with main.
+the lane compares everything once more. It is kept in the statistics file of a snapshot of branch `firn_hidden`, which
+the lane's commits change together with main. Main names the snapshot that belongs to its history: after a rollback,
+hidden records may be visible again.
 """
 
 import logging
@@ -15,9 +16,8 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import BranchSnapshot
-from firnlake.iceberg.branches import HIDDEN, on_branch
+from firnlake.iceberg.branches import HIDDEN, at_snapshot, head_of
 from firnlake.iceberg.side_branches import Blob, BranchFile, file_of, location_on, read_puffin, rows_as_bytes, rows_of
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.topic_partition import PartitionRow, TopicPartition
 
@@ -115,32 +115,27 @@ def blobs_of(memory: TableHideMemory) -> list[Blob]:
 def read_hide_memory(table: Table) -> TableHideMemory:
     """The memory of lane `hide` about ``table``; empty if nothing was compared, or if its file is lost or unreadable.
 
-    If the snapshot of a topic partition's last comparison is no longer in main's history (because of a rollback, or
-    because it has expired), the topic partition counts as not compared, because hidden records may be visible again.
     Raises UnavailableError when the store does not answer.
     """
     try:
         location = location_on(table, HIDDEN, _ANEW)
-        memory = TableHideMemory() if location is None else _read_file(table, location)
+        return TableHideMemory() if location is None else _read_file(table, location)
     except RefusedError as error:
         log.warning("%s", error)
         return TableHideMemory()
-    history = {snapshot.snapshot_id for snapshot in ancestors(table)}
-    return TableHideMemory(tuple(one for one in memory.compared if one.snapshot_id in history), memory.hidden)
 
 
-def hide_memory_at(table: Table, number: int) -> TableHideMemory:
-    """The memory of lane `hide` at the time when the newest snapshot of ``table`` had the sequence number ``number``.
+def hide_memory_at(table: Table, snapshot_id: int) -> TableHideMemory:
+    """The memory of lane `hide` that belongs to snapshot ``snapshot_id`` of main.
 
     Raises RefusedError when that memory has expired.
     """
-    until = (one for one in ancestors(on_branch(table, HIDDEN)) if (one.sequence_number or 0) <= number)
-    head = next(until, None)
+    head = head_of(at_snapshot(table, snapshot_id), HIDDEN)
     location = file_of(table, head.snapshot_id) if head else None
     if location is None:
         raise RefusedError(
-            f"table {'.'.join(table.name())}: the list of segments that lane hide had compared at sequence number "
-            f"{number} is gone; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
+            f"table {'.'.join(table.name())}: the list of segments that lane hide had compared at snapshot "
+            f"{snapshot_id} is gone; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
         )
     return _read_file(table, location)
 

@@ -6,9 +6,8 @@ import pytest
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, on_branch
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest.quarantine import batches
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane

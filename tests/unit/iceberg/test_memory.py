@@ -1,0 +1,216 @@
+"""C33: the memory that counts is what the commits on main's line have made, whatever becomes of that line."""
+
+import json
+from random import Random
+
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+
+from firnlake import clock
+from firnlake.iceberg.branches import (
+    ERASURES,
+    HIDDEN,
+    MEMORY,
+    QUARANTINE,
+    REMOVED_TOMBSTONES,
+    ancestors,
+    at_snapshot,
+    head_of,
+    memory_in,
+    memory_named,
+)
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
+from firnlake.iceberg.snapshots import MIN_SNAPSHOTS
+from firnlake.job.collect import newer_snapshot
+from firnlake.maintain.maintain import MaintenancePart, maintain_table
+from firnlake.table.policy import DAY_MS
+from firnlake.table.published_plans import properties_of
+from tests.support.lakes import TABLE, append, row
+from tests.support.other_lives import begin_anew
+
+WALKS = 12
+STEPS = 25
+
+
+def remember(lake: Lake, what: str) -> None:
+    """Firn's commit that changes the memory of lane `hide`, which is no list of data files."""
+    commit_changes(lake, TABLE, lambda _: {HIDDEN: Change(summary={"told": what})})
+
+
+def remembered(table: Table) -> str | None:
+    """What the memory tells that counts for main."""
+    head = head_of(table, HIDDEN)
+    return None if head is None else properties_of(head).get("told")
+
+
+def expire(lake: Lake) -> None:
+    """Firn's expiry of all that may go."""
+    maintain_table(lake, TABLE, clock.now_ms() + 6 * DAY_MS, remove=True, parts={MaintenancePart.SNAPSHOTS})
+
+
+def expire_elsewhere(lake: Lake, least: int) -> None:
+    """The expiry of another tool, which knows nothing of names: of main it keeps the ``least`` newest snapshots."""
+    table = lake.table(TABLE)
+    kept = {one.snapshot_id for one in list(ancestors(table))[:least]}
+    kept |= {one.snapshot_id for one in table.metadata.snapshots if "firn.branch" in properties_of(one)}
+    going = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in kept]
+    if going:
+        table.maintenance.expire_snapshots().by_ids(going).commit()
+
+
+class _Walk:
+    """A random history of a table, and what a reader who saw every commit on main's line remembers."""
+
+    def __init__(self, lake: Lake, seed: int) -> None:
+        self.lake, self.random, self.told = lake, Random(seed), 0  # noqa: S311  # nothing is secret about it
+        self.known: dict[int | None, str | None] = {None: None}
+        """What was remembered at each snapshot of main."""
+        self.straight = True
+        """False once main was moved or begun anew."""
+        self.seen: set[int] = set()
+
+    def step(self) -> str:
+        acts = [self.remember, self.newer, self.append, self.append, self.move, self.begin_anew, self.expire, self.cut]
+        act = self.random.choice(acts)
+        act()
+        return act.__name__
+
+    def head(self) -> int | None:
+        return self.lake.table(TABLE).metadata.current_snapshot_id
+
+    def follow(self, what: str | None) -> None:
+        """The snapshots that main has got since are known to tell ``what``."""
+        for one in ancestors(self.lake.table(TABLE)):
+            self.known.setdefault(one.snapshot_id, what)
+        self.seen |= {one.snapshot_id for one in ancestors(self.lake.table(TABLE))}
+
+    def remember(self) -> None:
+        self.told += 1
+        remember(self.lake, str(self.told))
+        self.follow(str(self.told))
+
+    def newer(self) -> None:
+        before = self.known[self.head()]
+        newer_snapshot(self.lake, TABLE)
+        self.follow(before)
+
+    def append(self) -> None:
+        before = self.known[self.head()]
+        append(self.lake, [row(len(self.known))])
+        self.follow(before)
+
+    def move(self) -> None:
+        """A rollback or a roll forward, as somebody's `set_current_snapshot`."""
+        table = self.lake.table(TABLE)
+        there = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id in self.seen]
+        table.manage_snapshots().set_current_snapshot(self.random.choice(there)).commit()
+        self.straight = False
+
+    def begin_anew(self) -> None:
+        begin_anew(self.lake, TABLE)
+        append(self.lake, [row(len(self.known))])
+        self.straight = False
+        self.follow(None)
+
+    def expire(self) -> None:
+        before = self.known[self.head()]
+        self.lake.set_properties(TABLE, {MIN_SNAPSHOTS: str(self.random.randint(1, 6))})
+        expire(self.lake)
+        self.follow(before)
+        self.forget()
+
+    def cut(self) -> None:
+        """Nobody can know what counts where main was moved and another tool then takes all its names."""
+        least = self.random.randint(1, 4)
+        line = list(ancestors(self.lake.table(TABLE)))[:least]
+        if self.straight or any(memory_in(one) is not None for one in line):
+            expire_elsewhere(self.lake, least)
+            self.forget()
+
+    def forget(self) -> None:
+        """An expiry makes sure of main as it is; what it takes of earlier names is lost to a later rollback."""
+        table = self.lake.table(TABLE)
+        for one in table.metadata.snapshots:
+            if one.snapshot_id in self.seen and one.snapshot_id != self.head():
+                self.known[one.snapshot_id] = remembered(at_snapshot(table, one.snapshot_id))
+
+
+@pytest.mark.parametrize("seed", range(WALKS))
+def test_c33_memory_follows_main(lake: Lake, table: str, seed: int) -> None:
+    assert table
+    walk = _Walk(lake, seed)
+    walk.follow(None)
+    done: list[str] = []
+    for _ in range(STEPS):
+        done.append(walk.step())
+        now = lake.table(TABLE)
+        assert remembered(now) == walk.known[walk.head()], " ".join(done)
+        for one in ancestors(now):
+            assert remembered(at_snapshot(now, one.snapshot_id)) == walk.known[one.snapshot_id], " ".join(done)
+
+
+def test_c33_every_commit_names_the_memory(lake: Lake, table: str) -> None:
+    remember(lake, "1")
+    newer_snapshot(lake, table)
+    first, second = [memory_in(one) for one in list(ancestors(lake.table(table)))[:2]]
+    head = head_of(lake.table(table), HIDDEN)
+    assert head is not None
+    assert (
+        first
+        == second
+        == {
+            HIDDEN: head.snapshot_id,
+            REMOVED_TOMBSTONES: lake.table(table).metadata.refs[REMOVED_TOMBSTONES].snapshot_id,
+        }
+    )
+
+
+def test_c33_the_next_version_follows_the_one_that_main_names(lake: Lake, table: str) -> None:
+    remember(lake, "1")
+    before = lake.table(table).metadata.current_snapshot_id
+    first = head_of(lake.table(table), HIDDEN)
+    remember(lake, "2")
+    assert before is not None
+    assert first is not None
+    lake.table(table).manage_snapshots().rollback_to_snapshot(before).commit()
+    remember(lake, "3")
+    third = head_of(lake.table(table), HIDDEN)
+    assert third is not None
+    assert third.parent_snapshot_id == first.snapshot_id
+    assert lake.table(table).metadata.refs[HIDDEN].snapshot_id == third.snapshot_id
+
+
+@pytest.mark.parametrize("forged", ["", "[]", "{", '{"firn_hidden": "1"}', '{"firn_hidden": 1}', None])
+def test_a_forged_name_invents_no_memory(lake: Lake, table: str, forged: str | None) -> None:
+    remember(lake, "1")
+    told = forged if forged is not None else json.dumps({HIDDEN: lake.table(table).metadata.current_snapshot_id})
+    lake.table(table).append(lake.table(table).scan().to_arrow(), snapshot_properties={MEMORY: told})
+    assert remembered(lake.table(table)) == "1"
+
+
+def test_somebody_elses_ref_of_this_name_is_no_memory(lake: Lake, table: str) -> None:
+    append(lake, [row(0)])
+    head = lake.table(table).metadata.current_snapshot_id
+    assert head is not None
+    lake.table(table).manage_snapshots().create_tag(head, HIDDEN).commit()
+    lake.table(table).manage_snapshots().create_branch(head, ERASURES).commit()
+    newer_snapshot(lake, table)
+    assert set(memory_named(lake.table(table)) or {}) == {REMOVED_TOMBSTONES}
+
+
+def test_the_quarantine_is_no_memory(lake: Lake, table: str) -> None:
+    """Its records stay until somebody clears them, whatever becomes of main."""
+    append(lake, [row(0)])
+    before = lake.table(table).metadata.current_snapshot_id
+    assert before is not None
+    commit_changes(lake, table, lambda _: {QUARANTINE: Change(summary={"told": "1"})})
+    lake.table(table).manage_snapshots().rollback_to_snapshot(before).commit()
+    ref = lake.table(table).metadata.refs[QUARANTINE]
+    head = head_of(lake.table(table), QUARANTINE)
+    assert ref.snapshot_ref_type is SnapshotRefType.BRANCH
+    assert head is not None
+    assert head.snapshot_id == ref.snapshot_id
+    assert properties_of(head)["told"] == "1"
