@@ -113,16 +113,18 @@ def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) ->
     offset = table.schema().find_field(columns.offset)
     grouped = groupby(quarantined_files(table, identifier, selection), key=lambda one: one[:2])
     files = {where_and_job: [file for *_, file in own] for where_and_job, own in grouped}
-    listed = [_batch(offset, where, job, own) for (where, job), own in files.items()]
-    found: list[Batch] = []
-    for _, own in groupby(listed, key=lambda one: one.topic_partition):
-        beside = list(own)
-        if _overlap(beside):
-            jobs = {file.file_path: one.job for one in beside for file in files[one.topic_partition, one.job]}
-            counts = Counter(_rows(table, columns, jobs)[_JOB].to_pylist())
-            beside = [replace(one, records=counts[one.job]) for one in beside if counts[one.job]]
-        found += beside
-    return found
+    found = [_batch(offset, where, job, own) for (where, job), own in files.items()]
+    by_partition = (list(own) for _, own in groupby(found, key=lambda one: one.topic_partition))
+    doubtful = {(one.topic_partition, one.job) for own in by_partition if _overlap(own) for one in own}
+    if not doubtful:
+        return found
+    # The same job may have moved records of several topic partitions.
+    sources = {file.file_path: f"{where} {job}" for where, job in doubtful for file in files[where, job]}
+    counts = Counter(_rows(table, columns, sources)[_JOB].to_pylist())
+    for number, (where, job) in enumerate(files):
+        if (where, job) in doubtful:
+            found[number] = replace(found[number], records=counts[f"{where} {job}"])
+    return [one for one in found if one.records]
 
 
 def quarantined_files(
@@ -205,8 +207,7 @@ def _read(table: Table, identifier: str, selection: Selection) -> pa.Table | Non
 
 
 def _rows(table: Table, columns: ColumnRoles, jobs: Mapping[str, str]) -> pa.Table:
-    """The records in the files that ``jobs`` maps to their jobs, in the order of topic partitions and offsets, each
-    record once."""
+    """The records in the files that ``jobs`` maps to jobs, by topic partition and offset, each record once."""
     scan = table.scan().use_ref(QUARANTINE)
     reader = ArrowScan(table.metadata, table.io, scan.projection(), EVERYTHING)
     tasks = [task for task in scan.plan_files() if task.file.file_path in jobs]
@@ -234,9 +235,8 @@ def _overlap(batches: Sequence[Batch]) -> bool:
     """True when two of the batches, all of one topic partition, may hold the same offset."""
     known = [(one.base_offset, one.last_offset) for one in batches]
     bounds = sorted((first, last) for first, last in known if first is not None and last is not None)
-    return len(batches) > 1 and (
-        len(bounds) < len(batches) or any(before[1] >= after[0] for before, after in pairwise(bounds))
-    )
+    touches = any(before[1] >= after[0] for before, after in pairwise(bounds))
+    return len(batches) > 1 and (len(bounds) < len(batches) or touches)
 
 
 def _offsets(file: DataFile, offset: NestedField) -> tuple[int | None, int | None]:

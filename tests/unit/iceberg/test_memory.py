@@ -67,7 +67,7 @@ class _Walk:
     def __init__(self, lake: Lake, seed: int) -> None:
         self.lake, self.random, self.told = lake, Random(seed), 0  # noqa: S311  # nothing is secret about it
         self.known: dict[int | None, str | None] = {None: None}
-        """What was remembered at each snapshot of main."""
+        """The memory at each snapshot of main, as a reader of every commit knows it."""
         self.straight = True
         """False once main was moved or begun anew."""
         self.seen: set[int] = set()
@@ -123,7 +123,7 @@ class _Walk:
         self.forget()
 
     def cut(self) -> None:
-        """Nobody can know what counts where main was moved and another tool then takes all its names."""
+        """Another tool's expiry; not of all names once main was moved, because then nobody can know any more."""
         least = self.random.randint(1, 4)
         line = list(ancestors(self.lake.table(TABLE)))[:least]
         if self.straight or any(memory_in(one) is not None for one in line):
