@@ -20,8 +20,8 @@ from firnlake import errors
 from firnlake.airflow.configuration import Notifier, Settings
 from firnlake.cli.main import app
 from firnlake.table import published_plans
-from firnlake.table.policies import OVERRIDABLE
-from firnlake.table.policy import TABLE_ONLY, Policy
+from firnlake.table.policies import OVERRIDABLE, TABLE_ONLY
+from firnlake.table.policy import Policy
 from firnlake.table.published_plans import RecordCounts
 from tests.nets.layout import ROOT, modules
 

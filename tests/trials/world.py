@@ -19,8 +19,8 @@ from tests.trials.catalog import Request, TrialCatalog
 from tests.trials.checker import Checker
 from tests.trials.faults import FAULTS, NOTHING, Script
 from tests.trials.gate import Gate, Held
-from tests.trials.lines import Effect, appends
-from tests.trials.records import Record, appending, landing
+from tests.trials.lines import BEGINS, Effect, appends
+from tests.trials.records import TOPIC, Record, appending, landing
 from tests.trials.store import Handler, Store, on_disk
 
 T = TypeVar("T")
@@ -221,6 +221,18 @@ class World:
         ended = self.step("land", lambda: self.firn.land(TABLE, path), script)
         self.checker.landed(self.batches, ended)
         return ended
+
+    def reset(self, script: Script = NOTHING) -> None:
+        """Somebody tells Firn that the topic was made again."""
+        self._front.effect = BEGINS
+        self.step("reset", lambda: self.firn.reset(TABLE, TOPIC), script)
+        self.happened("topic reset")
+
+    def late(self, script: Script = NOTHING) -> None:
+        """Somebody tells Firn that what seems to be a new topic is late data."""
+        if self.step("late", lambda: self.firn.late(TABLE, TOPIC), script).acknowledged and self.checker.head:
+            self.checker.lines[self.checker.head] = replace(self.checker.line, restart=0)
+        self.happened("topic late")
 
     def ask(self, keys: list[bytes], within_ms: int, script: Script = NOTHING) -> firn.Ended:
         """Request that ``keys`` are erased."""

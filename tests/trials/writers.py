@@ -12,7 +12,7 @@ from tests.trials.lines import Effect, Line, appends, restarts
 from tests.trials.lookups import AUTOMQ, WRITERS, Writer
 from tests.trials.product import FULL
 from tests.trials.records import Record, appending
-from tests.trials.world import AGE, DAY, HOUR, World
+from tests.trials.world import AGE, DAY, HOUR, TABLE, World
 
 CENTURY: Final = 36_525 * DAY
 FAR: Final = 500
@@ -40,6 +40,8 @@ def writers(world: World) -> None:
             return
     if again:
         made_again(world)
+        world.run(lanes=FULL, force=True)
+        answer(world)
         world.run(lanes=FULL, force=True)
 
 
@@ -149,6 +151,20 @@ def mid_commit(world: World) -> None:
         world.happened("writer in mid-commit")
 
 
+def answer(world: World) -> None:
+    """Somebody says that the topic was made again, or that its records are late, where Firn asks."""
+    line = world.checker.line
+    former, present = (
+        {one.partition for one in part} for part in (line.records[: line.restart], line.records[line.restart :])
+    )
+    if not former & present:
+        return
+    if not world.firn.status(TABLE).blocked:
+        world.checker.found("I5", "a topic that was made again does not wait")
+    world.random.choice((world.reset, world.late))()
+    world.checker.may_be_blocked = False
+
+
 def made_again(world: World) -> None:
     """The topic is deleted and made again: its offsets begin at 0, its records are days younger."""
     world.now += 3 * DAY
@@ -167,6 +183,6 @@ _ACTS: Final[tuple[Callable[[World], None], ...]] = (
 EVENTS: Final = (
     *(f"commit of {writer.name}" for writer in WRITERS),
     *("five silent days", "redelivery", "late hole", "records without times", "wrong clock", "forged clock"),
-    *("copied summary", "writer in mid-commit", "topic made again"),
+    *("copied summary", "writer in mid-commit", "topic made again", "topic reset", "topic late"),
 )
 """What they are counted as."""

@@ -28,6 +28,7 @@ from firnlake.table.budget import small
 from firnlake.table.figures import Figures, Floats
 from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
 from firnlake.table.policies import Policies
+from firnlake.table.restarts import Restart, may_have_restarted, restarts
 from firnlake.table.segment import MERGED, RUN, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions
@@ -73,7 +74,19 @@ class DueSurvey:
             self.bounds,
             self.erasing.get(where),
             self.hide_memory.get(where, NOTHING_COMPARED),
+            self._restarts.get(where.topic),
         )
+
+    @cached_property
+    def _restarts(self) -> Mapping[str, Restart]:
+        """Why the offsets of a topic seem to have restarted, by topic: in all its partitions, if in one of them."""
+        found: dict[str, Restart] = {}
+        for place in np.flatnonzero(may_have_restarted(self.arrays)).tolist():
+            topic = self.arrays.topic_partition(place).topic
+            suspected = restarts(self.arrays.segments(place), self.policies.of(topic).late_through)
+            if topic not in found and (first := next(suspected, None)):
+                found[topic] = first
+        return found
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:
         """The positions of the topic partitions for which ``lane`` may be due, in the order of ``filthiest_first``."""

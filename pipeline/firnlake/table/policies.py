@@ -8,9 +8,9 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from firnlake.errors import RefusedError
-from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, TABLE_ONLY, UNLIMITED, Policy, Samples, Validation
+from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, UNLIMITED, Policy, Samples, Validation
 from firnlake.table.profiles import SEEDS, with_defaults
-from firnlake.table.records import COLUMNS, RELEASED
+from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
 
 PREFIX = "firn."
 TOPIC_PREFIX = "firn.topic."
@@ -49,6 +49,21 @@ OVERRIDABLE = frozenset(
 
 Only the table decides which records may be removed, so a run can't override a config that is not in this set.
 """
+TABLE_ONLY = frozenset(
+    {
+        "job.max.age.ms",
+        "cleaner.dedupe.buffer.size",
+        "cleaner.threads",
+        "cleaner.io.buffer.load.factor",
+        "report.samples",
+        "validate",
+        "late.max.ms",
+        "side.branches",
+        "carry",
+    }
+    | {name for name in NAMES if name.startswith(("run.", "maintenance.", "erase."))}
+)
+"""Configs that apply to all topics of a table together."""
 _TOPIC_WITHOUT_PREFIX = re.compile(rf"topic\..+\.({'|'.join(map(re.escape, NAMES))})")
 _SHOWN = 200
 """Maximum number of characters of a wrong value that a message shows."""
@@ -105,13 +120,27 @@ class Policies:
         if COLUMNS in properties:
             # Other tools maintain an adopted table until its owner says otherwise.
             common.setdefault("maintenance.enabled", "false")
-        return cls(
+            # Only its owner knows whether its order is that of a broker's log.
+            common.setdefault("offsets.restart", "late")
+        policies = cls(
             default=_policy(identifier, PREFIX, common, common),
             topics={
                 topic: _policy(identifier, f"{TOPIC_PREFIX}{topic}.", common | own, own)
                 for topic, own in topics.items()
             },
         )
+        if COLUMNS in properties:
+            policies._check_times(identifier, properties[COLUMNS])
+        return policies
+
+    def _check_times(self, identifier: str, columns: str) -> None:
+        """Refuse to look for restarts in an adopted table without timestamps; ``columns`` is its mapping."""
+        asked = [one for one in (self.default, *self.topics.values()) if one.late_through < LONG_MAX]
+        if asked and StoredRoles.parse(columns, identifier).timestamp is None:
+            raise RefusedError(
+                f"table {identifier}: property firn.offsets.restart is {asked[0].offsets_restart}, but the table has "
+                "no column of timestamps; allowed: late"
+            )
 
 
 def samples_of(properties: Mapping[str, str]) -> Samples:

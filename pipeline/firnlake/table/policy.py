@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from firnlake.iceberg.bookkeeping import NEVER_CARRIED
 from firnlake.table.profiles import BYTES_PER_KEY
+from firnlake.table.restarts import check_setting, late_through
 
 LONG_MAX = 2**63 - 1
 Long = Annotated[int, Field(le=LONG_MAX)]
@@ -154,6 +155,12 @@ class Policy(BaseModel):
         default="quarantine",
         description="`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic "
         "partition is not cleaned.",
+    )
+    offsets_restart: Annotated[str, AfterValidator(check_setting)] = Field(
+        default="block",
+        description="`block`: a topic whose offsets seem to restart waits until somebody says what happened; `late`: "
+        "such records are late data; `late:N`: those that landed up to sequence number N are (set by `firn topic "
+        "late`).",
     )
     profile: Literal["firn", "lean", "kafka", "warpstream"] = Field(
         default="firn",
@@ -308,6 +315,11 @@ class Policy(BaseModel):
         return "delete" in self.cleanup_policy
 
     @property
+    def late_through(self) -> int:
+        """The sequence number up to which records that seem to restart a topic's offsets are late data (C33)."""
+        return late_through(self.offsets_restart)
+
+    @property
     def segment_target(self) -> int:
         """Bytes at which Firn closes a segment; few enough for a later plan to take the segment."""
         return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes)
@@ -327,19 +339,3 @@ class Policy(BaseModel):
 DEFAULT = Policy()
 NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias}
 """Field names by property name without prefix."""
-
-TABLE_ONLY = frozenset(
-    {
-        "job.max.age.ms",
-        "cleaner.dedupe.buffer.size",
-        "cleaner.threads",
-        "cleaner.io.buffer.load.factor",
-        "report.samples",
-        "validate",
-        "late.max.ms",
-        "side.branches",
-        "carry",
-    }
-    | {name for name in NAMES if name.startswith(("run.", "maintenance.", "erase."))}
-)
-"""Configs that apply to all topics of a table together."""

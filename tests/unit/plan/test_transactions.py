@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnlake.clock import from_ms
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
 from firnlake.inspect.status.gather import status_of
@@ -24,7 +25,7 @@ from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.drawn import partitions, policies
 from tests.support.lakes import NOW, TABLE, row
-from tests.support.log_segments import Entry, batch, marker, segment
+from tests.support.log_segments import TIME, Entry, batch, marker, segment
 from tests.support.transactional import ABORT, COMMIT, ONE, TWO, Event, Log, decision, histories, markers_among, states
 
 
@@ -101,7 +102,7 @@ class TestHeldBack:
 
     def test_c10_a_late_record_below_the_tail_holds_the_tail(self, log: Log) -> None:
         columns = {"is_control": False, "is_transactional": False, "producer_id": None, "producer_epoch": None}
-        tail = [row(offset, level=3, delete_horizon=None) | columns for offset in (5, 6)]
+        tail = [row(offset, level=3, delete_horizon=None, timestamp=from_ms(TIME)) | columns for offset in (5, 6)]
         table = log.lake.table(TABLE)
         table.append(pa.Table.from_pylist(tail, schema=table.schema().as_arrow()))
         log.land(None, ONE)

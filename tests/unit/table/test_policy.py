@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firnlake.errors import RefusedError
-from firnlake.table.policies import Policies
-from firnlake.table.policy import DAY_MS, LONG_MAX, NAMES, TABLE_ONLY, Policy
+from firnlake.table.policies import TABLE_ONLY, Policies
+from firnlake.table.policy import DAY_MS, LONG_MAX, NAMES, Policy
 from firnlake.table.records import COLUMNS, RELEASED
 
 KAFKA_DEFAULTS = {
@@ -24,6 +24,7 @@ SPECIAL = {
     "hide.max.fraction": "0.9",
     "cleanup.policy": "compact",
     "null.keys": "fail",
+    "offsets.restart": "late:17",
     "profile": "kafka",
     "erase.history": "expire",
     "erase.object.versions": "none",
@@ -118,7 +119,8 @@ def test_an_adopted_table_is_left_to_others_until_its_owner_says_otherwise() -> 
 
 def test_the_documents_of_adoption_are_no_settings() -> None:
     assert Policies.parse("lake.t", {RELEASED: "{}"}) == Policies(Policy(), {})
-    assert Policies.parse("lake.t", {COLUMNS: "{}", "firn.maintenance.enabled": "true"}) == Policies(Policy(), {})
+    others = {"firn.maintenance.enabled": "true", "firn.offsets.restart": "late"}
+    assert Policies.parse("lake.t", {COLUMNS: "{}", **others}) == Policies(Policy(offsets_restart="late"), {})
 
 
 def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:

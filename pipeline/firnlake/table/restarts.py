@@ -1,0 +1,116 @@
+"""Offsets that restart: a topic was made again, or a mirror takes over, and its records begin at lower offsets (C33).
+
+Such records would count as late and go as superseded, although they are newer. In a log, a record at a lower offset is
+not newer than one at a higher offset. So a landed segment is suspected if it begins at or below the end of what landed
+before it, and all of its records are more than an hour newer. People then say which it is (``firn topic``).
+
+Metadata can't tell a first segment with both repeated and new records, a topic that was made again within the hour, or
+one whose former records have timestamps in the future and were rewritten since.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+
+from firnlake.clock import show_ms
+from firnlake.table.arrays import Arrays, Bools
+from firnlake.table.segment import LANDED, Segment
+
+_LATE: Final = "late"
+_ANY_NUMBER: Final = 2**63 - 1
+_SETTING: Final = re.compile("block|late|late:([0-9]{1,18})")
+APART_MS: Final = 3_600_000
+"""Time by which the records of an earlier offset may be newer, because producers' clocks differ."""
+
+
+def check_setting(text: str) -> str:
+    """``text`` if it is a value of ``firn.offsets.restart``; raises ValueError, which says what is allowed, if not."""
+    if not _SETTING.fullmatch(text):
+        raise ValueError("block, late, or late: and a sequence number")
+    return text
+
+
+def late_through(setting: str) -> int:
+    """The sequence number up to which ``setting`` says that segments hold late data; -1 if it says so of none."""
+    return _ANY_NUMBER if setting == _LATE else int(setting.partition(":")[2] or -1)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A segment that a restart explains better than late data."""
+
+    segment: Segment
+    oldest_ms: int
+    """Timestamp of its oldest record, epoch milliseconds."""
+    end: int
+    """The highest offset of what landed before it."""
+    newest_ms: int
+    """Timestamp of the newest record of what landed before it, epoch milliseconds."""
+
+    def __str__(self) -> str:
+        topic = self.segment.topic_partition.topic
+        return (
+            f"topic {topic}: segment {self.segment} landed after offset {self.end}, but its oldest record "
+            f"({show_ms(self.oldest_ms)}) is more than an hour newer than all that had landed "
+            f"({show_ms(self.newest_ms)}), as if the topic was made again; allowed: `firn topic reset TABLE {topic}` "
+            f"if it was, `firn topic late TABLE {topic}` if the records are late"
+        )
+
+
+def restarts(segments: Iterable[Segment], late_through: int) -> Iterator[Restart]:
+    """The suspected ``segments`` of one topic partition, in the order in which they landed.
+
+    None of them has a sequence number up to ``late_through``. Firn's own segments count as landed before all others.
+    """
+    known = [one for one in segments if one.records and one.base_offset >= 0]
+    end = newest = -1
+    # Segments of one commit are no evidence about each other.
+    for _, batch in groupby(sorted(known, key=_landing), key=_landing):
+        together = list(batch)
+        for one in together:
+            oldest = _at_landing(one.oldest_ms, one)
+            is_younger = 0 <= newest < oldest - APART_MS
+            if is_younger and one.base_offset <= end and late_through < _landing(one):
+                yield Restart(one, oldest, end, newest)
+        end = max(end, *map(attrgetter("last_offset"), together))
+        newest = max(newest, *map(_newest_ms, together))
+
+
+def may_have_restarted(arrays: Arrays) -> Bools:
+    """[P] False if the segments of the topic partition have certainly landed in offset order, without overlaps."""
+    landed = np.where(arrays.level == LANDED, arrays.sequence_number, 0)
+    disorder = (landed[1:] < landed[:-1]) | (arrays.base_offset[1:] <= arrays.last_offset[:-1])
+    owner = np.repeat(np.arange(len(arrays.topic)), np.diff(arrays.starts))
+    flags = np.zeros(len(arrays.topic), dtype=np.bool_)
+    flags[owner[1:][disorder & (owner[1:] == owner[:-1])]] = True
+    return flags
+
+
+def _landing(segment: Segment) -> int:
+    return segment.sequence_number if segment.level == LANDED else 0
+
+
+def _newest_ms(segment: Segment) -> int:
+    """The newest timestamp, or the time of landing if a record has no timestamp (−1); -1 if neither is known."""
+    if segment.oldest_ms < 0:
+        return max(segment.newest_ms, _landed_ms(segment) or -1)
+    return _at_landing(segment.newest_ms, segment)
+
+
+def _at_landing(time_ms: int, segment: Segment) -> int:
+    """``time_ms``, but no later than ``segment`` landed: no record is from the future."""
+    landed = _landed_ms(segment)
+    return time_ms if landed is None else min(time_ms, landed)
+
+
+def _landed_ms(segment: Segment) -> int | None:
+    """When ``segment`` landed, epoch milliseconds; None if nobody knows.
+
+    The commits of Firn's own segments tell the clock of a run, which may lie in the past, and others may forge one.
+    """
+    return None if segment.level != LANDED or segment.by_firn else segment.committed_ms
