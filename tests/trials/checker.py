@@ -174,11 +174,12 @@ class Checker:
                     self._lost_writers.add(writer)
                     self.found("I4", f"{writer} does not find its last commit after {self.step}", details)
 
-    def landed(self, batch: int, ended: Outcome) -> None:
-        """An acknowledged landing is there (I3)."""
-        line = self.line
-        if ended.how == "done" and batch not in line.batches:
+    def landed(self, batch: int, ended: Outcome, *, answered: bool) -> None:
+        """An acknowledged landing is there, and one is acknowledged if all but one of its requests are ``answered``."""
+        if ended.how == "done" and batch not in self.line.batches:
             self.found("I3", "an acknowledged landing is not there")
+        if answered and ended.how != "done":
+            self.found("I3", "a landing fails although the catalog answers again", ended.said)
 
     @property
     def metadata(self) -> dict[str, Any]:

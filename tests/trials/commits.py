@@ -1,13 +1,19 @@
 """Kind `commit`: every request, load and deletion of Firn can go wrong."""
 
 from tests.trials.acts import create, full, land, maintain, run, some_fault
+from tests.trials.hands import tag_oldest
 from tests.trials.world import AGE, HOUR, World
+
+
+def append(world: World) -> None:
+    """Another writer appends."""
+    world.append(world.records(1, 2))
 
 
 def commits(world: World) -> None:
     """Every request, load and deletion of Firn can go wrong, and another writer may be faster."""
     create(world)
-    world.acting = lambda: world.append(world.records(1, 2))
+    world.acting = lambda: world.random.choice((append, append, tag_oldest))(world)
     world.append(world.records())
     for _ in range(world.random.randint(3, 5)):
         world.append(world.records())

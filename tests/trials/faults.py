@@ -90,6 +90,13 @@ class Script:
     deletion: tuple[int, Deletion] | None = None
 
     @property
+    def is_passing(self) -> bool:
+        """True if nothing but a single request goes wrong, in a way that the next load of the table tells."""
+        if self.load or self.deletion:
+            return False
+        return not self.commit or self.commit[1] in (Fate.DROPPED, Fate.FAILED, Fate.TWICE, Fate.BESIDE)
+
+    @property
     def names(self) -> list[str]:
         """The injections that this script draws."""
         return [fault[1].value for fault in (self.commit, self.load, self.deletion) if fault]
