@@ -169,7 +169,8 @@ class Checker:
         if not self.unreadable:
             self._once()
             self._content()
-            for writer, details in differences(self.line.progress, list(self.summaries())):
+            is_firns = self.head in self.by_firn
+            for writer, details in differences(self.line.progress, list(self.summaries()), is_firns):
                 if writer not in self._lost_writers:
                     self._lost_writers.add(writer)
                     self.found("I4", f"{writer} does not find its last commit after {self.step}", details)
