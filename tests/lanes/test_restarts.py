@@ -141,6 +141,8 @@ def test_where_nothing_restarts_people_say_what_the_former_topic_was(topic: Topi
         begin_anew(topic, 7)
     begin_anew(topic, last)
     assert topic.offsets() == [2]
+    with pytest.raises(RefusedError, match="no segment of topic orders on main is from before"):
+        begin_anew(topic, last)
 
 
 @pytest.mark.parametrize("answer", [former_of, accept_late])

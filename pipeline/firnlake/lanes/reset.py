@@ -71,11 +71,13 @@ def former_of(lake: Lake, identifier: str, topic: str, as_of: int | None = None)
         is_former = _before(found)
     former = {where: tuple(filter(is_former, some)) for where, some in own.items()}
     kept = {where: tuple(one for one in some if not is_former(one)) for where, some in own.items()}
+    if not any(former.values()):
+        raise RefusedError(f"table {identifier}: no segment of topic {topic} on main is from before snapshot {as_of}")
     return Former(identifier, topic, former, kept)
 
 
 def _of_topic(identifier: str, segments: Segments, topic: str) -> Mapping[TopicPartition, tuple[Segment, ...]]:
-    own = {where: some for where, some in segments.by_partition.items() if where.topic == topic}
+    own = {where: segments.by_partition[where] for where in segments.by_partition if where.topic == topic}
     if not own:
         names = ", ".join(sorted({where.topic for where in segments.by_partition})[:20])
         raise RefusedError(f"table {identifier} has no topic {topic}; found: {names or 'none'}")
