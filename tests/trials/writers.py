@@ -8,6 +8,7 @@ from typing import Final
 from pyiceberg.exceptions import CommitFailedException
 
 from tests.trials.acts import create
+from tests.trials.faults import commit_fault
 from tests.trials.lines import Effect, Line, appends, restarts
 from tests.trials.lookups import AUTOMQ, WRITERS, Writer
 from tests.trials.product import FULL
@@ -161,7 +162,12 @@ def answer(world: World) -> None:
         return
     if not world.firn.status(TABLE).blocked:
         world.checker.found("I5", "a topic that was made again does not wait")
-    world.random.choice((world.reset, world.late))()
+    if world.random.random() < 0.4:
+        world.late()
+    else:
+        world.reset(commit_fault(world.random))
+        if world.checker.line.restart:
+            world.reset()
     world.checker.may_be_blocked = False
 
 
