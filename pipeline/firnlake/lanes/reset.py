@@ -21,8 +21,8 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.lanes.erasure.memory import ErasuresChange, read_erasures
 from firnlake.table.memory import tombstones_on_branch
 from firnlake.table.policies import TOPIC_PREFIX, Policies
-from firnlake.table.restarts import APART_MS, Restart, restarts
-from firnlake.table.segment import LANDED, Segment, Segments
+from firnlake.table.restarts import APART_MS, Restart, is_rewritten, restarts
+from firnlake.table.segment import Segment, Segments
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
@@ -89,7 +89,7 @@ def _up_to(table: Table, identifier: str, snapshot_id: int) -> Callable[[Segment
     if snapshot is None:
         raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: one that has not expired")
     number = snapshot.sequence_number or 0
-    return lambda one: one.level != LANDED or one.sequence_number <= number
+    return lambda one: is_rewritten(one) or one.sequence_number <= number
 
 
 def _before(found: Mapping[TopicPartition, Restart]) -> Callable[[Segment], bool]:
@@ -99,9 +99,9 @@ def _before(found: Mapping[TopicPartition, Restart]) -> Callable[[Segment], bool
     def is_former(one: Segment) -> bool:
         own = found.get(one.topic_partition)
         if own:
-            return one.level != LANDED or one.sequence_number < own.segment.sequence_number
+            return is_rewritten(one) or one.sequence_number < own.segment.sequence_number
         is_new = one.oldest_ms > newest_ms + APART_MS
-        return not is_new and (one.level != LANDED or one.sequence_number < first)
+        return not is_new and (is_rewritten(one) or one.sequence_number < first)
 
     return is_former
 

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from firnlake.clock import show_ms
+from firnlake.iceberg.files import job_of
 from firnlake.table.arrays import Arrays, Bools
 from firnlake.table.segment import LANDED, Segment
 
@@ -91,8 +92,13 @@ def may_have_restarted(arrays: Arrays) -> Bools:
     return flags
 
 
+def is_rewritten(segment: Segment) -> bool:
+    """True when Firn wrote ``segment``; lane `erase` keeps the level of what it rewrites."""
+    return segment.level != LANDED or job_of(segment.path) is not None
+
+
 def _landing(segment: Segment) -> int:
-    return segment.sequence_number if segment.level == LANDED else 0
+    return 0 if is_rewritten(segment) else segment.sequence_number
 
 
 def _newest_ms(segment: Segment) -> int:
@@ -113,4 +119,4 @@ def _landed_ms(segment: Segment) -> int | None:
 
     The commits of Firn's own segments tell the clock of a run, which may lie in the past, and others may forge one.
     """
-    return None if segment.level != LANDED or segment.by_firn else segment.committed_ms
+    return None if segment.by_firn or is_rewritten(segment) else segment.committed_ms

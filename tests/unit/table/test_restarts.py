@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -76,6 +77,13 @@ def test_firns_own_segments_have_landed_before_all_others() -> None:
     own = landed(100, 110, 9, BEGIN, level=TAIL)
     assert suspected(own, AGAIN) == [AGAIN.path]
     assert suspected(landed(0, 3, 9, BEGIN + DAY, level=TAIL), landed(100, 110, 1, BEGIN)) == []
+
+
+def test_what_lane_erase_rewrote_has_landed_before_them_too() -> None:
+    path = f"file:///t/data/_firn/{uuid4()}/{'0' * 16}/0.parquet"
+    erased = replace(landed(0, 3, 9, BEGIN + DAY), path=path)
+    assert suspected(landed(100, 110, 1, BEGIN), erased) == []
+    assert suspected(replace(FORMER, path=erased.path, sequence_number=9), AGAIN) == [AGAIN.path]
 
 
 def test_a_time_from_the_future_counts_as_that_of_its_landing() -> None:
