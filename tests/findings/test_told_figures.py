@@ -23,7 +23,7 @@ def planned(topic: Topic, now: int = NOW) -> Plan:
 
 
 def passes(topic: Topic, plan: Plan, **told: Any) -> bool:
-    """Whether the result of ``plan``, with the figures ``told`` wrong, may be published."""
+    """Compact ``plan`` with the figures ``told`` in place of its own; return True if validation passes the result."""
     stages = list(dict.fromkeys(one.stage for one in topic.compacted(plan.model_copy(update=told).sealed())))
     (result,) = validate(topic.lake, stages, topic.engine)
     return result.error is None and result.verdict is not None and result.verdict.passed

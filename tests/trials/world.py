@@ -223,13 +223,13 @@ class World:
         return ended
 
     def reset(self, script: Script = NOTHING) -> None:
-        """Somebody tells Firn that the topic was made again."""
+        """Run `firn topic reset`."""
         self._front.effect = BEGINS
         self.step("reset", lambda: self.firn.reset(TABLE, TOPIC), script)
         self.happened("topic reset")
 
     def late(self, script: Script = NOTHING) -> None:
-        """Somebody tells Firn that what seems to be a new topic is late data."""
+        """Run `firn topic late`."""
         if self.step("late", lambda: self.firn.late(TABLE, TOPIC), script).acknowledged and self.checker.head:
             self.checker.lines[self.checker.head] = replace(self.checker.line, restart=0)
         self.happened("topic late")

@@ -153,7 +153,7 @@ def mid_commit(world: World) -> None:
 
 
 def answer(world: World) -> None:
-    """Somebody says that the topic was made again, or that its records are late, where Firn asks."""
+    """Answer a restart of offsets by `firn topic reset` or `firn topic late`; do nothing if there is no restart."""
     line = world.checker.line
     former, present = (
         {one.partition for one in part} for part in (line.records[: line.restart], line.records[line.restart :])

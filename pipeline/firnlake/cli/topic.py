@@ -7,7 +7,8 @@ import typer
 from firnlake.cli import show
 from firnlake.cli.options import TableName
 from firnlake.iceberg.catalog import Lake
-from firnlake.lanes import reset as restarted
+from firnlake.lanes.reset import accept_late, former_of
+from firnlake.lanes.reset import reset as reset_topic
 from firnlake_expectations.wording import count
 
 topic = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -35,7 +36,7 @@ def reset(
 ) -> None:
     """Begin a topic anew that was made again: take its former records from main, and keep them on a branch."""
     lake = Lake.load()
-    former = restarted.former_of(lake, table, name, as_of)
+    former = former_of(lake, table, name, as_of)
     for where in sorted(former.segments):
         gone, kept = former.segments[where], former.kept[where]
         going = sum(one.records for one in gone)
@@ -46,13 +47,13 @@ def reset(
         )
     if not yes:
         typer.confirm(f"{table}: take the records of the former topic {name} from main?", abort=True)
-    branch = restarted.reset(lake, former)
+    branch = reset_topic(lake, former)
     show.line(f"{table}: topic {name} begins anew; branch {branch} keeps the table as it was (drop it to free space)")
 
 
 @topic.command()
 def late(table: TableName, name: TopicName) -> None:
     """Treat what has landed of a topic so far as late data, which newer records at higher offsets supersede."""
-    suspected = restarted.accept_late(Lake.load(), table, name)
-    done = f"taken as late data: {count(suspected, 'segment')}" if suspected else "nothing was suspected or changed"
-    show.line(f"{table}: topic {name}: {done}")
+    suspected = accept_late(Lake.load(), table, name)
+    outcome = f"taken as late data: {count(suspected, 'segment')}" if suspected else "nothing was suspected or changed"
+    show.line(f"{table}: topic {name}: {outcome}")

@@ -73,6 +73,12 @@ def ancestors(table: Table, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
     return line_of(table.metadata, at)
 
 
+def number_of_main(table: Table) -> int:
+    """Sequence number of main's newest snapshot; 0 if there is none."""
+    snapshot = table.current_snapshot()
+    return (snapshot.sequence_number or 0) if snapshot else 0
+
+
 def line_of(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
     """Yield the snapshot with this id and its ancestors, newest first, as far as they have not expired."""
     # PyIceberg's `ancestors_of` searches all snapshots for every parent; for 5,000, it takes 0.5 s instead of 2 ms.

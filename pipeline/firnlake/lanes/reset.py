@@ -13,14 +13,15 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import ERASURES, FOR_EVER_MS, REMOVED_TOMBSTONES
+from firnlake.iceberg.branches import ERASURES, FOR_EVER_MS, REMOVED_TOMBSTONES, number_of_main
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.manifests import Manifests
-from firnlake.lanes.erasure.memory import ErasuresChange, read_erasures
+from firnlake.lanes.erasure.memory import ErasuresChange
 from firnlake.table.memory import tombstones_on_branch
 from firnlake.table.policies import TOPIC_PREFIX, Policies
+from firnlake.table.published_plans import properties_of
 from firnlake.table.restarts import APART_MS, Restart, is_rewritten, restarts
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.segment_cache import ManifestCache
@@ -62,13 +63,13 @@ def former_of(lake: Lake, identifier: str, topic: str, as_of: int | None = None)
         is_former = _up_to(table, identifier, as_of)
     else:
         late_through = Policies.parse(identifier, table.properties).of(topic).late_through
-        found = {where: first for where in own if (first := next(restarts(own[where], late_through), None))}
-        if not found:
+        first = {where: restart for where in own if (restart := next(restarts(own[where], late_through), None))}
+        if not first:
             raise RefusedError(
                 f"table {identifier}: nothing shows since when topic {topic} is another one; allowed: --as-of ID, the "
                 "snapshot that has all records of the former topic and none of the new one"
             )
-        is_former = _before(found)
+        is_former = _before(first)
     former = {where: tuple(filter(is_former, some)) for where, some in own.items()}
     kept = {where: tuple(one for one in some if not is_former(one)) for where, some in own.items()}
     if not any(former.values()):
@@ -114,10 +115,9 @@ def reset(lake: Lake, former: Former) -> str:
     ids = SnapshotIds()
     settled = settle(lake, former.table, lambda table: _resetting(table, former, ids))
     assert settled.snapshot_id is not None  # every reset has a snapshot
-    made = settled.table.snapshot_by_id(settled.snapshot_id)
-    assert made is not None  # it has just been committed
-    assert made.summary is not None  # and has properties
-    return str(made.summary.additional_properties[FORMER])
+    snapshot = settled.table.snapshot_by_id(settled.snapshot_id)
+    assert snapshot is not None  # it has just been committed
+    return properties_of(snapshot)[FORMER]
 
 
 def _resetting(table: Table, former: Former, ids: SnapshotIds) -> CommitRequest:
@@ -130,10 +130,10 @@ def _resetting(table: Table, former: Former, ids: SnapshotIds) -> CommitRequest:
     void = [one.path for where, some in held.items() if where.topic == former.topic for one in some]
     if void:
         changes.append((REMOVED_TOMBSTONES, Change(removed=void)))
-    erasures, made = read_erasures(table), ids.of(table, MAIN_BRANCH)
-    if any(where.topic == former.topic for where in erasures.topic_partitions):
-        number = _number(table)
-        changes.append((ERASURES, ErasuresChange(lambda known: known.after_reset(former.topic, made, number))))
+    snapshot_id, number = ids.of(table, MAIN_BRANCH), number_of_main(table)
+    closing = ErasuresChange(lambda known: known.after_reset(former.topic, snapshot_id, number))
+    if any(where.topic == former.topic for where in closing.known.of(table).topic_partitions):
+        changes.append((ERASURES, closing))
     request = Commit(table, changes, ids).request(table, Manifests(table.io))
     keeps = {"type": "branch", "ref-name": name, "snapshot-id": table.metadata.current_snapshot_id}
     return replace(
@@ -153,20 +153,15 @@ def accept_late(lake: Lake, identifier: str, topic: str) -> int:
     def commit() -> None:
         nonlocal suspected
         table = lake.table(identifier)
-        own = _of_topic(identifier, read(table, identifier, cache=ManifestCache.of(lake)), topic)
+        segments = read(table, identifier, cache=ManifestCache.of(lake))
         late_through = Policies.parse(identifier, table.properties).of(topic).late_through
+        own = _of_topic(identifier, segments, topic)
         suspected = sum(1 for some in own.values() for _ in restarts(some, late_through))
         if suspected:
             plain, quoted = (f"{TOPIC_PREFIX}{name}.offsets.restart" for name in (topic, f'"{topic}"'))
-            setting = f"late:{_number(table)}"
+            setting = f"late:{segments.snapshot_number}"
             with lake.single_attempt(table).transaction() as transaction:
                 transaction.set_properties({plain if plain in table.properties else quoted: setting})
 
     lake.until_committed(commit)
     return suspected
-
-
-def _number(table: Table) -> int:
-    """Sequence number of main's snapshot; 0 without one."""
-    snapshot = table.current_snapshot()
-    return (snapshot.sequence_number or 0) if snapshot else 0

@@ -28,8 +28,9 @@ from firnlake.table.budget import small
 from firnlake.table.figures import Figures, Floats
 from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
 from firnlake.table.policies import Policies
-from firnlake.table.restarts import Restart, may_have_restarted, restarts
-from firnlake.table.segment import MERGED, RUN, Segment, UnassignedFile
+from firnlake.table.policy import LONG_MAX
+from firnlake.table.restarts import Restart, restarts
+from firnlake.table.segment import LANDED, MERGED, RUN, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions
 
@@ -80,13 +81,15 @@ class DueSurvey:
     @cached_property
     def _restarts(self) -> Mapping[str, Restart]:
         """Why the offsets of a topic seem to have restarted, by topic: in all its partitions, if in one of them."""
-        found: dict[str, Restart] = {}
-        for place in np.flatnonzero(may_have_restarted(self.arrays)).tolist():
+        first: dict[str, Restart] = {}
+        for place in np.flatnonzero(_disordered(self._figures)).tolist():
             topic = self.arrays.topic_partition(place).topic
-            suspected = restarts(self.arrays.segments(place), self.policies.of(topic).late_through)
-            if topic not in found and (first := next(suspected, None)):
-                found[topic] = first
-        return found
+            late_through = self.policies.of(topic).late_through
+            if topic in first or late_through == LONG_MAX:
+                continue
+            if restart := next(restarts(self.arrays.segments(place), late_through), None):
+                first[topic] = restart
+        return first
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:
         """The positions of the topic partitions for which ``lane`` may be due, in the order of ``filthiest_first``."""
@@ -120,6 +123,17 @@ class DueSurvey:
         large |= self.arrays.records > each(lambda policy: small(policy)[1])
         large_tail = figures.tail & (self.arrays.bytes > each(lambda policy: policy.max_input_bytes))
         return figures.count(large_tail | (figures.head & large)) > 0
+
+
+def _disordered(figures: Figures) -> Bools:
+    """[P] False if the segments of the topic partition have certainly landed in offset order, without overlaps."""
+    arrays, owner = figures.arrays, figures.owner
+    landed = np.where(arrays.level == LANDED, arrays.sequence_number, 0)
+    disorder = (landed[1:] < landed[:-1]) | (arrays.base_offset[1:] <= arrays.last_offset[:-1])
+    which = np.zeros(len(owner), dtype=np.bool_)
+    which[1:] = disorder & (owner[1:] == owner[:-1])
+    flags: Bools = figures.count(which) > 0
+    return flags
 
 
 def _retain(figures: Figures, _: bool) -> Bools:

@@ -15,11 +15,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-import numpy as np
-
 from firnlake.clock import show_ms
 from firnlake.iceberg.files import job_of
-from firnlake.table.arrays import Arrays, Bools
 from firnlake.table.segment import LANDED, Segment
 
 _LATE: Final = "late"
@@ -80,16 +77,6 @@ def restarts(segments: Iterable[Segment], late_through: int) -> Iterator[Restart
                 yield Restart(one, oldest, end, newest)
         end = max(end, *map(attrgetter("last_offset"), together))
         newest = max(newest, *map(_newest_ms, together))
-
-
-def may_have_restarted(arrays: Arrays) -> Bools:
-    """[P] False if the segments of the topic partition have certainly landed in offset order, without overlaps."""
-    landed = np.where(arrays.level == LANDED, arrays.sequence_number, 0)
-    disorder = (landed[1:] < landed[:-1]) | (arrays.base_offset[1:] <= arrays.last_offset[:-1])
-    owner = np.repeat(np.arange(len(arrays.topic)), np.diff(arrays.starts))
-    flags = np.zeros(len(arrays.topic), dtype=np.bool_)
-    flags[owner[1:][disorder & (owner[1:] == owner[:-1])]] = True
-    return flags
 
 
 def is_rewritten(segment: Segment) -> bool:

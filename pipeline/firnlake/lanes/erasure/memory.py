@@ -18,7 +18,14 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
-from firnlake.iceberg.branches import ERASURES, HAS_SIDE_BRANCHES, has_side_branches, named_on, newest_of
+from firnlake.iceberg.branches import (
+    ERASURES,
+    HAS_SIDE_BRANCHES,
+    has_side_branches,
+    named_on,
+    newest_of,
+    number_of_main,
+)
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.files import job_of
@@ -238,8 +245,7 @@ class ErasureMemory:
 
 def erasing_of(table: Table) -> Mapping[TopicPartition, ErasureMemory]:
     """The requests of ``table`` by topic partition. Raises RefusedError when the requests can't be read."""
-    erasures, snapshot = read_erasures(table), table.current_snapshot()
-    number = (snapshot.sequence_number or 0) if snapshot else 0
+    erasures, number = read_erasures(table), number_of_main(table)
     return {place: ErasureMemory.of(erasures, place, number) for place in erasures.topic_partitions}
 
 

@@ -177,8 +177,12 @@ class Erasures:
 
     def _is_former(self, request: Request) -> bool:
         """True when the topic of ``request`` was made again since."""
-        done = self.progress_of(request.topic_partition)
-        return done is not None and request.id <= done.reset
+        return request.id <= self._reset_through(request.topic_partition)
+
+    def _reset_through(self, topic_partition: TopicPartition) -> int:
+        """Id of the newest request from before the topic was made again; 0 if there is none."""
+        progress = self.progress_of(topic_partition)
+        return progress.reset if progress else 0
 
     def is_done(self, request: Request) -> bool:
         """True when main and `firn_tombstones` were searched for all records of ``request``, and hold none any more."""
@@ -202,17 +206,16 @@ class Erasures:
 
     def with_progress(self, progress: Iterable[SearchProgress], destroyed: Iterable[Destroyed] = ()) -> "Erasures":
         """These erasures with new ``progress``, which replaces older progress in the same topic partitions."""
-        new = {one.topic_partition: replace(one, reset=max(one.reset, self._reset_of(one))) for one in progress}
+        new = {
+            one.topic_partition: replace(one, reset=max(one.reset, self._reset_through(one.topic_partition)))
+            for one in progress
+        }
         kept = (one for one in self.progress if one.topic_partition not in new)
         return replace(
             self,
             progress=tuple(sorted((*kept, *new.values()), key=lambda one: one.topic_partition)),
             destroyed=(*self.destroyed, *destroyed),
         )
-
-    def _reset_of(self, progress: SearchProgress) -> int:
-        former = self.progress_of(progress.topic_partition)
-        return former.reset if former else 0
 
     def after_reset(self, topic: str, snapshot_id: int, sequence_number: int) -> "Erasures":
         """These erasures once ``topic`` begins anew with main's snapshot ``snapshot_id``, after ``sequence_number``.
