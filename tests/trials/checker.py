@@ -71,6 +71,8 @@ class Checker:
     files: Files = field(default_factory=Files)
     lines: dict[int, Line] = field(default_factory=dict)
     """What main shows, by snapshot."""
+    halves: set[int] = field(default_factory=set)
+    """Snapshots on main that no reader saw, because the same commit put another on top."""
     by_firn: set[int] = field(default_factory=set)
     """Snapshots on main that Firn has added."""
     pointers: dict[str, Pointer] = field(default_factory=dict)
@@ -116,8 +118,7 @@ class Checker:
             self.by_firn |= {one.snapshot_id for one in added}
         if added:
             base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
-            for one in added[:-1]:
-                self.lines[one.snapshot_id] = base
+            self.halves |= {one.snapshot_id for one in added[:-1]}
             self.lines[added[-1].snapshot_id] = request.effect.change(base)
         reached = self.files.reach(pointer.location).lengths.keys()
         self.named |= reached

@@ -26,7 +26,10 @@ def roll_back(world: World) -> None:
     ids = line_of(world.table())
     if len(ids) < 2:
         return
-    target = world.random.choice(ids[1:])
+    seen = [one for one in ids[1:] if one not in world.checker.halves]
+    if not seen:
+        return
+    target = world.random.choice(seen)
     world.left_head = ids[0]
     _set_main(world, target)
     world.event("rollback")
