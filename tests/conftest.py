@@ -59,6 +59,15 @@ def nothing_to_survive() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def late_in_time() -> Iterator[None]:
+    """The judge's clock is after the time of every test's plan."""
+    from tests.support.clocks import judging_late
+
+    with judging_late():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_copy_of_every_class() -> Iterator[None]:
     """The source roots are no packages: by another name, a module has classes of its own."""
     yield

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-Lane = Literal["erase", "hide", "convert", "merge", "clean", "tier", "full"]
+Lane = Literal["retain", "erase", "hide", "convert", "merge", "clean", "tier", "full"]
 
 TAIL = 3
 """Level of the tail; everything below it is the head."""
@@ -31,8 +31,8 @@ class Claim:
     """The claim of one plan (one lane on one topic partition), which a validation tests.
 
     table                 the Iceberg table, `namespace.name`
-    lane                  `erase` (C30), `hide` (C28), `convert` (C27), `merge` (C13), `clean` (C14), `tier` (C15) or
-                          `full` (C16)
+    lane                  `retain` (C19), `erase` (C30), `hide` (C28), `convert` (C27), `merge` (C13), `clean` (C14),
+                          `tier` (C15) or `full` (C16)
     plan_id               the plan's identifier
     topic, partition      the topic partition of the plan
     now_ms                the plan's clock, epoch milliseconds
@@ -42,7 +42,8 @@ class Claim:
     log_end_offset        highest offset of the topic partition when the plan was made (C4)
     kept_from             the first offset that may be the highest that readers see, if row-level deletes may hide the
                           log end; None: the log end itself
-    delete_retention_ms   `delete.retention.ms`: time that a tombstone stays after it was found clean (C8)
+    delete_retention_ms   how long after `now_ms` a tombstone stays that was found clean (C8): `delete.retention.ms`,
+                          plus the time by which the clock is behind an earlier commit's; None: unknown, not judged
     segments_in/_out      data files read and written, as the plan and the stage list them
     bytes_in/_out         their sizes in bytes
     records_in            records read
@@ -66,6 +67,9 @@ class Claim:
                           as written
     bytes_in_place        their size in bytes
     records_in_place      their records
+    seen_end              lane `hide`: a lower bound, as told, of the last offset that readers see; None if not told
+    seen_beside           lane `hide`: an offset that readers are known to see in a segment that is no input; -1 if none
+    figures               other figures that the plan and its result tell: name, as told, and as the judge found it
 
     The record counts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined +
     aborted + markers_removed + erased.
@@ -80,7 +84,7 @@ class Claim:
     level_out: int
     clean_below: int | None
     log_end_offset: int
-    delete_retention_ms: int
+    delete_retention_ms: int | None
     segments_in: int
     segments_out: int
     bytes_in: int
@@ -104,11 +108,19 @@ class Claim:
     bytes_in_place: int = 0
     records_in_place: int = 0
     kept_from: int | None = None
+    figures: tuple[tuple[str, str, str], ...] = ()
+    seen_end: int | None = None
+    seen_beside: int = -1
 
     @property
     def end(self) -> int:
         """From this offset on, a record is removed only if a newer record of its key was read (C4)."""
         return self.log_end_offset if self.kept_from is None else self.kept_from
+
+    @property
+    def stamp_ms(self) -> int | None:
+        """The delete horizon of a tombstone that is found clean for the first time (C8); None if it is unknown."""
+        return None if self.delete_retention_ms is None else self.now_ms + self.delete_retention_ms
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready names and values."""
@@ -118,7 +130,8 @@ class Claim:
     def from_dict(cls, fields: Mapping[str, Any]) -> Claim:
         """Restore a claim from `to_dict`. Raises TypeError for a missing or unknown name."""
         # JSON has no tuples, only lists.
-        return cls(**{**fields, "markers": tuple(tuple(marker) for marker in fields.get("markers", ()))})
+        lists = {name: tuple(map(tuple, fields.get(name, ()))) for name in ("markers", "figures")}
+        return cls(**{**fields, **lists})
 
 
 _OF_TRANSACTIONS = ("is_control", "is_transactional", "producer_id")

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from firnlake_expectations.claim import Sample
-from firnlake_expectations.promises import record_counts
 from firnlake_expectations.promises.promise import HORIZON
 from firnlake_expectations.promises.table import FINGERPRINT, promises_of
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
@@ -95,14 +94,14 @@ def rows(claim: Claim, findings: Findings) -> tuple[Row, ...]:
 
 
 def _row(promise: Promise, claim: Claim, findings: Findings) -> Row:
-    if promise.rules:
+    if promise.differences is None:
         rules = [rule for rule in promise.rules if findings.broken[rule.name]]
         broken = sum(findings.broken[rule.name] for rule in rules)
         samples = tuple(chain.from_iterable(findings.samples.get(rule.name, ()) for rule in rules))
         said = "; ".join(rule.say(findings.broken[rule.name]) for rule in rules) + "."
     else:
-        samples = record_counts.differences(findings.figures, claim)
-        broken, said = len(samples), record_counts.say(samples)
+        samples = promise.differences(findings.figures, claim)
+        broken, said = len(samples), f"{'; '.join(f'{sample.found} ({sample.expected})' for sample in samples)}."
     return Row(
         claim.plan_id,
         promise,

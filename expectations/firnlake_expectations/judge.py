@@ -167,6 +167,7 @@ def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Show
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
     findings = []
     for number, claim in enumerate(claims):
+        figures[number]["told"] = len(claim.figures)
         names = [rule.name for rule in rules_of(claim)]
         counts = Counter({name: broken.get((number, name), 0) + broken.get((NOBODYS, name), 0) for name in names})
         of_plan = {name: [*shown.get((NOBODYS, name), ()), *shown.get((number, name), ())] for name in names}

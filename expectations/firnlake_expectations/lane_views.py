@@ -220,9 +220,10 @@ def hiding_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]
         """SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(records_out, 0) AS records_out,
             coalesce(superseded, 0) AS superseded, coalesce(end_in, 0) AS end_in,
             coalesce(competing, 0) - coalesce(older, 0) AS keys_out,
-            coalesce(files, 0) AS files, coalesce(deleted, 0) AS deleted
+            coalesce(files, 0) AS files, coalesce(deleted, 0) AS deleted, coalesce(unseen_from, 0) AS unseen_from
         FROM plans LEFT JOIN (
             SELECT plan, count_if(shown_before) AS records_in, count_if(shown_after) AS records_out,
+                max("offset"::HUGEINT) FILTER (shown_after) + 1 AS unseen_from,
                 count_if(shown_before AND "offset" = log_end) AS end_in, count_if(shown_after AND competes) AS competing
             FROM seen GROUP BY plan
         ) USING (plan) LEFT JOIN (SELECT plan, sum(n_in - n_out) AS superseded FROM vanished GROUP BY plan) USING (plan)
@@ -230,6 +231,6 @@ def hiding_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]
         LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""
     )
-    names = ("records_in", "records_out", "superseded", "end_in", "keys_out", "files", "deleted")
+    names = ("records_in", "records_out", "superseded", "end_in", "keys_out", "files", "deleted", "unseen_from")
     figures = {row["plan"]: +Counter({name: int(row[name]) for name in names}) for row in rows}
     return figures, dict.fromkeys(figures, 0)

@@ -104,7 +104,7 @@ def _plans(claims: Sequence[Claim]) -> pa.Table:
         {
             "plan": number,
             "now": claim.now_ms * 1000,
-            "stamp": (claim.now_ms + claim.delete_retention_ms) * 1000,
+            "stamp": None if (stamp := claim.stamp_ms) is None else stamp * 1000,
             "clean_below": claim.clean_below,
             "log_end": claim.log_end_offset,
             "kept_from": claim.end,

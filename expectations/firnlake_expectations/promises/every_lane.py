@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from firnlake_expectations.claim import Sample
 from firnlake_expectations.promises import record_counts
-from firnlake_expectations.promises.promise import CLEANINGS, CONTROL, EVERY_LANE, KEYED, MADE, Figures, Promise, Rule
+from firnlake_expectations.promises.promise import (
+    CLEANINGS,
+    CONTROL,
+    EVERY_LANE,
+    KEYED,
+    MADE,
+    RETAIN,
+    Figures,
+    Promise,
+    Rule,
+)
 from firnlake_expectations.promises.records import RECORDS_UNCHANGED
 from firnlake_expectations.wording import count, log_name
 
@@ -116,4 +127,27 @@ RECORD_COUNTS = Promise(
     sentence=record_counts.sentence,
     kept=lambda figures, _: f"{record_counts.equation(figures)}.",
     checked="records_in",
+    differences=record_counts.differences,
+)
+
+
+def _told_wrong(figures: Figures, claim: Claim) -> tuple[Sample, ...]:
+    wrong = [(name, told, found) for name, told, found in claim.figures if told != found]
+    seen = max(figures["unseen_from"] - 1, claim.seen_beside)
+    if claim.seen_end is not None and claim.seen_end > seen:
+        wrong.append(("last offset that readers see", str(claim.seen_end), str(seen)))
+    return tuple(Sample(None, None, f"{name} {found}", f"{told} told") for name, told, found in wrong)
+
+
+FIGURES_TOLD = Promise(
+    number="C4, C7 to C10, C24, C27",
+    name="expect_figures_as_told",
+    lanes=(*EVERY_LANE, *RETAIN),
+    sentence=lambda claim: (
+        f"The {count(len(claim.figures), 'figure')} with which the work was done are those of the table when it was "
+        "planned, and of the files."
+    ),
+    kept=lambda _, claim: f"{count(len(claim.figures), 'figure')} as told.",
+    checked="told",
+    differences=_told_wrong,
 )

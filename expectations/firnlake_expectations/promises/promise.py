@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
-    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.claim import Claim, Sample
 
 
 CLEANINGS = ("clean", "tier", "full")
 POSITION_DELETING = ("hide", "convert")
 """Lanes that write delete files only, so the data files before and after a plan are the same."""
 EVERY_LANE = ("erase", *POSITION_DELETING, "merge", *CLEANINGS)
+"""Every lane whose results are records or delete files."""
+RETAIN = ("retain",)
 
 MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
 """Name of each lane's output in sentences."""
@@ -62,7 +64,8 @@ class Promise:
     sentence    states it with the plan's figures
     kept        states what was found if the promise is kept
     checked     the figure that counts the items checked
-    rules       the rules; if empty, the record counts are compared (see `record_counts`)
+    rules       the rules
+    differences   if it has no rules: the differences between figures measured and figures told, and these as a sentence
     transactional   True if it applies only to plans that may have read control records
     """
 
@@ -73,6 +76,7 @@ class Promise:
     kept: Callable[[Figures, Claim], str]
     checked: str
     rules: tuple[Rule, ...] = ()
+    differences: Callable[[Figures, Claim], tuple[Sample, ...]] | None = None
     transactional: bool = False
 
     def made_for(self, claim: Claim) -> bool:
@@ -89,7 +93,9 @@ ALONE = "(in_min = in_max)"
 _MAY_GO = f"(in_horizon IS NOT NULL AND in_horizon <= now AND {CLEAN} AND in_max < kept_from)"
 _REMOVABLE = f"(in_tombstone AND {_MAY_GO} AND {ALONE})"
 _MARKER_REMOVABLE = f"(ended AND {_MAY_GO})"
-_STAMPED = f"CASE WHEN in_horizon IS NOT NULL AND {ALONE} THEN in_horizon WHEN {CLEAN} THEN stamp END"
+# If the retention is unknown, any new delete horizon is accepted, but its absence is not.
+_STAMP = "coalesce(stamp, out_horizon, 0)"
+_STAMPED = f"CASE WHEN in_horizon IS NOT NULL AND {ALONE} THEN in_horizon WHEN {CLEAN} THEN {_STAMP} END"
 
 HORIZON = f"CASE WHEN CASE WHEN role = 'control' THEN ended ELSE in_tombstone END THEN {_STAMPED} END"
 """Delete horizon, epoch microseconds, that the record kept for a key, or a control record, must carry: that of a

@@ -81,11 +81,6 @@ def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
     return tuple(wrong)
 
 
-def say(wrong: tuple[Sample, ...]) -> str:
-    """The differences as a sentence."""
-    return f"The record counts do not add up: {'; '.join(f'{sample.found} ({sample.expected})' for sample in wrong)}."
-
-
 def equation(figures: Figures) -> str:
     """`14 = 9 + 3 + 1 + 1`."""
     sign = "=" if figures["records_in"] == _explained(figures) else "≠"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from firnlake_expectations.promises.every_lane import (
     COPIES_LEVEL,
+    FIGURES_TOLD,
     ONE_TOPIC_PARTITION,
     OUTPUT_LEVEL,
     RECORD_COUNTS,
@@ -33,6 +34,7 @@ from firnlake_expectations.promises.records import (
     ONE_RECORD_PER_KEY,
     RECORDS_UNCHANGED,
 )
+from firnlake_expectations.promises.retention import LOG_END_RETAINED, OLDEST_DROPPED, ONLY_EXPIRED_DROPPED
 from firnlake_expectations.promises.tombstones import (
     ABORTED_RECORDS_GONE,
     DELETE_HORIZONS,
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 
 PROMISES = (
+    ONLY_EXPIRED_DROPPED,
+    OLDEST_DROPPED,
+    LOG_END_RETAINED,
     REQUESTED_RECORDS_GONE,
     OTHER_RECORDS_UNCHANGED,
     LEVELS_KEPT,
@@ -72,6 +77,7 @@ PROMISES = (
     ONE_TOPIC_PARTITION,
     WHOLE_FILES,
     RECORD_COUNTS,
+    FIGURES_TOLD,
 )
 """All promises, in the order of the reports."""
 

@@ -7,7 +7,7 @@ import typer
 from firnlake.cli import show
 from firnlake.cli.options import AsJson, EngineName, TableName, engines
 from firnlake.iceberg.catalog import Lake
-from firnlake.validate.published import published_commit
+from firnlake.validate.committed import Committed
 from firnlake.validate.validate import Verified, judge
 
 SnapshotId = Annotated[
@@ -20,9 +20,9 @@ def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = N
     """Compare the records that a commit removed with those that it added. Exit code 1 if a promise is broken."""
     lake = Lake.load()
     # Before Spark starts, so that a refusal does not wait for Spark.
-    commit = published_commit(lake, table, snapshot)
+    commit = Committed.find(lake, table, snapshot)
     with engines(engine, f"firn verify {table}", as_json) as started:
-        verified = judge(lake, table, commit, started.of(0))
+        verified = judge(commit, started.of(0))
     if as_json:
         show.as_json([_told(one) for one in verified])
     else:

@@ -63,9 +63,9 @@ class Parameters:
     @classmethod
     def of(cls, plan: Plan, per_ms: int = 1) -> "Parameters":
         """The parameters of ``plan``, with ``per_ms`` units of the horizons per millisecond."""
-        now = plan.now_ms * per_ms
+        now, later = plan.now_ms * per_ms, plan.clock_behind_ms + plan.delete_retention_ms
         log_end = plan.log_end_offset if plan.kept_from is None else plan.kept_from
-        return cls(log_end, plan.clean_below, now, now + plan.delete_retention_ms * per_ms)
+        return cls(log_end, plan.clean_below, now, now + later * per_ms)
 
 
 @dataclass(frozen=True)

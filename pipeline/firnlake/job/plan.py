@@ -147,8 +147,10 @@ class Plan(FrozenModel):
     commit. For lanes that write position deletes, the plan takes equality deletes up to this number into account;
     later equality deletes apply to the segments, which stay in place."""
     delete_retention_ms: Count
-    """Milliseconds after ``now_ms`` for which a tombstone stays if this plan's cleaning stamps it (C8): the policy's
-    value, plus the time by which the plan's clock is behind the clock of an earlier commit of Firn."""
+    """The policy's delete.retention.ms: how long a tombstone stays after a cleaning has first found it clean (C8)."""
+    clock_behind_ms: Count = 0
+    """Milliseconds by which ``now_ms`` is behind the clock of an earlier commit of Firn, from which new delete horizons
+    count instead (C8)."""
     cleaner_threads: int = Field(default=1, ge=1, le=1000)
     """Number of plans that may run at the same time and share the table's budget of keys (C17)."""
     waiting_segments: Count = 0

@@ -26,6 +26,7 @@ from firnlake.table.published_plans import RecordCounts, published
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.segments import read
 from firnlake.table.summaries import summary
+from firnlake.validate.retention import refused_drops
 from firnlake_expectations.wording import count
 
 
@@ -155,8 +156,9 @@ def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> Publis
     """Drop the inputs of the plans of ``job`` with one commit, unless the job was published before (C25).
 
     Commits that belong together share a ``throttle``. The result has a ConflictError for each plan that no longer fits
-    the table, because an input is gone, an older record landed, or the policy now keeps an input. Raises RefusedError
-    for a plan of another lane or table, and OutcomeUnknownError when the catalog did not report the commit's outcome.
+    the table, because an input is gone, an older record landed, or the policy now keeps an input; and a RefusedError
+    for each plan that fails validation. Raises RefusedError for a plan of another lane or table, and
+    OutcomeUnknownError when the catalog did not report the commit's outcome.
     """
     for plan in job:
         plan.of_lane(Lane.RETAIN)
@@ -165,7 +167,11 @@ def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> Publis
     if before is not None:
         return repeated(target, job.id, before, [plan.id for plan in job])
     counts = {plan.id: _counts_of(plan) for plan in job}
-    return commit(lake, target, _Dropping(job, counts), counts, throttle or Throttle(lake))
+    unfit = _Dropping(job, counts).conflicts(target, counts, Manifests(target.io))
+    failures = {**unfit, **refused_drops(lake, target, [one for one in job if one.id not in unfit], counts)}
+    fit = {plan_id: own for plan_id, own in counts.items() if plan_id not in failures}
+    done = commit(lake, target, _Dropping(job, fit), fit, throttle or Throttle(lake))
+    return PublishResult(done.publications, {**failures, **done.failures})
 
 
 @dataclass(frozen=True)

@@ -257,9 +257,6 @@ def plan_partition(
     if not work or not inputs or segments.snapshot_id is None:
         return None
     policy = state.policy
-    taken = {segment.path for segment in inputs}
-    outside = [segment.base_offset for segment in state.segments if segment.path not in taken and segment.records]
-    outside += [stray.base_offset for stray in state.strays]
     plan = Plan(
         table=segments.identifier,
         table_uuid=segments.table_uuid,
@@ -273,11 +270,12 @@ def plan_partition(
         removed_tombstones=_removed_tombstones(lane, state, inputs),
         inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
         segment_bytes=policy.segment_target,
-        clean_below=min(outside, default=None),
+        clean_below=lowest_outside(state, inputs),
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
         sequence_number=segments.snapshot_number if lane in POSITION_DELETING else segments.sequence_number,
-        delete_retention_ms=policy.delete_retention_ms + behind_ms(segments, state.now_ms),
+        delete_retention_ms=policy.delete_retention_ms,
+        clock_behind_ms=behind_ms(segments, state.now_ms),
         cleaner_threads=policy.cleaner_threads,
         waiting_segments=work.waiting_segments,
         transactional=_transactional(lane, inputs),
@@ -289,6 +287,13 @@ def plan_partition(
     if work.comparison:
         return _comparing(plan, work.comparison, inputs, state).sealed()
     return _with_staying(plan, inputs, state.hide_memory).sealed()
+
+
+def lowest_outside(state: PartitionState, inputs: Collection[Segment]) -> int | None:
+    """Lowest offset that a file other than ``inputs`` may hold (C7); None if no other file holds a record."""
+    taken = {segment.path for segment in inputs}
+    outside = [segment.base_offset for segment in state.segments if segment.path not in taken and segment.records]
+    return min((*outside, *(stray.base_offset for stray in state.strays)), default=None)
 
 
 def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:

@@ -31,6 +31,8 @@ FENCE: Final = f"{SUMMARY_PREFIX}fence"
 """Marks an empty snapshot; the catalog refuses commits that were prepared on its parent (`firnlake.job.collect`)."""
 CORE_MS: Final = f"{SUMMARY_PREFIX}core-ms"
 """Core time of compacting, milliseconds: the duration of the work times the number of tasks that could run at once."""
+PLANNED_ON: Final = f"{SUMMARY_PREFIX}planned-on"
+"""Id of main's snapshot on which the plan was made; for several plans, their document says it."""
 NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
 """The time for which the plan was made (its clock), in epoch milliseconds; for several plans, the earliest clock."""
 WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
@@ -145,6 +147,9 @@ class Planned(Protocol):
     def topic_partition(self) -> TopicPartition: ...
 
     @property
+    def snapshot_id(self) -> int: ...
+
+    @property
     def lane(self) -> str: ...
 
     @property
@@ -165,6 +170,8 @@ class PublishedPlan(FrozenModel):
     partition: int
     lane: str
     reason: str
+    snapshot_id: int | None
+    """Id of main's snapshot on which the plan was made; None if the commit does not say it."""
     counts: RecordCounts
 
     @property
@@ -181,6 +188,7 @@ class PublishedPlan(FrozenModel):
             partition=plan.partition,
             lane=str(plan.lane),
             reason=plan.reason,
+            snapshot_id=plan.snapshot_id,
             counts=counts,
         )
 
@@ -254,6 +262,7 @@ def _alone(properties: Mapping[str, str]) -> PublishedPlan:
             "partition": place.partition,
             "lane": properties.get(LANE),
             "reason": properties.get(REASON),
+            "snapshot_id": properties.get(PLANNED_ON),
             "counts": RecordCounts.of_summary(properties),
         }
     )

@@ -22,6 +22,7 @@ from firnlake.table.published_plans import (
     LANE,
     NOW_MS,
     PLAN_ID,
+    PLANNED_ON,
     PLANS,
     PLANS_DOCUMENT,
     REASON,
@@ -54,7 +55,8 @@ def summary(
     }
     if [plan.id for plan in plans] == [job_id]:
         (plan,) = plans
-        return common | {PLAN_ID: plan.id, TOPIC_PARTITION: str(plan.topic_partition), REASON: plan.reason}
+        place = {TOPIC_PARTITION: str(plan.topic_partition), PLANNED_ON: str(plan.snapshot_id)}
+        return common | {PLAN_ID: plan.id, REASON: plan.reason} | place
     document = write_document(target, job_id, [PublishedPlan.of(plan, counts[plan.id]) for plan in plans])
     waiting = [str(plan.topic_partition) for plan in plans if plan.waiting_segments]
     return (

@@ -1,35 +1,28 @@
-"""The case of each plan, in the form that the judge reads: the plan's claim, and the data files of every side."""
+"""The case of each change, in the form that the judge reads: the claim about it, and the data files of every side."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import UUIDType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.lane import POSITION_DELETING, Lane
-from firnlake.job.plan import LEVEL_OUT, Plan
-from firnlake.job.result import PlanResult
-from firnlake.job.stage import Stage
-from firnlake.lanes.erasure.requests import Erasures
+from firnlake.job.lane import POSITION_DELETING
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.deletes import JudgedDelete, ListedAs, SnapshotDeletes, live_paths, reading_for
+from firnlake.validate.change import Change
+from firnlake.validate.deletes import ListedAs, reading_for
 from firnlake_expectations.claim import Claim, JudgedColumns
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
 
 if TYPE_CHECKING:
-    from firnlake_expectations.claim import Lane as JudgedLane
     from firnlake_expectations.lane_views import Requested
 
 
-NOTHING: Final = Erasures()
 _BESIDE: Final = 64
 """Bytes that the judge holds per record, in addition to the key."""
 _ENCODED: Final = 4
@@ -147,47 +140,27 @@ def reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
     )
 
 
-def cases_of(
-    stage: Stage,
-    target: Table,
-    inputs: Mapping[str, Sequence[DataFile]],
-    *,
-    trusted: bool,
-    erasures: Erasures = NOTHING,
-) -> list[Case]:
-    """The cases of the plans of ``stage`` that have both a result and ``inputs`` (by plan id) in ``target``.
-
-    If ``trusted``, the fingerprint that compaction took vouches for the values that it read. ``erasures`` are the
-    table's requests, which lane `erase` needs.
-    """
-    if stage.result is None or not stage.result.plans:
-        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
-    listing = ListedFacts(stage.table.schema(), ColumnRoles.of(stage.table, stage.identifier))
-    cases = []
-    deletes = SnapshotDeletes.of(target, target.current_snapshot(), _paths(inputs))
-    for plan in stage.plans:
-        own = stage.of_plan(plan.id)
-        if own is None or plan.id not in inputs:
-            continue
-        listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
-        if plan.lane in POSITION_DELETING:
-            entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
-            _check_merged(stage, target, plan, own, entries.values())
-            shown = _shown(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
-            cases.append(Case(_claim(plan, own), tuple(shown), int(own.fingerprint) if trusted else None))
-            continue
-        beside = [one.path for one in plan.removed_tombstones]
-        gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if erases else beside)}
-        sides = [(BEFORE if file.file_path in gone else IN_PLACE, file) for file in inputs[plan.id]]
-        files = [
-            # Segments that stay in place must hold no requested record, not even a record that row-level deletes hide.
-            listing.file(side, file, None if erases and side == IN_PLACE else listed.get(file.file_path))
-            for side, file in sides
-        ]
-        files += [listing.file(AFTER, file) for file in stage.files[plan.id].all]
-        case = Case(_claim(plan, own), tuple(files), int(own.fingerprint) if trusted else None)
-        cases.append(with_requests(case, erasures, plan.searched.through) if erases else case)
-    return cases
+def case_of(change: Change, listing: "ListedFacts", claim: Claim, fingerprint: int | None = None) -> Case:
+    """The case of ``change`` with its ``claim``. ``fingerprint`` is compaction's, if the judge trusts it."""
+    if change.lane in POSITION_DELETING:
+        entries = change.basis.deletes.among(change.left)
+        shown = (
+            listing.file(SHOWN, one, entries.get(one.file_path), change.after.get(one.file_path)) for one in change.left
+        )
+        return Case(claim, tuple(shown), fingerprint)
+    # What stays must hold no requested record, not even one that row-level deletes hide.
+    searched = change.searched
+    listed = change.basis.deletes.among((*change.removed, *(() if searched else change.left)))
+    sides = ((BEFORE, change.removed), (IN_PLACE, change.left), (BEFORE, change.returning))
+    files = [listing.file(side, one, listed.get(one.file_path)) for side, some in sides for one in some]
+    files += [listing.file(AFTER, one) for one in (*change.added, *change.beside)]
+    if searched is None:
+        return Case(claim, tuple(files), fingerprint)
+    # The judge holds no records of the segments that stay in place.
+    files = [replace(one, held=0) if one.side == IN_PLACE else one for one in files]
+    requests = (one for one in searched.erasures.of(change.owner) if one.id <= searched.through)
+    digests = tuple((one.digest, one.below) for one in requests)
+    return Case(claim, tuple(files), fingerprint, searched.erasures.secret, digests)
 
 
 @dataclass(frozen=True)
@@ -228,33 +201,6 @@ class ListedFacts:
         return int(self.schema.find_field(name).field_id)
 
 
-def _check_merged(stage: Stage, target: Table, plan: Plan, result: PlanResult, entries: Iterable[ListedAs]) -> None:
-    """Raise RefusedError if a delete file that ``plan`` merges, and so removes, names a live file that is no input."""
-    leaving = {one for entry in entries for one in entry.deletes if one.file.path in result.merged}
-    live = cache(partial(live_paths, target))
-    for one in leaving:
-        one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
-
-
-def _shown(
-    listing: ListedFacts,
-    plan: Plan,
-    inputs: Sequence[DataFile],
-    entries: Mapping[str, ListedAs],
-    result: PlanResult,
-    staged: Sequence[DataFile],
-) -> Iterator[JudgedFile]:
-    """The files of a plan that writes position deletes, each with its row-level deletes before and after the plan."""
-    deletes, merged = [JudgedDelete.staged(one) for one in staged], frozenset(result.merged)
-    for file in inputs:
-        entry = entries[file.file_path]
-        yield listing.file(SHOWN, file, entry, entry.after(plan, merged, deletes))
-
-
-def _paths(inputs: Mapping[str, Sequence[DataFile]]) -> Iterator[str]:
-    return (file.file_path for own in inputs.values() for file in own)
-
-
 def requested(cases: Sequence[Case]) -> "Requested | None":
     """The requests that ``cases`` serve, in the judge's terms; None unless the cases are of lane `erase`."""
     from firnlake_expectations.lane_views import Requested
@@ -262,35 +208,3 @@ def requested(cases: Sequence[Case]) -> "Requested | None":
     secret = next((case.secret for case in cases if case.secret is not None), None)
     rows = ((number, *one) for number, case in enumerate(cases) for one in case.digests)
     return None if secret is None else Requested(secret, tuple(rows))
-
-
-def with_requests(case: Case, erasures: Erasures, through: int) -> Case:
-    """``case`` of lane `erase` with its requests, up to the request with the id ``through``. The judge holds no
-    records of the segments that stay in place."""
-    files = tuple(replace(one, held=0) if one.side == IN_PLACE else one for one in case.files)
-    owner = TopicPartition(case.claim.topic, case.claim.partition)
-    digests = tuple((one.digest, one.below) for one in erasures.of(owner) if one.id <= through)
-    return replace(case, files=files, secret=erasures.secret, digests=digests)
-
-
-def _claim(plan: Plan, result: PlanResult) -> Claim:
-    search = plan.search
-    return Claim(
-        table=plan.table,
-        # Lane retain has no stage, so it never makes a claim.
-        lane=cast("JudgedLane", plan.lane.value),
-        plan_id=plan.id,
-        topic=plan.topic,
-        partition=plan.partition,
-        now_ms=plan.now_ms,
-        level_out=LEVEL_OUT.get(plan.lane, 0),
-        clean_below=plan.clean_below,
-        log_end_offset=plan.log_end_offset,
-        kept_from=plan.kept_from,
-        delete_retention_ms=plan.delete_retention_ms,
-        transactional=plan.transactional,
-        markers=plan.markers,
-        erase_before=search.before if search else None,
-        end_kept=result.log_end_kept,
-        **result.counts.model_dump(exclude={"expired"}),
-    )

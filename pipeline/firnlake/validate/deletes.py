@@ -1,7 +1,7 @@
 """Row-level deletes for the judge: the facts about data files and delete files that manifests state.
 
 The judge's own SQL (``firnlake_expectations.visible``) decides which delete applies to which record. This module only
-leaves out deletes of other Iceberg partitions, and finds the files that a commit removed and added on one branch.
+leaves out deletes of other Iceberg partitions.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import VoidTransform
@@ -25,53 +25,7 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.row_deletes import DeleteFile, only_path, place_of
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.table.columns import ColumnRoles
-from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.visible import Deletes, Listed
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Entries of data files that the commit removed, left in place and added; a file listed twice has two entries."""
-
-    removed: Sequence[ManifestEntry]
-    stayed: Sequence[ManifestEntry]
-    added: Sequence[ManifestEntry]
-
-    @classmethod
-    def between(
-        cls, table: Table, columns: ColumnRoles, before: Snapshot | None, after: Snapshot | None, owner: TopicPartition
-    ) -> "Moved":
-        """The moved entries of ``owner`` between two snapshots of one branch; None stands for one without files."""
-        earlier, later = (_listed(table, columns, one, owner) for one in (before, after))
-        old, new = ({one.data_file.file_path for one in entries} for entries in (earlier, later))
-        return cls(
-            [one for one in earlier if one.data_file.file_path not in new],
-            [one for one in earlier if one.data_file.file_path in new],
-            [one for one in later if one.data_file.file_path not in old],
-        )
-
-    def searched(self, sequence_number: int) -> "list[DataFile]":
-        """The files that stayed and whose snapshot has a sequence number of at most ``sequence_number``."""
-        return [
-            one.data_file
-            for one in self.stayed
-            if (one.file_sequence_number or one.sequence_number or 0) <= sequence_number
-        ]
-
-
-def files(entries: Sequence[ManifestEntry]) -> list[DataFile]:
-    """The data files of ``entries``."""
-    return [one.data_file for one in entries]
-
-
-def _listed(
-    table: Table, columns: ColumnRoles, snapshot: Snapshot | None, owner: TopicPartition
-) -> list[ManifestEntry]:
-    manifests = [one for one in snapshot.manifests(table.io) if one.content == ManifestContent.DATA] if snapshot else []
-    entries = Manifests(table.io).live(manifests)
-    return [one for one in entries if TopicPartition(*columns.owner(table, one.data_file)) == owner]
-
 
 _NEWEST: Final = 2**63 - 1
 """A data sequence number that is higher than all others."""
@@ -124,10 +78,11 @@ class ListedAs:
     scope: str
     deletes: tuple[JudgedDelete, ...]
 
-    def after(self, plan: Plan, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
-        """The entry after ``plan``, which writes position deletes, is published: with the ``staged`` deletes, without
-        those at the paths ``merged``, and after lane `convert` without the equality deletes that it converted."""
-        without_values = plan.lane is Lane.CONVERT
+    def after(self, lane: Lane, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
+        """The entry after a plan of ``lane``, which writes position deletes, is published: with the ``staged`` deletes,
+        without those at the paths ``merged``, and after lane `convert` without the equality deletes that it converted.
+        """
+        without_values = lane is Lane.CONVERT
         kept = (
             one for one in self.deletes if one.file.path not in merged and not (without_values and one.file.is_equality)
         )
@@ -166,19 +121,13 @@ class SnapshotDeletes:
         }
         return cls(deletes, numbers)
 
-    def first_by_value(self, file: DataFile) -> int | None:
-        """The lowest data sequence number of the equality deletes that apply to ``file``; None if none applies."""
-        number, scopes = self.numbers.get(file.file_path, 0), (None, place_of(file))
-        reaching = (one.file.sequence_number for one in self.deletes if one.file.is_equality and one.scope in scopes)
-        return min((one for one in reaching if one > number), default=None)
-
     def entry(self, file: DataFile) -> ListedAs:
         """The entry of ``file`` without any of these deletes; for a file to which none of the deletes applies."""
         return ListedAs(self.numbers.get(file.file_path, 0), place_of(file), ())
 
     def among(self, files: Iterable[DataFile], until: int | None = None) -> dict[str, ListedAs]:
         """The entries of the data ``files`` of one case, by path; empty if no delete can apply. Equality deletes with a
-        higher data sequence number than ``until``, the number of the files that the case wrote, are left out."""
+        higher data sequence number than ``until`` are left out."""
         scopes: dict[str, str] = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
         by_scope: dict[str | None, list[JudgedDelete]] = defaultdict(list)
         deletes = [one for one in self.deletes if not one.is_past(until)]

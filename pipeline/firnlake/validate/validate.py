@@ -11,25 +11,27 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.table import Table
+
 from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.job.failures import mark
 from firnlake.job.inputs import overtaken, planned_inputs
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, parts_of
-from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of, validation_of
-from firnlake.validate.cases import NOTHING, JudgedRecords, cases_of
-from firnlake.validate.published import VerifiedCommit, ended_at, published_commit
+from firnlake.validate.basis import Bases
+from firnlake.validate.cases import Case, JudgedRecords, ListedFacts, case_of
+from firnlake.validate.change import staged
+from firnlake.validate.claims import claim_of
+from firnlake.validate.committed import Committed
 from firnlake.validate.tasks import findings_of
 from firnlake_expectations.claim import Verdict
 
 if TYPE_CHECKING:
-    from firnlake.validate.cases import Case
     from firnlake_expectations.claim import Claim
     from firnlake_expectations.findings import Row
 
@@ -140,29 +142,44 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
     from firnlake_expectations.verdicts import verdicts
 
     started = time.monotonic()
+    if stage.result is None or not stage.result.plans:
+        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     target = lake.table(stage.target)
-    done = [plan for plan in stage.plans if stage.of_plan(plan.id)]
-    inputs = planned_inputs(target, done)
-    erases = done[0].lane is Lane.ERASE if done else False
-    cases = cases_of(
-        stage,
-        target,
-        inputs.files,
-        trusted=validation_of(target.properties) == "fingerprint",
-        erasures=read_erasures(target) if erases else NOTHING,
-    )
+    cases, conflicts = staged_cases(stage, target)
     if not cases:
-        raise next(iter(inputs.conflicts.values()))
+        raise next(iter(conflicts.values()))
     records = JudgedRecords.of(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
     try:
         # Reports outlive the records that are to be erased, so they must not show samples of these.
-        samples = "none" if erases else samples_of(target.properties)
+        samples = "none" if cases[0].secret is not None else samples_of(target.properties)
         findings = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
     claims = [case.claim for case in cases]
     judged = verdicts(claims, findings, lake.reports_folder, seconds=time.monotonic() - started)
-    return judged, inputs.conflicts
+    return judged, conflicts
+
+
+def staged_cases(stage: Stage, target: Table) -> tuple[list[Case], Mapping[str, ConflictError]]:
+    """The cases of the plans of ``stage`` that have a result, and the conflicts of the other ones by plan id.
+
+    A plan is in conflict if its inputs have changed in ``target``, or if ``Bases`` says so.
+    """
+    done = [(plan, own) for plan in stage.plans if (own := stage.of_plan(plan.id))]
+    inputs = planned_inputs(target, [plan for plan, _ in done])
+    conflicts, bases, cases = dict(inputs.conflicts), Bases(target), []
+    listing = ListedFacts(stage.table.schema(), ColumnRoles.of(stage.table, stage.identifier))
+    trusted = validation_of(target.properties) == "fingerprint"
+    for plan, own in done:
+        if plan.id in conflicts:
+            continue
+        basis = bases.of(plan)
+        if isinstance(basis, ConflictError):
+            conflicts[plan.id] = basis
+            continue
+        change = staged(stage, plan, own, inputs.files[plan.id], basis)
+        cases.append(case_of(change, listing, claim_of(change, plan, own), int(own.fingerprint) if trusted else None))
+    return cases, conflicts
 
 
 @dataclass(frozen=True)
@@ -184,25 +201,19 @@ def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine)
 
     Raises RefusedError if there is no such commit, or if it can no longer be judged.
     """
-    return judge(lake, identifier, published_commit(lake, identifier, snapshot_id), engine)
+    return judge(Committed.find(lake, identifier, snapshot_id), engine)
 
 
-def judge(lake: Lake, identifier: str, commit: VerifiedCommit, engine: Engine) -> list[Verified]:
-    """Judge the plans of ``commit`` of table ``identifier``."""
+def judge(commit: Committed, engine: Engine) -> list[Verified]:
+    """Judge the plans of ``commit``."""
     from firnlake_expectations.findings import rows
 
-    samples = samples_of(lake.table(identifier).properties)
-    verified = []
-    for case in commit.cases:
-        tried: list[tuple[Case, tuple[Row, ...]]] = []
-        # The log end at planning time: the log end of the parent snapshot, or the last offset that the plan read.
-        for end, kept_from in commit.ends[case.claim.plan_id]:
-            own = ended_at(case, end, kept_from)
-            title = f"verify {identifier}, {own.claim.topic}-{own.claim.partition} {own.claim.lane}"
-            findings = findings_of(commit.records, [own], samples, engine, title)
-            tried.append((own, rows(own.claim, findings[0])))
-            if not any(row.broken for row in tried[-1][1]):
-                break
-        told, lines = tried[-1] if not any(row.broken for row in tried[-1][1]) else tried[0]
-        verified.append(Verified(commit.snapshot_id, told.claim, lines))
+    table, verified = commit.table, []
+    listing = ListedFacts(table.schema(), ColumnRoles.of(table, commit.identifier))
+    records = JudgedRecords.of(DataFiles.of(table), listing.columns)
+    for change in commit.changes():
+        claim = claim_of(change)
+        title = f"verify {claim.table}, {claim.topic}-{claim.partition} {claim.lane}"
+        (found,) = findings_of(records, [case_of(change, listing, claim)], samples_of(table.properties), engine, title)
+        verified.append(Verified(commit.snapshot.snapshot_id, claim, rows(claim, found)))
     return verified

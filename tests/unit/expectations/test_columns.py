@@ -52,7 +52,7 @@ def test_columns_may_have_any_name(name: str) -> None:
         tombstone=f"{quoted} = 'd'", told_by=(name,), transactions=False,
     )  # fmt: skip
     schema = pa.schema({"id": pa.int64(), "seq": pa.int32(), name: pa.large_string(), "lv": pa.int32(), "dh": MOMENT})
-    stamp = datetime.fromtimestamp((CLAIM.now_ms + CLAIM.delete_retention_ms) / 1000, tz=UTC)
+    stamp = datetime.fromtimestamp((CLAIM.stamp_ms or 0) / 1000, tz=UTC)
     read = [{"id": 1, "seq": 0, name: "u"}, {"id": 1, "seq": 1, name: "d"}, {"id": 2, "seq": 2, name: "u"}]
     written = [{"id": 1, "seq": 1, name: "d", "lv": 3, "dh": stamp}, {"id": 2, "seq": 2, name: "u", "lv": 3}]
     for found in judged(reading, schema, read, written, claim()):

@@ -64,7 +64,7 @@ def test_a_correct_cleaning_passes_every_promise(judged: Callable[..., Verdict])
     verdict = judged(INPUTS, OUTPUTS, CLAIM)
     assert failed(verdict) == {}
     assert verdict.passed
-    assert len(verdict.expectations) == len(promises_of(CLAIM)) == 14
+    assert len(verdict.expectations) == len(promises_of(CLAIM)) == 15
     sentences = {finding.name: finding.sentence for finding in verdict.expectations}
     assert sentences["expect_one_record_per_key"] == (
         "Every key of orders-3 has exactly one record in the cleaned run: 9 keys, 9 records."

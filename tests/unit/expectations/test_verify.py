@@ -5,6 +5,7 @@ import json
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
+from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import RefusedError
 from firnlake.validate.validate import Verified, verify
@@ -81,7 +82,7 @@ def test_a_commit_that_lost_a_record_is_refused(topic: Topic) -> None:
 
 def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1", "a=2"))
-    topic.clean("full", force=True)
+    topic.clean("full", clock.now_ms(), force=True)
     ran = firn(topic.lake, "verify", topic.table, "--engine", "local")
     assert ran.returncode == 0, ran.stderr
     assert "every promise is kept" in ran.stdout

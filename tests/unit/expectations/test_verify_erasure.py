@@ -174,7 +174,7 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
     assert head is not None
     gone: list[str] = []
     added: list[DataFile] = []
-    records_in = 0
+    records_in = bytes_in = 0
     for task in table.scan().plan_files():
         rows = pq.read_table(on_disk(task.file.file_path), partitioning=None).to_pylist()
         remaining = kept(rows)
@@ -182,8 +182,11 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
             gone.append(task.file.file_path)
             added += write(table, remaining)
             records_in += len(rows)
+            bytes_in += task.file.file_size_in_bytes
     counts = RecordCounts(
-        **dict.fromkeys(("superseded", "tombstones_removed", "quarantined", "bytes_in", "bytes_out"), 0),
+        **dict.fromkeys(("superseded", "tombstones_removed", "quarantined"), 0),
+        bytes_in=bytes_in,
+        bytes_out=sum(file.file_size_in_bytes for file in added),
         records_in=records_in,
         records_out=records_in - erased,
         erased=erased,
@@ -196,6 +199,7 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
         "firn.topic-partition": "orders-0",
         "firn.reason": "1 request to erase a key",
         "firn.now-ms": str(NOW),
+        "firn.planned-on": str(head.snapshot_id),
         "firn.waiting-segments": "0",
         "firn.core-ms": "0",
     } | counts.summary()

@@ -38,7 +38,7 @@ class TestClock:
         append(lake, [row(1)])
         plan = only_plan(lake, now_ms=NOW - behind_ms)
         assert plan.now_ms == NOW - behind_ms
-        assert plan.now_ms + plan.delete_retention_ms == NOW + DAY_MS
+        assert plan.now_ms + plan.clock_behind_ms + plan.delete_retention_ms == NOW + DAY_MS
 
     @pytest.mark.usefixtures("table")
     def test_c8_by_a_later_clock_horizons_count_from_it(self, lake: Lake) -> None:

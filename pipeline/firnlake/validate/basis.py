@@ -1,0 +1,218 @@
+"""The judge's own figures of a topic partition: what the snapshot on which a plan was made says of it.
+
+No plan tells them, and no module that plans or compacts computes them. What the judge shares with these is the decoder
+of manifests, the parser of properties, and the memory that main names.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import pyarrow.compute as pc
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.manifest import DataFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.branches import ancestors, at_snapshot, on_branch
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.plan import Plan
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.erasure.requests import Erasures
+from firnlake.lanes.hiding.memory import HideMemory, TableHideMemory, hide_memory_at
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.memory import removed_tombstones
+from firnlake.table.policies import Policies
+from firnlake.table.segment import TAIL, Segment, Segments
+from firnlake.table.segments import LiveInputs, read
+from firnlake.table.summaries import newest_clock
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.validate.deletes import SnapshotDeletes
+
+_ENDS: Final = {b"\0\1": True, b"\0\0": False}
+"""Control record types that end a transaction: true for committed, false for aborted."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """``snapshot`` of main, on which plans were made. ``properties`` are the table's; None if they are unknown."""
+
+    table: Table
+    identifier: str
+    snapshot: Snapshot
+    properties: Mapping[str, str] | None
+
+    @classmethod
+    def find(
+        cls, table: Table, identifier: str, snapshot_id: int | None, properties: Mapping[str, str] | None
+    ) -> "Basis | None":
+        """The snapshot with this id; None if it has expired, or if main's history in ``table`` has no such snapshot."""
+        found = (one for one in ancestors(table) if one.snapshot_id == snapshot_id)
+        return next((cls(table, identifier, one, properties) for one in found), None)
+
+    @cached_property
+    def at(self) -> Table:
+        """The table as it was then; for reading only."""
+        return at_snapshot(self.table, self.snapshot.snapshot_id)
+
+    @property
+    def number(self) -> int:
+        """The sequence number of the snapshot."""
+        return self.snapshot.sequence_number or 0
+
+    @cached_property
+    def columns(self) -> ColumnRoles:
+        """The roles of the table's columns."""
+        return ColumnRoles.of(self.table, self.identifier)
+
+    @cached_property
+    def segments(self) -> Segments:
+        """All segments, read from the manifests without a cache that other steps have filled."""
+        return read(self.at, self.identifier)
+
+    @cached_property
+    def deletes(self) -> SnapshotDeletes:
+        """The row-level deletes."""
+        return SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self.segments))
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        """The requests to erase keys, and how far they were served then."""
+        return read_erasures(self.at)
+
+    def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
+        """The segments of ``owner``, in offset order."""
+        return self.segments.by_partition.get(owner, ())
+
+    def holds(self, owner: TopicPartition, paths: Collection[str]) -> bool:
+        """True if all ``paths`` are segments of ``owner``."""
+        return {one.path for one in self.own(owner)}.issuperset(paths)
+
+    def files(self, paths: Collection[str], branch: str | None = None) -> list[DataFile]:
+        """The data files at ``paths``, in their order, on main or on ``branch``; a file listed twice is there twice."""
+        table = on_branch(self.at, branch) if branch else self.at
+        return LiveInputs.find(table, list(paths)).files if paths else []
+
+    def log_end(self, owner: TopicPartition) -> int:
+        """The highest upper bound of the offset (C4); -1 if the topic partition has no record."""
+        return max((one.last_offset for one in self.own(owner)), default=-1)
+
+    def kept_from(self, owner: TopicPartition) -> int:
+        """The first offset that might be the highest that readers see (C4, C27, C28)."""
+        return self._seen(owner, self.own(owner))
+
+    def seen_beside(self, owner: TopicPartition, taken: Collection[str]) -> int:
+        """The highest offset that readers are known to see in segments other than ``taken``; -1 if there is none."""
+        return max((self._seen(owner, [one]) for one in self.own(owner) if one.path not in taken), default=-1)
+
+    def _seen(self, owner: TopicPartition, segments: Sequence[Segment]) -> int:
+        return HideMemory(self._hide_memory.compared_in(owner)).kept_from(segments, self.log_end(owner))
+
+    def clean_below(self, owner: TopicPartition, taken: Collection[str]) -> int | None:
+        """The lowest lower bound of the offset in files other than ``taken`` (C7); None if no such file has records."""
+        outside = [one.base_offset for one in self.own(owner) if one.path not in taken and one.records]
+        strays = (one.base_offset for one in self.segments.strays_of(owner))
+        return min((*outside, *strays), default=None)
+
+    def tombstones(self, owner: TopicPartition) -> tuple[Segment, ...]:
+        """The segments of removed tombstones that counted then (C9)."""
+        return self._tombstones.get(owner, ())
+
+    def returning(self, owner: TopicPartition, taken: Collection[str]) -> list[str]:
+        """Paths of the removed tombstones that may be newer than a record of the head among ``taken`` (C9)."""
+        head = [one.base_offset for one in self.own(owner) if one.path in taken and one.level < TAIL]
+        return [one.path for one in self.tombstones(owner) if head and one.last_offset > min(head)]
+
+    def data_sequence_number(self, lane: Lane) -> int | None:
+        """The number that what ``lane`` writes must have (C27); None for the number of its own commit."""
+        return self.segments.snapshot_number if lane in POSITION_DELETING else self.segments.sequence_number
+
+    def retention_ms(self, topic: str) -> int | None:
+        """The topic's delete.retention.ms (C8); None if the properties are unknown."""
+        if self.properties is None:
+            return None
+        return Policies.parse(self.identifier, self.properties).of(topic).delete_retention_ms
+
+    def behind_ms(self, now_ms: int) -> int:
+        """Milliseconds by which ``now_ms`` is behind the newest clock on main's line (C8)."""
+        return max(0, (newest_clock(self.at) or now_ms) - now_ms)
+
+    def transactional(self, owner: TopicPartition, taken: Collection[str], lane: Lane) -> bool:
+        """True if ``lane`` has to look at transactions of records in ``taken`` (C10)."""
+        if lane in (Lane.RETAIN, Lane.CONVERT, Lane.MERGE):
+            return False
+        own = [one for one in self.own(owner) if one.path in taken]
+        return any(one.control or (one.transactional and lane is not Lane.ERASE) for one in own)
+
+    def markers(self, owner: TopicPartition, taken: Collection[str]) -> Iterator[tuple[int, int, bool]]:
+        """The markers of transactions in files other than ``taken``: producer, offset, committed (C10)."""
+        paths = [one.path for one in self.own(owner) if one.control and one.path not in taken]
+        reader = DataFiles.of(self.table)
+        for file in self.files(paths):
+            for batch in reader.batches(Source.of(file), ["key", "offset", "is_control", "producer_id"]):
+                for row in batch.filter(pc.fill_null(batch.column("is_control"), fill_value=False)).to_pylist():
+                    if row["key"] and row["key"][2:4] in _ENDS:
+                        yield row["producer_id"], row["offset"], _ENDS[row["key"][2:4]]
+
+    @cached_property
+    def _tombstones(self) -> Mapping[TopicPartition, tuple[Segment, ...]]:
+        return removed_tombstones(self.at, self.identifier)
+
+    @cached_property
+    def _hide_memory(self) -> TableHideMemory:
+        """The memory of lane `hide`; empty if it is no longer known."""
+        try:
+            return hide_memory_at(self.table, self.snapshot.snapshot_id)
+        except RefusedError:
+            return TableHideMemory()
+
+
+HORIZONS: Final = (Lane.CLEAN, Lane.TIER, Lane.FULL)
+"""The lanes that stamp tombstones with a delete horizon."""
+
+
+@dataclass(frozen=True)
+class Bases:
+    """The bases of plans that are about to change ``target``, each read once."""
+
+    target: Table
+    _known: dict[int, Basis | None] = field(default_factory=dict)
+
+    def of(self, plan: Plan) -> Basis | ConflictError:
+        """The basis of ``plan``; or the conflict, if its snapshot is no longer in main's history or does not hold the
+        plan's inputs, or if a property that a rule reads has changed since."""
+        if plan.snapshot_id not in self._known:
+            known = Basis.find(self.target, plan.table, plan.snapshot_id, self.target.properties)
+            self._known[plan.snapshot_id] = known
+        basis = self._known[plan.snapshot_id]
+        if basis is None or not basis.holds(plan.topic_partition, [one.path for one in plan.inputs]):
+            return ConflictError(
+                f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in "
+                "main's history, or does not hold its inputs; plan again"
+            )
+        if plan.lane in HORIZONS and (retention := basis.retention_ms(plan.topic)) != plan.delete_retention_ms:
+            return ConflictError(
+                f"plan {plan.id} ({plan.title}) was made with delete.retention.ms = {plan.delete_retention_ms}; topic "
+                f"{plan.topic} has {retention} by now; plan again"
+            )
+        return basis
+
+
+def properties_after(table: Table, snapshot: Snapshot) -> Mapping[str, str] | None:
+    """The properties in the metadata file that the commit of ``snapshot`` wrote; None if that file is gone."""
+    log = table.metadata.metadata_log
+    since = [one for one in log if one.timestamp_ms >= snapshot.timestamp_ms]
+    if len(since) == len(log) and log:
+        return None
+    for entry in since:
+        try:
+            metadata = FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
+        except (OSError, ValueError, ValidationError):
+            return None
+        if metadata.snapshot_by_id(snapshot.snapshot_id) is not None:
+            return metadata.properties
+    return table.metadata.properties

@@ -1,0 +1,137 @@
+"""What a plan does to its topic partition: a stage is a commit that has not happened yet.
+
+*Before* is the snapshot on which the plan was made; *after* is that snapshot without the files that the change removes,
+and with those that it adds. ``firn validate`` takes them from the stage, and ``firn verify`` from the table's history.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
+
+from pyiceberg.manifest import DataFile
+
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES
+from firnlake.iceberg.data_files import DataFiles
+from firnlake.iceberg.files import job_of
+from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.plan import Plan
+from firnlake.job.result import PlanResult
+from firnlake.job.stage import Stage
+from firnlake.lanes.erasure.requests import Erasures
+from firnlake.table.published_plans import PublishedPlan
+from firnlake.table.segment import Segment
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.validate.basis import Basis
+from firnlake.validate.deletes import JudgedDelete, ListedAs, live_paths
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Lane `erase`: the requests that a change serves (C30)."""
+
+    erasures: Erasures = field(repr=False)
+    through: int
+    """Id of the newest request that it serves."""
+    before: int | None
+    """Only records below this offset are erased; None if all requested records are."""
+    log_end_kept: bool
+    """True if the log end is requested, but stays (C4)."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of one plan at ``now_ms``, the plan's clock; ``plan`` has its lane, its place and the counts it tells.
+
+    Lanes that write position deletes leave all files in place. Then ``after`` has the entry of each of them afterwards,
+    and ``deletes`` are the delete files that are added.
+    """
+
+    plan: PublishedPlan
+    basis: Basis
+    now_ms: int
+    removed: Sequence[DataFile]
+    """Data files that leave main."""
+    left: Sequence[DataFile]
+    """Data files that were read and stay."""
+    added: Sequence[DataFile]
+    """Data files that come to main."""
+    beside: Sequence[DataFile] = ()
+    """Data files on side branches that the change writes."""
+    returning: Sequence[DataFile] = ()
+    """Removed tombstones that lane `full` reads, or that lane `erase` rewrites."""
+    after: Mapping[str, ListedAs] = field(default_factory=dict)
+    deletes: Sequence[DataFile] = ()
+    searched: Searched | None = None
+
+    @property
+    def lane(self) -> Lane:
+        """The plan's lane."""
+        return Lane(self.plan.lane)
+
+    @property
+    def owner(self) -> TopicPartition:
+        """The plan's topic partition."""
+        return self.plan.topic_partition
+
+    @cached_property
+    def taken(self) -> frozenset[str]:
+        """Paths of the files of main that the plan has read."""
+        return frozenset(one.file_path for one in (*self.removed, *self.left))
+
+
+def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile], basis: Basis) -> Change:
+    """The change that ``plan`` of ``stage`` is about to make, with its result ``own``. ``inputs`` are its data files.
+
+    Raises RefusedError if the plan merges, and so removes, a delete file that names a live file that is no input.
+    """
+    files, told = stage.files[plan.id], PublishedPlan.of(plan, own.counts)
+    change = partial(Change, told, basis, plan.now_ms)
+    paths = {one.path for one in plan.inputs}
+    main = [one for one in inputs if one.file_path in paths]
+    if plan.lane in POSITION_DELETING:
+        before, added = basis.deletes.among(main, plan.sequence_number), [*map(JudgedDelete.staged, files.deletes)]
+        entries = {one.file_path: before.get(one.file_path, basis.deletes.entry(one)) for one in main}
+        _check_merged(stage, plan, own, entries.values())
+        after = {path: one.after(plan.lane, own.merged, added) for path, one in entries.items()}
+        return change(removed=(), left=main, added=(), after=after, deletes=files.deletes)
+    in_place, beside = frozenset(own.in_place), [*files.quarantined, *files.removed_tombstones]
+    removed = [one for one in main if one.file_path not in in_place]
+    left = [one for one in main if one.file_path in in_place]
+    if plan.lane is not Lane.ERASE:
+        returning = basis.returning(plan.topic_partition, paths) if plan.lane is Lane.FULL else []
+        back = basis.files(returning, REMOVED_TOMBSTONES)
+        return change(removed=removed, left=left, added=files.kept, beside=beside, returning=back)
+    searched = Searched(basis.erasures, plan.searched.through, plan.searched.before, own.log_end_kept)
+    gone = {one.file_path for one in removed} | {*stage.replaced_beside(plan)}
+    unsearched = [path for path in _unsearched(basis, plan.topic_partition, searched) if path not in gone]
+    return change(
+        removed=removed,
+        left=[*basis.files(unsearched), *basis.files(unsearched, REMOVED_TOMBSTONES)],
+        added=files.kept,
+        beside=beside,
+        returning=basis.files(stage.replaced_beside(plan), REMOVED_TOMBSTONES),
+        searched=searched,
+    )
+
+
+def _check_merged(stage: Stage, plan: Plan, own: PlanResult, entries: Collection[ListedAs]) -> None:
+    leaving = {one for entry in entries for one in entry.deletes if one.file.path in own.merged}
+    live = cache(partial(live_paths, stage.table))
+    for one in leaving:
+        one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
+
+
+def _unsearched(basis: Basis, owner: TopicPartition, searched: Searched) -> list[str]:
+    """Paths of the files, on main and of removed tombstones, in which no earlier search has looked for all requests."""
+    done = basis.erasures.progress_of(owner)
+    every = (*basis.own(owner), *basis.tombstones(owner))
+    if done is None or searched.through > done.through:
+        return [one.path for one in every]
+
+    def was_searched(segment: Segment) -> bool:
+        is_there = segment.sequence_number <= done.sequence_number or (
+            job_of(segment.path) is not None and segment.sequence_number >= done.committed
+        )
+        return is_there and (done.before is None or segment.last_offset < done.before)
+
+    return [one.path for one in every if not was_searched(one)]

@@ -1,0 +1,155 @@
+"""The claim about a change that the judge tests: derived from the change, never taken from its plan.
+
+The figures that a plan, a result or a summary tells are only compared with those of the judge.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyiceberg.manifest import DataFile
+
+from firnlake.clock import now_ms, show_ms
+from firnlake.iceberg.files import name_of
+from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.job.result import PlanResult
+from firnlake.table.segment import TAIL
+from firnlake.validate.basis import HORIZONS, Basis
+from firnlake.validate.change import Change
+from firnlake_expectations.claim import Claim
+
+_LEVEL_OUT: Final = {Lane.MERGE: 1, Lane.CLEAN: 2, Lane.TIER: 2, Lane.FULL: 3}
+"""Level of the records that each of these lanes writes (C13 to C16)."""
+AHEAD_MS: Final = 3_600_000
+"""How far, in milliseconds, a plan's clock may be ahead of the judge's: clocks of two machines differ."""
+
+Figures = dict[str, tuple[object, object]]
+"""By name, a figure as it is told, and as the judge has found it."""
+
+
+def claim_of(change: Change, plan: Plan | None = None, result: PlanResult | None = None) -> Claim:
+    """The claim about ``change``; ``plan`` and ``result`` are those of a change that is not committed yet."""
+    basis, owner, lane, searched = change.basis, change.owner, change.lane, change.searched
+    transactional = basis.transactional(owner, change.taken, lane)
+    retention = basis.retention_ms(change.plan.topic) if lane in HORIZONS else 0
+    behind = basis.behind_ms(change.now_ms)
+    end, kept_from = basis.log_end(owner), basis.kept_from(owner)
+    told = _counted(change) | {"clock": _clock(change.now_ms)} | (_planned(change, plan) if plan else {})
+    compared = result.compared if result else None
+    if result:
+        told |= _resulting(change, result)
+    return Claim(
+        table=basis.identifier,
+        lane=lane.value,
+        plan_id=change.plan.id,
+        topic=owner.topic,
+        partition=owner.partition,
+        now_ms=change.now_ms,
+        level_out=_LEVEL_OUT.get(lane, 0),
+        clean_below=basis.clean_below(owner, change.taken),
+        log_end_offset=end,
+        kept_from=None if kept_from == end else kept_from,
+        delete_retention_ms=None if retention is None else retention + behind,
+        transactional=transactional,
+        markers=tuple(basis.markers(owner, change.taken)) if transactional and lane is not Lane.ERASE else (),
+        erase_before=searched.before if searched else None,
+        end_kept=searched.log_end_kept if searched else False,
+        seen_end=compared.end if compared else None,
+        seen_beside=basis.seen_beside(owner, change.taken) if compared else -1,
+        figures=tuple((name, str(one), str(found)) for name, (one, found) in told.items()),
+        **change.plan.counts.model_dump(exclude={"expired"}),
+    )
+
+
+def _counted(change: Change) -> Figures:
+    """The files and bytes that the record counts tell (C24), and those of the change."""
+    counts, written = change.plan.counts, change.added or change.deletes
+    told: Figures = {
+        "segments read": (counts.segments_in, _segments(change.removed)),
+        "bytes read": (counts.bytes_in, _bytes(change.removed)),
+        "segments written": (counts.segments_out, _segments(change.added)),
+        "bytes written": (counts.bytes_out, _bytes(written)),
+    }
+    if change.lane is not Lane.ERASE:  # it searches other segments, too, which its counts leave out
+        told["segments left in place"] = (counts.segments_in_place, _segments(change.left))
+        told["bytes left in place"] = (counts.bytes_in_place, _bytes(change.left))
+    if change.lane not in (*POSITION_DELETING, Lane.ERASE):
+        told["records left in place"] = (counts.records_in_place, sum(one.record_count for one in change.left))
+    if change.lane is Lane.RETAIN:  # no judge reads its records
+        told["records read"] = (counts.records_in, sum(one.record_count for one in change.removed))
+    return told
+
+
+def _described(basis: Basis, plan: Plan) -> Figures:
+    """The inputs that ``plan`` describes otherwise than the manifests do."""
+    owner = plan.topic_partition
+    known = {one.path: one for one in (*basis.own(owner), *basis.tombstones(owner))}
+    wrong: Figures = {}
+    for one in (*plan.inputs, *plan.removed_tombstones):
+        segment = known.get(one.path)
+        found = None if segment is None else Input.of(segment, one.may_stay, one.compared)
+        if one != found:
+            wrong[f"input {name_of(one.path)}"] = (one, found)
+    return wrong
+
+
+def _planned(change: Change, plan: Plan) -> Figures:
+    """The figures of ``plan``, and those of the snapshot on which it was made."""
+    basis, owner, lane = change.basis, change.owner, change.lane
+    taken = {one.path for one in plan.inputs}
+    end = basis.log_end(owner)
+    told: Figures = {
+        "log end": (plan.log_end_offset, end),
+        "end that readers may see": (end if plan.kept_from is None else plan.kept_from, basis.kept_from(owner)),
+        "lowest offset outside": (plan.clean_below, basis.clean_below(owner, taken)),
+        "clock behind": (plan.clock_behind_ms, basis.behind_ms(plan.now_ms)),
+        "data sequence number": (plan.sequence_number, basis.data_sequence_number(lane)),
+        "transactional": (plan.transactional, basis.transactional(owner, taken, lane)),
+        **_described(basis, plan),
+    }
+    if lane is Lane.FULL:
+        back = [name_of(one.path) for one in plan.removed_tombstones]
+        told["removed tombstones"] = (sorted(back), sorted(map(name_of, basis.returning(owner, taken))))
+    if plan.comparison:
+        before = plan.comparison.before
+        there = {one.path for one in basis.own(owner) if one.records}
+        head = {one.path for one in basis.own(owner) if one.level < TAIL and before and one.base_offset >= before}
+        told["segments compared"] = (sorted(map(name_of, taken)), sorted(map(name_of, there - head)))
+    if plan.search and change.searched:
+        newest = max((one.id for one in change.searched.erasures.of(owner)), default=0)
+        told["requests searched for"] = (plan.search.through, min(plan.search.through, newest))
+        told["sequence number searched"] = (plan.search.sequence_number, basis.number)
+    return told
+
+
+def _resulting(change: Change, result: PlanResult) -> Figures:
+    """What ``result`` tells beside its counts, and what the files of the change say."""
+    lane = change.lane
+    gone = {one.file_path: one.file_size_in_bytes for one in (*change.removed, *change.returning)}
+    destroyed = [(name_of(one.path), one.bytes) for one in result.destroyed]
+    told: Figures = {
+        "records expired": (result.counts.expired, 0),
+        "files destroyed": (destroyed, [(name_of(one.path), gone.get(one.path)) for one in result.destroyed]),
+    }
+    if lane is not Lane.ERASE:
+        told["files destroyed"] = (len(destroyed), 0)
+    if lane not in POSITION_DELETING:
+        told["delete files merged"] = (len(result.merged), 0)
+    if result.compared and (end := result.compared.end) is not None:
+        path, own = result.compared.end_path, change.basis.own(change.owner)
+        holds_it = any(one.path == path and one.base_offset <= end <= one.last_offset for one in own)
+        told["segment of the last offset seen"] = (name_of(path), name_of(path) if holds_it else "another one")
+    return told
+
+
+def _clock(planned_ms: int) -> tuple[object, object]:
+    latest = now_ms() + AHEAD_MS
+    return show_ms(planned_ms), show_ms(planned_ms) if planned_ms <= latest else f"at most {show_ms(latest)}"
+
+
+def _segments(files: Sequence[DataFile]) -> int:
+    return len({one.file_path for one in files})
+
+
+def _bytes(files: Sequence[DataFile]) -> int:
+    return sum(one.file_size_in_bytes for one in files)

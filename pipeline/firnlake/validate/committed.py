@@ -1,0 +1,230 @@
+"""The changes that a commit in a table's history has made, as far as the table still tells them.
+
+Of the statements in the commit's summary, the judge believes the plan's id, lane and place, its clock, and the snapshot
+on which it was made. The figures are compared with what the files and that snapshot say.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import (
+    ERASURES,
+    HIDDEN,
+    REMOVED_TOMBSTONES,
+    SIDE_BRANCHES,
+    ancestors,
+    at_snapshot,
+    on_branch,
+)
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import job_of
+from firnlake.iceberg.manifests import Manifests
+from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.plan import STAGED
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.hiding.memory import HideMemory, hide_memory_at
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of, properties_of
+from firnlake.table.segment import TAIL
+from firnlake.table.segments import read
+from firnlake.table.summaries import CommitClock, CommitSummary
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.validate.basis import Basis, properties_after
+from firnlake.validate.change import Change, Searched
+from firnlake.validate.deletes import SnapshotDeletes
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The commit that made ``snapshot`` on main, on its parent ``before``."""
+
+    table: Table
+    identifier: str
+    snapshot: Snapshot
+    before: Snapshot
+
+    @classmethod
+    def find(cls, lake: Lake, identifier: str, snapshot_id: int | None) -> "Committed":
+        """The commit that made snapshot ``snapshot_id``, by default Firn's newest commit with a result.
+
+        Raises RefusedError if there is no such commit, if it has no result to judge, or if its parent has expired.
+        """
+        table = lake.table(identifier)
+        snapshot = _newest(table, identifier) if snapshot_id is None else _snapshot(table, identifier, snapshot_id)
+        before = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+        if before is None:
+            raise RefusedError(
+                f"table {identifier}: the snapshot before {snapshot.snapshot_id} has expired; allowed: a commit whose "
+                "parent snapshot is kept"
+            )
+        return cls(table, identifier, snapshot, before)
+
+    def changes(self) -> list[Change]:
+        """The change of each plan. Raises RefusedError when a snapshot that this needs has expired."""
+        plans = plans_of(self.table, self.snapshot)
+        then, properties = (
+            at_snapshot(self.table, self.snapshot.snapshot_id),
+            properties_after(self.table, self.snapshot),
+        )
+        bases: dict[int | None, Basis] = {}
+        for plan in plans:
+            if plan.snapshot_id not in bases:
+                basis = Basis.find(then, self.identifier, plan.snapshot_id, properties)
+                if basis is None:
+                    raise RefusedError(
+                        f"table {self.identifier}: plan {plan.id} of snapshot {self.snapshot.snapshot_id} was made on "
+                        f"snapshot {plan.snapshot_id}, which has expired; allowed: a commit whose plans were made on a "
+                        "snapshot that is kept"
+                    )
+                bases[plan.snapshot_id] = basis
+        return [self._change(plan, bases[plan.snapshot_id]) for plan in plans]
+
+    def _change(self, plan: PublishedPlan, basis: Basis) -> Change:
+        lane, owner = Lane(plan.lane), plan.topic_partition
+        change = partial(Change, plan, basis, CommitClock.of(self.snapshot).at_ms)
+        if lane in POSITION_DELETING:
+            paths = self._compared(owner, basis) if lane is Lane.HIDE else self._converted(owner, basis)
+            left, deletes = basis.files(paths), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
+            own = [one for one in deletes if job_of(one.file_path) == self._job_id]
+            after = self._deletes.among(left, basis.number)
+            return change(removed=(), left=left, added=(), after=after, deletes=own)
+        removed, added = self._moved(self.before, self.snapshot, owner)
+        went = {one.file_path for one in removed}
+        there = [one for one in basis.own(owner) if one.path in self._parent_paths and one.path not in went]
+        if lane is Lane.ERASE:
+            returning, beside = self._tombstones_moved(owner)
+            gone = {one.file_path for one in returning}
+            aside = [one.path for one in basis.tombstones(owner) if one.path not in gone]
+            left = [*basis.files([one.path for one in there]), *basis.files(aside, REMOVED_TOMBSTONES)]
+            searched = self._searched(owner)
+            return change(
+                removed=removed, left=left, added=added, beside=beside, returning=returning, searched=searched
+            )
+        tail = basis.files([one.path for one in there if lane is Lane.FULL and one.level == TAIL])
+        taken = [one.file_path for one in (*removed, *tail)]
+        back = basis.files(basis.returning(owner, taken) if lane is Lane.FULL else [], REMOVED_TOMBSTONES)
+        return change(removed=removed, left=tail, added=added, beside=[*self._beside(owner)], returning=back)
+
+    def _compared(self, owner: TopicPartition, basis: Basis) -> list[str]:
+        """Paths of the inputs of a plan of lane `hide`, as its commit stored them on branch `firn_hidden`."""
+        compared = hide_memory_at(self.table, self.snapshot.snapshot_id).compared_in(owner)
+        if compared is None or compared.snapshot_id != self.snapshot.snapshot_id:
+            raise RefusedError(
+                f"table {self.identifier}: the list of segments of {owner} that were compared for snapshot "
+                f"{self.snapshot.snapshot_id} is gone; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
+            )
+        memory = HideMemory(compared)
+        return [one.path for one in basis.own(owner) if one.records and memory.knows(one)]
+
+    def _converted(self, owner: TopicPartition, basis: Basis) -> list[str]:
+        """Paths of the inputs of a plan of lane `convert`: the files to which equality deletes apply."""
+        return [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
+
+    def _searched(self, owner: TopicPartition) -> Searched:
+        """The requests that the commit served, and how far, as main names them."""
+        for view in (at_snapshot(self.table, self.snapshot.snapshot_id), self.table):
+            erasures = read_erasures(view)
+            progress = erasures.progress_of(owner)
+            if progress is not None and progress.snapshot_id == self.snapshot.snapshot_id:
+                # If the requested log end stayed, no obstacle stopped the search earlier.
+                before = None if progress.log_end_kept else progress.before
+                return Searched(erasures, progress.through, before, progress.log_end_kept)
+        raise RefusedError(
+            f"table {self.identifier}: the requests that snapshot {self.snapshot.snapshot_id} served in {owner} "
+            f"are unknown: the snapshot on branch {ERASURES} that recorded them has expired; allowed: a commit of "
+            "lane erase whose snapshot on that branch is kept"
+        )
+
+    def _moved(self, before: Snapshot, after: Snapshot, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
+        """The data files of ``owner`` that went and came between two snapshots of one branch."""
+        old, new = (self._manifests(ManifestContent.DATA, one) for one in (before, after))
+        went, came = self._files(old - new), self._files(new - old)
+        old_paths, new_paths = ({one.file_path for one in files} for files in (went, came))
+        gone = [one for one in went if one.file_path not in new_paths]
+        return self._of(owner, gone), self._of(owner, [one for one in came if one.file_path not in old_paths])
+
+    def _manifests(self, content: ManifestContent, snapshot: Snapshot | None) -> frozenset[ManifestFile]:
+        listed = snapshot.manifests(self.table.io) if snapshot else []
+        return frozenset(one for one in listed if one.content == content)
+
+    def _files(self, manifests: frozenset[ManifestFile]) -> list[DataFile]:
+        in_order = sorted(manifests, key=lambda one: one.manifest_path)
+        return [entry.data_file for entry in Manifests(self.table.io).live(in_order)]
+
+    def _of(self, owner: TopicPartition, files: Sequence[DataFile]) -> list[DataFile]:
+        return [one for one in files if TopicPartition(*self._columns.owner(self.table, one)) == owner]
+
+    def _beside(self, owner: TopicPartition) -> Iterator[DataFile]:
+        """The data files that the commit has added to side branches."""
+        for branch in SIDE_BRANCHES:
+            files = self._files(self._manifests(ManifestContent.DATA, self._on_branch(branch)))
+            yield from self._of(owner, [one for one in files if job_of(one.file_path) == self._job_id])
+
+    def _on_branch(self, branch: str) -> Snapshot | None:
+        """The snapshot of ``branch`` that the commit has made; None if there is none."""
+        line = ancestors(on_branch(at_snapshot(self.table, self.snapshot.snapshot_id), branch))
+        return next((one for one in line if properties_of(one).get(JOB_ID) == self._job_id), None)
+
+    def _tombstones_moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
+        """The removed tombstones that the commit has rewritten, and those that it has written instead."""
+        after = self._on_branch(REMOVED_TOMBSTONES)
+        if after is None or after.parent_snapshot_id is None:
+            return [], []
+        before = self.table.snapshot_by_id(after.parent_snapshot_id)
+        if before is None:
+            raise RefusedError(
+                f"table {self.identifier}: the snapshot before {after.snapshot_id} on branch {REMOVED_TOMBSTONES} has "
+                "expired; allowed: a commit whose parent snapshot on that branch is kept, too"
+            )
+        return self._moved(before, after, owner)
+
+    @property
+    def _job_id(self) -> str:
+        told = CommitSummary.of(self.snapshot)
+        return told.job_id if told else ""
+
+    @cached_property
+    def _columns(self) -> ColumnRoles:
+        return ColumnRoles.of(self.table, self.identifier)
+
+    @cached_property
+    def _parent_paths(self) -> frozenset[str]:
+        """The paths of all segments of the parent."""
+        return frozenset(one.path for one in read(at_snapshot(self.table, self.before.snapshot_id), self.identifier))
+
+    @cached_property
+    def _deletes(self) -> SnapshotDeletes:
+        """The row-level deletes of the commit's snapshot."""
+        return SnapshotDeletes.of(self.table, self.snapshot, self._parent_paths)
+
+
+def _newest(table: Table, identifier: str) -> Snapshot:
+    for one in ancestors(table):
+        if _has_result(table, one):
+            return one
+    raise RefusedError(
+        f"table {identifier} has no commit to verify; required: a commit by one of the lanes {', '.join(STAGED)}"
+    )
+
+
+def _snapshot(table: Table, identifier: str, snapshot_id: int) -> Snapshot:
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds")
+    if not _has_result(table, snapshot):
+        raise RefusedError(
+            f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit by "
+            f"one of the lanes {', '.join(STAGED)}"
+        )
+    return snapshot
+
+
+def _has_result(table: Table, snapshot: Snapshot) -> bool:
+    plans = plans_of(table, snapshot)
+    return bool(plans) and all(plan.lane in {lane.value for lane in STAGED} for plan in plans)

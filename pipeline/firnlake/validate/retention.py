@@ -1,0 +1,105 @@
+"""Judge what lane `retain` is about to drop, from metadata alone (C4, C19).
+
+The lane drops whole segments, the newest records of keys included, so it reads no record, and neither does the judge.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from pyiceberg.table import Table
+
+from firnlake.clock import show_ms
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.failures import mark
+from firnlake.job.plan import Plan
+from firnlake.table.policies import Policies
+from firnlake.table.policy import Policy
+from firnlake.table.published_plans import PublishedPlan, RecordCounts
+from firnlake.table.segment import Segment
+from firnlake.validate.basis import Bases
+from firnlake.validate.change import Change
+from firnlake.validate.claims import claim_of
+from firnlake_expectations.claim import Sample
+from firnlake_expectations.findings import Findings
+
+
+def refused_drops(
+    lake: Lake, target: Table, plans: Sequence[Plan], counts: Mapping[str, RecordCounts]
+) -> Mapping[str, FirnError]:
+    """Judge ``plans`` of lane `retain`, with their ``counts`` by id; by plan id, an error for each that must not run.
+
+    A plan that breaks a promise is marked as failed; for conflicts, see ``Bases``. Validation results are stored
+    under the lake's reports folder.
+    """
+    from firnlake_expectations.verdicts import verdicts
+
+    errors: dict[str, FirnError] = {}
+    bases, claims, findings = Bases(target), [], []
+    for plan in plans:
+        basis = bases.of(plan)
+        if isinstance(basis, ConflictError):
+            errors[plan.id] = basis
+            continue
+        told, paths = PublishedPlan.of(plan, counts[plan.id]), [one.path for one in plan.inputs]
+        change = Change(told, basis, plan.now_ms, removed=basis.files(paths), left=(), added=())
+        claims.append(claim_of(change, plan))
+        findings.append(_findings(change, Policies.parse(plan.table, target.properties).of(plan.topic)))
+    judged = verdicts(claims, findings, lake.reports_folder) if claims else {}
+    for plan in plans:
+        if plan.id in judged and not judged[plan.id].passed:
+            reason = "; ".join(f"{one.name}: {one.observed}" for one in judged[plan.id].failures)
+            errors[plan.id] = RefusedError(f"plan {plan.id} ({plan.title}) failed validation: {reason}")
+            # If the mark can't be written, the next run makes the same plan, which fails again.
+            with suppress(FirnError):
+                mark(lake, plan, "validate", reason)
+    return errors
+
+
+def _findings(change: Change, policy: Policy) -> Findings:
+    """What is wrong with dropping the removed segments of ``change``."""
+    held = [one for one in change.basis.own(change.owner) if one.records]
+    dropped = [one for one in held if one.path in change.taken]
+    staying = [one for one in held if one.path not in change.taken]
+    end = max((one.last_offset for one in dropped), default=-1)
+    others = [(one.base_offset, one.path) for one in staying]
+    others += [(one.base_offset, one.path) for one in change.basis.segments.strays_of(change.owner)]
+    ends = [one for one in dropped if one.last_offset >= change.basis.kept_from(change.owner)]
+    wrong = {
+        "not_expired": tuple(_not_expired(held, dropped, policy, change.now_ms)),
+        "out_of_order": tuple(
+            Sample(offset, None, f"{path} stays, from offset {offset}", f"only segments past offset {end}")
+            for offset, path in others
+            if offset <= end
+        ),
+        "log_end_dropped": tuple(
+            Sample(one.last_offset, None, f"{one} is dropped", "the record at the log end stays") for one in ends
+        ),
+    }
+    figures = {"dropped": len(dropped), "staying": len(staying), "records_in": sum(one.records for one in dropped)}
+    broken = Counter({rule: len(samples) for rule, samples in wrong.items() if samples})
+    return Findings(Counter(figures), broken, wrong, fingerprint=0, closely=False)
+
+
+def _not_expired(held: Sequence[Segment], dropped: Sequence[Segment], policy: Policy, at_ms: int) -> Iterator[Sample]:
+    """A sample for each dropped segment that neither its age nor the size of the later segments allows to drop."""
+    left = sum(one.bytes for one in held)
+    for one in held:
+        left -= one.bytes
+        since = _since_ms(one)
+        is_old = since is not None and 0 <= policy.retention_ms < at_ms - since
+        is_beyond = 0 <= policy.retention_bytes <= left
+        if one in dropped and not (policy.deletes and (is_old or is_beyond)):
+            age = "of unknown age" if since is None else f"from {show_ms(since)}"
+            allowed = f"cleanup.policy delete, and older than retention.ms {policy.retention_ms} at {show_ms(at_ms)}"
+            yield Sample(one.base_offset, None, f"{one} is {age}, {left} bytes remain without it", allowed)
+
+
+def _since_ms(segment: Segment) -> int | None:
+    """The time from which a segment's age counts; None if it is unknown. Records without a timestamp count from their
+    landing (C19)."""
+    if segment.oldest_ms >= 0:
+        return segment.newest_ms
+    landed = [one for one in (segment.committed_ms, segment.written_ms) if one is not None]
+    return max(segment.newest_ms, *landed) if landed else None

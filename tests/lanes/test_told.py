@@ -1,0 +1,307 @@
+"""R15: whatever a plan or a result tells wrong, the judge notices it, or it can do no harm; a list says which and why.
+
+The work follows the wrong plan honestly. A new field of a model that is in neither list fails a test.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pydantic import BaseModel
+
+from firnlake.compact.compact import compact
+from firnlake.errors import FirnError
+from firnlake.job.plan import Comparison, Input, Plan, Search
+from firnlake.job.result import ComparedSegments, DestroyedFile, PlanResult, StagedResult
+from firnlake.job.stage import RESULT, Stage
+from firnlake.plan import make
+from firnlake.plan.survey import DueSurvey
+from firnlake.table.partition import PartitionState
+from firnlake.table.published_plans import RecordCounts
+from firnlake.table.transactions import Marker, Transactions
+from firnlake.validate.validate import validate
+from infra.foreign.files import on_disk
+from tests.lanes.test_transactions import Log
+from tests.support.clocks import judging_late
+from tests.support.erasing import request
+from tests.support.hiding import delete
+from tests.support.topics import DAY, NOW, Topic, updates
+
+MODELS = (Plan, Input, Search, Comparison, PlanResult, ComparedSegments, DestroyedFile, StagedResult, RecordCounts)
+NOBODY: Final = "nobody reads it to decide about a record"
+SIZES: Final = "it decides how large the files are, and how many at a time"
+HARMLESS: Mapping[str, str] = {
+    "Plan.version": "there is one value",
+    "Plan.id": "a plan whose id is not the digest of the rest is refused when it is read",
+    "Plan.lane": "another lane is other work, which is judged by the promises of that lane",
+    "Plan.reason": NOBODY,
+    "Plan.inputs_per_segment": SIZES,
+    "Plan.segment_bytes": SIZES,
+    "Plan.cleaner_threads": SIZES,
+    "Plan.position_deletes_max": SIZES,
+    "Plan.waiting_segments": "it decides when the next cleaning is due",
+    "Plan.comparison": "lane hide does not publish without one, and no other lane reads it",
+    "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
+    "Input.compared": "it says where lane hide need not look; the judge compares the records of all inputs",
+    "Search.before": "too low, a later search goes on there; too high, the judge looks in all files not yet searched",
+    "Comparison.beside": "the judge reads which live files a merged delete file names",
+    "Comparison.shown_end": "a last offset that nobody sees is noticed as ComparedSegments.end; a lower one keeps more",
+    "ComparedSegments.hidden": "it decides how many bytes count as garbage",
+    "DestroyedFile.sha256": "evidence of what was in a file; the certificate rests on its own search",
+    "DestroyedFile.records": "evidence of what was in a file; the certificate rests on its own search",
+    "StagedResult.attempt": NOBODY,
+    "StagedResult.columns": "publishing compares the mapping with the table's",
+    "StagedResult.spec_id": "publishing compares the partitioning with the table's",
+    "StagedResult.conflicts": "such a plan is not published",
+    "StagedResult.core_ms": NOBODY,
+}
+
+
+def _one_more(name: str, counts: RecordCounts) -> int:
+    return int(getattr(counts, name)) + 1
+
+
+Wrong = tuple[str, Callable[[Any], object]]
+WRONG: Mapping[str, Wrong] = {
+    "Plan.table": ("full", lambda _: "db.other"),
+    "Plan.table_uuid": ("full", lambda _: "00000000-0000-0000-0000-000000000000"),
+    "Plan.snapshot_id": ("full", lambda plan: plan.snapshot_id + 1),
+    "Plan.topic": ("full", lambda _: "payments"),
+    "Plan.partition": ("full", lambda plan: plan.partition + 1),
+    "Plan.now_ms": ("full", lambda plan: plan.now_ms + 10 * DAY),
+    "Plan.inputs": ("full", lambda plan: plan.inputs[1:]),
+    "Plan.removed_tombstones": ("full", lambda _: ()),
+    "Plan.clean_below": ("full", lambda _: 1),
+    "Plan.log_end_offset": ("full", lambda plan: plan.log_end_offset + 10),
+    "Plan.kept_from": ("full", lambda _: 0),
+    "Plan.sequence_number": ("full", lambda _: 1),
+    "Plan.delete_retention_ms": ("full", lambda _: 0),
+    "Plan.clock_behind_ms": ("full", lambda plan: plan.clock_behind_ms + DAY),
+    "Plan.transactional": ("transactions", lambda _: False),
+    "Plan.markers": ("transactions", lambda _: (Marker(1, 2, commit=False),)),
+    "Plan.search": ("erase", lambda _: None),
+    "Input.path": ("full", lambda one: f"{one.path}.other"),
+    "Input.level": ("full", lambda one: one.level + 1),
+    "Input.base_offset": ("full", lambda one: one.base_offset + 1),
+    "Input.last_offset": ("full", lambda one: one.last_offset - 1),
+    "Input.records": ("full", lambda one: one.records + 1),
+    "Input.bytes": ("full", lambda one: one.bytes + 1),
+    "Input.copies": ("full", lambda _: 2),
+    "Input.deletes": ("full", lambda _: 7),
+    "Search.through": ("erase", lambda search: search.through + 5),
+    "Search.sequence_number": ("erase", lambda search: search.sequence_number + 1),
+    "Comparison.before": ("hide", lambda _: 1),
+    "PlanResult.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
+    "PlanResult.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
+    "PlanResult.in_place": ("erase", lambda own: (*own.in_place, own.destroyed[0].path)),
+    "PlanResult.destroyed": (
+        "erase",
+        lambda own: (*own.destroyed, own.destroyed[0].model_copy(update={"path": "other.parquet"})),
+    ),
+    "PlanResult.log_end_kept": ("erase", lambda _: False),
+    "PlanResult.merged": ("full", lambda _: ("deletes.parquet",)),
+    "PlanResult.compared": (
+        "full",
+        lambda _: ComparedSegments(hidden={}, end=10**6, end_path="other.parquet"),
+    ),
+    "ComparedSegments.end": ("hide", lambda seen: seen.end + 1),
+    "ComparedSegments.end_path": ("hide", lambda _: "other.parquet"),
+    "DestroyedFile.path": ("erase", lambda _: "other.parquet"),
+    "DestroyedFile.bytes": ("erase", lambda file: file.bytes + 1),
+    "StagedResult.opening": ("full", lambda _: "0" * 64),
+    "StagedResult.schema_id": ("full", lambda result: result.schema_id + 100),
+    "StagedResult.plans": ("full", lambda _: {}),
+    "StagedResult.manifest": ("full", lambda result: result.manifest.model_copy(update={"sha256": "0" * 64})),
+    "StagedResult.deletes": ("hide", lambda _: ()),
+    **{
+        f"RecordCounts.{name}": (
+            "hide" if name == "deleted" else "full",
+            partial(_one_more, name),
+        )
+        for name in RecordCounts.model_fields
+    },
+}
+
+
+def full(topic: Topic, _: Path) -> Plan:
+    """Tail and head, a removed tombstone that returns, one that is stamped, and one that is found clean."""
+    topic.land(updates("a=1", "a=", "b=1", "c=", "d=1", start=10))
+    for age in (10, 8):
+        topic.clean("full", NOW - age * DAY, force=True)
+    topic.land(updates("a=0", "e=1"), updates("f=", "d=2", "g=1", start=20))
+    return only(topic, "full")
+
+
+def transactions(topic: Topic, folder: Path) -> Plan:
+    """A committed transaction whose marker is outside the inputs."""
+    Log(topic, folder).land("1 a=1", "b=1").land("1 commit")
+    plan = only(topic, "full")
+    return plan.model_copy(
+        update={"inputs": plan.inputs[:1], "clean_below": 2, "markers": (Marker(1, 2, commit=True),)}
+    ).sealed()
+
+
+def erase(topic: Topic, _: Path) -> Plan:
+    """A requested key that is also at the log end."""
+    topic.land(updates("a=1", "b=1"), updates("c=1", "a=2", start=2))
+    request(topic, b"a")
+    return only(topic, "erase")
+
+
+def hide(topic: Topic, _: Path) -> Plan:
+    """Superseded records, and one that is hidden already."""
+    topic.create(hide_max_lag_ms="0").land(updates("a=1", "b=1", "c=1"), updates("a=2", "b=2", start=3))
+    delete(topic, 2)
+    return only(topic, "hide")
+
+
+HISTORIES: Mapping[str, Callable[[Topic, Path], Plan]] = {
+    one.__name__: one for one in (full, transactions, erase, hide)
+}
+
+
+def only(topic: Topic, lane: str) -> Plan:
+    (plan,) = topic.plans(lane, NOW, force=True)
+    return plan
+
+
+def passes(topic: Topic, plan: Plan, told: Callable[[StagedResult], StagedResult] = lambda result: result) -> bool:
+    """Compact ``plan`` and change the result by ``told``; True if validation passes what came out."""
+    (done,) = compact(topic.lake, [plan], topic.engine)
+    if done.error:
+        return False
+    stage = Stage.load(topic.lake, done.stage)
+    assert stage.result is not None
+    changed = told(stage.result)
+    if changed != stage.result:
+        for document in on_disk(stage.documents.location).glob(f"{RESULT}*"):
+            document.unlink()
+        stage.documents.write(RESULT, changed.model_dump_json())
+    with judging_late(NOW + DAY):
+        judged = validate(topic.lake, [done.stage], topic.engine)
+    return bool(judged) and all(one.passed for one in judged)
+
+
+def changed(model: BaseModel, place: str, value: Callable[[Any], object]) -> BaseModel:
+    """``model`` with another value in the field ``place``, wherever a model below it has that field."""
+    kind, _, name = place.partition(".")
+    update: dict[str, object] = {}
+    for field, held in model:
+        if isinstance(held, BaseModel):
+            update[field] = changed(held, place, value)
+        elif isinstance(held, tuple) and held and isinstance(held[0], BaseModel):
+            update[field] = tuple(changed(one, place, value) for one in held)
+        elif isinstance(held, Mapping):
+            update[field] = {
+                key: changed(one, place, value) if isinstance(one, BaseModel) else one for key, one in held.items()
+            }
+    if type(model).__name__ == kind:
+        update[name] = value(model)
+    return model.model_copy(update=update)
+
+
+def test_r15_every_field_is_told_wrong_or_can_do_no_harm() -> None:
+    fields = {f"{model.__name__}.{name}" for model in MODELS for name in model.model_fields}
+    assert WRONG.keys() | HARMLESS.keys() == fields
+    assert not WRONG.keys() & HARMLESS.keys()
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_what_is_told_right_passes(topic: Topic, tmp_path: Path, history: str) -> None:
+    assert passes(topic, HISTORIES[history](topic, tmp_path))
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_r15_what_is_told_wrong_is_noticed(topic: Topic, tmp_path: Path, field: str) -> None:
+    history, value = WRONG[field]
+    plan = HISTORIES[history](topic, tmp_path)
+    if field.partition(".")[0] in ("Plan", "Input", "Search", "Comparison"):
+        wrong = changed(plan, field, value)
+        assert isinstance(wrong, Plan)
+        assert wrong != plan
+        assert not _passes_or_refuses(topic, wrong.sealed())
+        return
+
+    def told(result: StagedResult) -> StagedResult:
+        wrong = changed(result, field, value)
+        assert isinstance(wrong, StagedResult)
+        assert wrong != result
+        return wrong
+
+    assert not passes(topic, plan, told)
+
+
+def _passes_or_refuses(topic: Topic, plan: Plan) -> bool:
+    """``passes``; False if the plan is refused before."""
+    try:
+        return passes(topic, plan)
+    except FirnError:
+        return False
+
+
+def _later(end: int) -> Callable[[pytest.MonkeyPatch], None]:
+    wrong = property(lambda state: max(one.last_offset for one in state.segments) + end)
+    return lambda patch: patch.setattr(PartitionState, "log_end_offset", wrong)
+
+
+def _no_removed_tombstones(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(make, "_removed_tombstones", lambda *_: ())
+
+
+def _retention_0(patch: pytest.MonkeyPatch) -> None:
+    state = DueSurvey.state
+    patch.setattr(DueSurvey, "state", lambda *args: _without_retention(state(*args)))
+
+
+def _without_retention(state: PartitionState) -> PartitionState:
+    return replace(state, policy=state.policy.model_copy(update={"delete_retention_ms": 0}))
+
+
+def _clock_ahead(patch: pytest.MonkeyPatch) -> None:
+    state = DueSurvey.state
+    patch.setattr(DueSurvey, "state", lambda *args: replace(state(*args), now_ms=NOW + 10 * DAY))
+
+
+def _another_number(patch: pytest.MonkeyPatch) -> None:
+    plan = make.plan_partition
+    patch.setattr(
+        make, "plan_partition", lambda lane, segments, *rest: plan(lane, replace(segments, sequence_number=1), *rest)
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(_later(1), id="log end + 1"),
+        pytest.param(_later(10**6), id="log end + 10^6"),
+        *(_no_removed_tombstones, _retention_0, _clock_ahead, _another_number),
+    ],
+)
+def test_r15_what_planning_computes_wrong_is_noticed(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    full(topic, tmp_path)
+    wrong(monkeypatch)
+    assert not passes(topic, only(topic, "full"))
+
+
+def test_r15_and_so_is_what_it_does_not_see_outside(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic.land(updates("a=1", "b=1", "c=1"))
+    topic.clean("full", NOW - DAY, force=True)
+    topic.land(updates("a=", "b=2", start=10), updates("d=1", start=20)).clean("merge", force=True)
+    monkeypatch.setattr(make, "lowest_outside", lambda *_: None)
+    assert not passes(topic, only(topic, "clean"))
+
+
+def test_r15_and_so_are_markers_that_it_does_not_see(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(topic, tmp_path)
+    log.create(plan_max_records="2").land("1 a=1", "b=1").land("1 abort", "c=1")
+    monkeypatch.setattr(Transactions, "deciding", lambda *_: ())
+    plan = only(topic, "full")
+    assert len(plan.inputs) == 1
+    assert not passes(topic, plan)

@@ -1,0 +1,15 @@
+"""The clock of the judge in tests, whose plans are made for times in the future."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+LATE_MS = 253_402_300_800_000
+"""The year 10,000."""
+
+
+@contextmanager
+def judging_late(at_ms: int = LATE_MS) -> Iterator[None]:
+    """The judge's clock shows ``at_ms``, epoch milliseconds, in this process."""
+    with patch("firnlake.validate.claims.now_ms", lambda: at_ms):
+        yield
