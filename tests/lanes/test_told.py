@@ -292,7 +292,7 @@ def test_r15_and_so_is_what_it_does_not_see_outside(topic: Topic, monkeypatch: p
     topic.land(updates("a=1", "b=1", "c=1"))
     topic.clean("full", NOW - DAY, force=True)
     topic.land(updates("a=", "b=2", start=10), updates("d=1", start=20)).clean("merge", force=True)
-    monkeypatch.setattr(make, "lowest_outside", lambda *_: None)
+    monkeypatch.setattr(PartitionState, "lowest_beside", lambda *_: None)
     assert not passes(topic, only(topic, "clean"))
 
 

@@ -270,7 +270,7 @@ def plan_partition(
         removed_tombstones=_removed_tombstones(lane, state, inputs),
         inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
         segment_bytes=policy.segment_target,
-        clean_below=lowest_outside(state, inputs),
+        clean_below=state.lowest_beside({segment.path for segment in inputs}),
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
         sequence_number=segments.snapshot_number if lane in POSITION_DELETING else segments.sequence_number,
@@ -287,13 +287,6 @@ def plan_partition(
     if work.comparison:
         return _comparing(plan, work.comparison, inputs, state).sealed()
     return _with_staying(plan, inputs, state.hide_memory).sealed()
-
-
-def lowest_outside(state: PartitionState, inputs: Collection[Segment]) -> int | None:
-    """Lowest offset that a file other than ``inputs`` may hold (C7); None if no other file holds a record."""
-    taken = {segment.path for segment in inputs}
-    outside = [segment.base_offset for segment in state.segments if segment.path not in taken and segment.records]
-    return min((*outside, *(stray.base_offset for stray in state.strays)), default=None)
 
 
 def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:

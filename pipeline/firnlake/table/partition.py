@@ -1,6 +1,6 @@
 """The state of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -234,6 +234,11 @@ class PartitionState:
     def log_end_offset(self) -> int:
         """Highest offset of the topic partition (C4); -1 when it holds no record."""
         return max((segment.last_offset for segment in self.segments), default=-1)
+
+    def lowest_beside(self, taken: Collection[str]) -> int | None:
+        """Lowest offset that a file other than ``taken`` may hold (C7); None if no other file holds a record."""
+        beside = [one.base_offset for one in self.segments if one.path not in taken and one.records]
+        return min((*beside, *(stray.base_offset for stray in self.strays)), default=None)
 
     @property
     def kept_from(self) -> int:

@@ -38,6 +38,23 @@ _ENDS: Final = {b"\0\1": True, b"\0\0": False}
 
 
 @dataclass(frozen=True)
+class Searched:
+    """Lane `erase`: the requests that a change serves, up to the one with the id ``through`` (C30)."""
+
+    secret: bytes = field(repr=False)
+    """The key of the digests."""
+    digests: tuple[tuple[bytes, int], ...] = field(repr=False)
+    """The digest of each requested key, and the offset below which its records are erased."""
+    newest: int
+    """Id of the newest request of the topic partition."""
+    through: int
+    before: int | None
+    """Only records below this offset are erased; None if all requested records are."""
+    log_end_kept: bool
+    """True if the log end is requested, but stays (C4)."""
+
+
+@dataclass(frozen=True)
 class Basis:
     """``snapshot`` of main, on which plans were made. ``properties`` are the table's; None if they are unknown."""
 
@@ -84,6 +101,17 @@ class Basis:
         """The requests to erase keys, and how far they were served then."""
         return read_erasures(self.at)
 
+    def searched(self, owner: TopicPartition, through: int, before: int | None, log_end_kept: bool) -> Searched:
+        """What serves the requests to erase keys of ``owner``, up to the one with the id ``through``."""
+        every = self.erasures.of(owner)
+        digests = tuple((one.digest, one.below) for one in every if one.id <= through)
+        newest = max((one.id for one in every), default=0)
+        return Searched(self.erasures.secret, digests, newest, through, before, log_end_kept)
+
+    def compared(self, owner: TopicPartition) -> HideMemory:
+        """What lane `hide` knew of ``owner``; nothing if its memory is lost."""
+        return HideMemory(self._hide_memory.compared_in(owner))
+
     def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
         """The segments of ``owner``, in offset order."""
         return self.segments.by_partition.get(owner, ())
@@ -110,7 +138,7 @@ class Basis:
         return max((self._seen(owner, [one]) for one in self.own(owner) if one.path not in taken), default=-1)
 
     def _seen(self, owner: TopicPartition, segments: Sequence[Segment]) -> int:
-        return HideMemory(self._hide_memory.compared_in(owner)).kept_from(segments, self.log_end(owner))
+        return self.compared(owner).kept_from(segments, self.log_end(owner))
 
     def clean_below(self, owner: TopicPartition, taken: Collection[str]) -> int | None:
         """The lowest lower bound of the offset in files other than ``taken`` (C7); None if no such file has records."""

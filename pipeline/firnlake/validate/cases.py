@@ -158,9 +158,7 @@ def case_of(change: Change, listing: "ListedFacts", claim: Claim, fingerprint: i
         return Case(claim, tuple(files), fingerprint)
     # The judge holds no records of the segments that stay in place.
     files = [replace(one, held=0) if one.side == IN_PLACE else one for one in files]
-    requests = (one for one in searched.erasures.of(change.owner) if one.id <= searched.through)
-    digests = tuple((one.digest, one.below) for one in requests)
-    return Case(claim, tuple(files), fingerprint, searched.erasures.secret, digests)
+    return Case(claim, tuple(files), fingerprint, searched.secret, searched.digests)
 
 
 @dataclass(frozen=True)

@@ -17,25 +17,11 @@ from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import Plan
 from firnlake.job.result import PlanResult
 from firnlake.job.stage import Stage
-from firnlake.lanes.erasure.requests import Erasures
 from firnlake.table.published_plans import PublishedPlan
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.basis import Basis
+from firnlake.validate.basis import Basis, Searched
 from firnlake.validate.deletes import JudgedDelete, ListedAs, live_paths
-
-
-@dataclass(frozen=True)
-class Searched:
-    """Lane `erase`: the requests that a change serves (C30)."""
-
-    erasures: Erasures = field(repr=False)
-    through: int
-    """Id of the newest request that it serves."""
-    before: int | None
-    """Only records below this offset are erased; None if all requested records are."""
-    log_end_kept: bool
-    """True if the log end is requested, but stays (C4)."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +87,10 @@ def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile]
         returning = basis.returning(plan.topic_partition, paths) if plan.lane is Lane.FULL else []
         back = basis.files(returning, REMOVED_TOMBSTONES)
         return change(removed=removed, left=left, added=files.kept, beside=beside, returning=back)
-    searched = Searched(basis.erasures, plan.searched.through, plan.searched.before, own.log_end_kept)
+    search, owner = plan.searched, plan.topic_partition
+    searched = basis.searched(owner, search.through, search.before, own.log_end_kept)
     gone = {one.file_path for one in removed} | {*stage.replaced_beside(plan)}
-    unsearched = [path for path in _unsearched(basis, plan.topic_partition, searched) if path not in gone]
+    unsearched = [path for path in _unsearched(basis, owner, searched) if path not in gone]
     return change(
         removed=removed,
         left=[*basis.files(unsearched), *basis.files(unsearched, REMOVED_TOMBSTONES)],

@@ -116,8 +116,7 @@ def _planned(change: Change, plan: Plan) -> Figures:
         head = {one.path for one in basis.own(owner) if one.level < TAIL and before and one.base_offset >= before}
         told["segments compared"] = (sorted(map(name_of, taken)), sorted(map(name_of, there - head)))
     if plan.search and change.searched:
-        newest = max((one.id for one in change.searched.erasures.of(owner)), default=0)
-        told["requests searched for"] = (plan.search.through, min(plan.search.through, newest))
+        told["requests searched for"] = (plan.search.through, min(plan.search.through, change.searched.newest))
         told["sequence number searched"] = (plan.search.sequence_number, basis.number)
     return told
 

@@ -27,16 +27,12 @@ from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import STAGED
-from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.hiding.memory import HideMemory, hide_memory_at
-from firnlake.table.columns import ColumnRoles
 from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of, properties_of
 from firnlake.table.segment import TAIL
-from firnlake.table.segments import read
 from firnlake.table.summaries import CommitClock, CommitSummary
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.basis import Basis, properties_after
-from firnlake.validate.change import Change, Searched
+from firnlake.validate.basis import Basis, Searched, properties_after
+from firnlake.validate.change import Change
 from firnlake.validate.deletes import SnapshotDeletes
 
 
@@ -113,13 +109,12 @@ class Committed:
 
     def _compared(self, owner: TopicPartition, basis: Basis) -> list[str]:
         """Paths of the inputs of a plan of lane `hide`, as its commit stored them on branch `firn_hidden`."""
-        compared = hide_memory_at(self.table, self.snapshot.snapshot_id).compared_in(owner)
-        if compared is None or compared.snapshot_id != self.snapshot.snapshot_id:
+        memory = self._afterwards.compared(owner)
+        if memory.compared is None or memory.compared.snapshot_id != self.snapshot.snapshot_id:
             raise RefusedError(
                 f"table {self.identifier}: the list of segments of {owner} that were compared for snapshot "
                 f"{self.snapshot.snapshot_id} is gone; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
             )
-        memory = HideMemory(compared)
         return [one.path for one in basis.own(owner) if one.records and memory.knows(one)]
 
     def _converted(self, owner: TopicPartition, basis: Basis) -> list[str]:
@@ -128,13 +123,13 @@ class Committed:
 
     def _searched(self, owner: TopicPartition) -> Searched:
         """The requests that the commit served, and how far, as main names them."""
-        for view in (at_snapshot(self.table, self.snapshot.snapshot_id), self.table):
-            erasures = read_erasures(view)
-            progress = erasures.progress_of(owner)
+        newest = next(ancestors(self.table))
+        for known in (self._afterwards, Basis(self.table, self.identifier, newest, None)):
+            progress = known.erasures.progress_of(owner)
             if progress is not None and progress.snapshot_id == self.snapshot.snapshot_id:
                 # If the requested log end stayed, no obstacle stopped the search earlier.
                 before = None if progress.log_end_kept else progress.before
-                return Searched(erasures, progress.through, before, progress.log_end_kept)
+                return known.searched(owner, progress.through, before, progress.log_end_kept)
         raise RefusedError(
             f"table {self.identifier}: the requests that snapshot {self.snapshot.snapshot_id} served in {owner} "
             f"are unknown: the snapshot on branch {ERASURES} that recorded them has expired; allowed: a commit of "
@@ -158,7 +153,7 @@ class Committed:
         return [entry.data_file for entry in Manifests(self.table.io).live(in_order)]
 
     def _of(self, owner: TopicPartition, files: Sequence[DataFile]) -> list[DataFile]:
-        return [one for one in files if TopicPartition(*self._columns.owner(self.table, one)) == owner]
+        return [one for one in files if TopicPartition(*self._afterwards.columns.owner(self.table, one)) == owner]
 
     def _beside(self, owner: TopicPartition) -> Iterator[DataFile]:
         """The data files that the commit has added to side branches."""
@@ -168,7 +163,7 @@ class Committed:
 
     def _on_branch(self, branch: str) -> Snapshot | None:
         """The snapshot of ``branch`` that the commit has made; None if there is none."""
-        line = ancestors(on_branch(at_snapshot(self.table, self.snapshot.snapshot_id), branch))
+        line = ancestors(on_branch(self._afterwards.at, branch))
         return next((one for one in line if properties_of(one).get(JOB_ID) == self._job_id), None)
 
     def _tombstones_moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
@@ -190,13 +185,14 @@ class Committed:
         return told.job_id if told else ""
 
     @cached_property
-    def _columns(self) -> ColumnRoles:
-        return ColumnRoles.of(self.table, self.identifier)
+    def _afterwards(self) -> Basis:
+        """The commit's own snapshot."""
+        return Basis(self.table, self.identifier, self.snapshot, None)
 
     @cached_property
     def _parent_paths(self) -> frozenset[str]:
         """The paths of all segments of the parent."""
-        return frozenset(one.path for one in read(at_snapshot(self.table, self.before.snapshot_id), self.identifier))
+        return frozenset(one.path for one in Basis(self.table, self.identifier, self.before, None).segments)
 
     @cached_property
     def _deletes(self) -> SnapshotDeletes:
