@@ -38,7 +38,7 @@ _ENDS: Final = {b"\0\1": True, b"\0\0": False}
 
 
 @dataclass(frozen=True)
-class Searched:
+class ServedRequests:
     """Lane `erase`: the requests that a change serves, up to the one with the id ``through`` (C30)."""
 
     secret: bytes = field(repr=False)
@@ -101,12 +101,12 @@ class Basis:
         """The requests to erase keys, and how far they were served then."""
         return read_erasures(self.at)
 
-    def searched(self, owner: TopicPartition, through: int, before: int | None, log_end_kept: bool) -> Searched:
+    def searched(self, owner: TopicPartition, through: int, before: int | None, log_end_kept: bool) -> ServedRequests:
         """What serves the requests to erase keys of ``owner``, up to the one with the id ``through``."""
         every = self.erasures.of(owner)
         digests = tuple((one.digest, one.below) for one in every if one.id <= through)
         newest = max((one.id for one in every), default=0)
-        return Searched(self.erasures.secret, digests, newest, through, before, log_end_kept)
+        return ServedRequests(self.erasures.secret, digests, newest, through, before, log_end_kept)
 
     def compared(self, owner: TopicPartition) -> HideMemory:
         """What lane `hide` knew of ``owner``; nothing if its memory is lost."""

@@ -14,7 +14,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.job.lane import POSITION_DELETING
 from firnlake.table.columns import ColumnRoles
-from firnlake.validate.change import Change
+from firnlake.validate.change import JudgedChange
 from firnlake.validate.deletes import ListedAs, reading_for
 from firnlake_expectations.claim import Claim, JudgedColumns
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
@@ -140,7 +140,7 @@ def reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
     )
 
 
-def case_of(change: Change, listing: "ListedFacts", claim: Claim, fingerprint: int | None = None) -> Case:
+def case_of(change: JudgedChange, listing: "ListedFacts", claim: Claim, fingerprint: int | None = None) -> Case:
     """The case of ``change`` with its ``claim``. ``fingerprint`` is compaction's, if the judge trusts it."""
     if change.lane in POSITION_DELETING:
         entries = change.basis.deletes.among(change.left)

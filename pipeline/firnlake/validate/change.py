@@ -20,12 +20,12 @@ from firnlake.job.stage import Stage
 from firnlake.table.published_plans import PublishedPlan
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.basis import Basis, Searched
+from firnlake.validate.basis import Basis, ServedRequests
 from firnlake.validate.deletes import JudgedDelete, ListedAs, live_paths
 
 
 @dataclass(frozen=True)
-class Change:
+class JudgedChange:
     """The change of one plan at ``now_ms``, the plan's clock; ``plan`` has its lane, its place and the counts it tells.
 
     Lanes that write position deletes leave all files in place. Then ``after`` has the entry of each of them afterwards,
@@ -47,7 +47,7 @@ class Change:
     """Removed tombstones that lane `full` reads, or that lane `erase` rewrites."""
     after: Mapping[str, ListedAs] = field(default_factory=dict)
     deletes: Sequence[DataFile] = ()
-    searched: Searched | None = None
+    searched: ServedRequests | None = None
 
     @property
     def lane(self) -> Lane:
@@ -65,13 +65,13 @@ class Change:
         return frozenset(one.file_path for one in (*self.removed, *self.left))
 
 
-def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile], basis: Basis) -> Change:
+def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile], basis: Basis) -> JudgedChange:
     """The change that ``plan`` of ``stage`` is about to make, with its result ``own``. ``inputs`` are its data files.
 
     Raises RefusedError if the plan merges, and so removes, a delete file that names a live file that is no input.
     """
     files, told = stage.files[plan.id], PublishedPlan.of(plan, own.counts)
-    change = partial(Change, told, basis, plan.now_ms)
+    change = partial(JudgedChange, told, basis, plan.now_ms)
     paths = {one.path for one in plan.inputs}
     main = [one for one in inputs if one.file_path in paths]
     if plan.lane in POSITION_DELETING:
@@ -108,7 +108,7 @@ def _check_merged(stage: Stage, plan: Plan, own: PlanResult, entries: Collection
         one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
 
 
-def _unsearched(basis: Basis, owner: TopicPartition, searched: Searched) -> list[str]:
+def _unsearched(basis: Basis, owner: TopicPartition, searched: ServedRequests) -> list[str]:
     """Paths of the files, on main and of removed tombstones, in which no earlier search has looked for all requests."""
     done = basis.erasures.progress_of(owner)
     every = (*basis.own(owner), *basis.tombstones(owner))

@@ -15,7 +15,7 @@ from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanResult
 from firnlake.table.segment import TAIL
 from firnlake.validate.basis import HORIZONS, Basis
-from firnlake.validate.change import Change
+from firnlake.validate.change import JudgedChange
 from firnlake_expectations.claim import Claim
 
 _LEVEL_OUT: Final = {Lane.MERGE: 1, Lane.CLEAN: 2, Lane.TIER: 2, Lane.FULL: 3}
@@ -27,7 +27,7 @@ Figures = dict[str, tuple[object, object]]
 """By name, a figure as it is told, and as the judge has found it."""
 
 
-def claim_of(change: Change, plan: Plan | None = None, result: PlanResult | None = None) -> Claim:
+def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult | None = None) -> Claim:
     """The claim about ``change``; ``plan`` and ``result`` are those of a change that is not committed yet."""
     basis, owner, lane, searched = change.basis, change.owner, change.lane, change.searched
     transactional = basis.transactional(owner, change.taken, lane)
@@ -61,7 +61,7 @@ def claim_of(change: Change, plan: Plan | None = None, result: PlanResult | None
     )
 
 
-def _counted(change: Change) -> Figures:
+def _counted(change: JudgedChange) -> Figures:
     """The files and bytes that the record counts tell (C24), and those of the change."""
     counts, written = change.plan.counts, change.added or change.deletes
     told: Figures = {
@@ -93,7 +93,7 @@ def _described(basis: Basis, plan: Plan) -> Figures:
     return wrong
 
 
-def _planned(change: Change, plan: Plan) -> Figures:
+def _planned(change: JudgedChange, plan: Plan) -> Figures:
     """The figures of ``plan``, and those of the snapshot on which it was made."""
     basis, owner, lane = change.basis, change.owner, change.lane
     taken = {one.path for one in plan.inputs}
@@ -121,7 +121,7 @@ def _planned(change: Change, plan: Plan) -> Figures:
     return told
 
 
-def _resulting(change: Change, result: PlanResult) -> Figures:
+def _resulting(change: JudgedChange, result: PlanResult) -> Figures:
     """What ``result`` tells beside its counts, and what the files of the change say."""
     lane = change.lane
     gone = {one.file_path: one.file_size_in_bytes for one in (*change.removed, *change.returning)}

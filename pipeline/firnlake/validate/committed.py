@@ -31,8 +31,8 @@ from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of, prop
 from firnlake.table.segment import TAIL
 from firnlake.table.summaries import CommitClock, CommitSummary
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.basis import Basis, Searched, properties_after
-from firnlake.validate.change import Change
+from firnlake.validate.basis import Basis, ServedRequests, properties_after
+from firnlake.validate.change import JudgedChange
 from firnlake.validate.deletes import SnapshotDeletes
 
 
@@ -61,7 +61,7 @@ class Committed:
             )
         return cls(table, identifier, snapshot, before)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[JudgedChange]:
         """The change of each plan. Raises RefusedError when a snapshot that this needs has expired."""
         plans = plans_of(self.table, self.snapshot)
         then, properties = (
@@ -81,9 +81,9 @@ class Committed:
                 bases[plan.snapshot_id] = basis
         return [self._change(plan, bases[plan.snapshot_id]) for plan in plans]
 
-    def _change(self, plan: PublishedPlan, basis: Basis) -> Change:
+    def _change(self, plan: PublishedPlan, basis: Basis) -> JudgedChange:
         lane, owner = Lane(plan.lane), plan.topic_partition
-        change = partial(Change, plan, basis, CommitClock.of(self.snapshot).at_ms)
+        change = partial(JudgedChange, plan, basis, CommitClock.of(self.snapshot).at_ms)
         if lane in POSITION_DELETING:
             paths = self._compared(owner, basis) if lane is Lane.HIDE else self._converted(owner, basis)
             left, deletes = basis.files(paths), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
@@ -121,7 +121,7 @@ class Committed:
         """Paths of the inputs of a plan of lane `convert`: the files to which equality deletes apply."""
         return [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
 
-    def _searched(self, owner: TopicPartition) -> Searched:
+    def _searched(self, owner: TopicPartition) -> ServedRequests:
         """The requests that the commit served, and how far, as main names them."""
         newest = next(ancestors(self.table))
         for known in (self._afterwards, Basis(self.table, self.identifier, newest, None)):

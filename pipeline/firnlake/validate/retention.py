@@ -19,7 +19,7 @@ from firnlake.table.policy import Policy
 from firnlake.table.published_plans import PublishedPlan, RecordCounts
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Bases
-from firnlake.validate.change import Change
+from firnlake.validate.change import JudgedChange
 from firnlake.validate.claims import claim_of
 from firnlake_expectations.claim import Sample
 from firnlake_expectations.findings import Findings
@@ -43,7 +43,7 @@ def refused_drops(
             errors[plan.id] = basis
             continue
         told, paths = PublishedPlan.of(plan, counts[plan.id]), [one.path for one in plan.inputs]
-        change = Change(told, basis, plan.now_ms, removed=basis.files(paths), left=(), added=())
+        change = JudgedChange(told, basis, plan.now_ms, removed=basis.files(paths), left=(), added=())
         claims.append(claim_of(change, plan))
         findings.append(_findings(change, Policies.parse(plan.table, target.properties).of(plan.topic)))
     judged = verdicts(claims, findings, lake.reports_folder) if claims else {}
@@ -57,7 +57,7 @@ def refused_drops(
     return errors
 
 
-def _findings(change: Change, policy: Policy) -> Findings:
+def _findings(change: JudgedChange, policy: Policy) -> Findings:
     """What is wrong with dropping the removed segments of ``change``."""
     held = [one for one in change.basis.own(change.owner) if one.records]
     dropped = [one for one in held if one.path in change.taken]

@@ -1,0 +1,75 @@
+"""C4, C19: lane `retain` is judged before it drops anything, so that a wrong decision of planning drops nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from firnlake.errors import RefusedError
+from firnlake.lanes import due, retention
+from firnlake.publish.publish_jobs import retain_plans
+from firnlake.table.partition import PartitionState
+from tests.support.clocks import judging_late
+from tests.support.topics import DAY, NOW, Record, Topic
+
+
+@pytest.fixture
+def aging(topic: Topic) -> Topic:
+    """Four segments, the oldest of which is past retention."""
+    topic.create(cleanup_policy="delete", retention_ms=str(2 * DAY))
+    ages = (3, 1, 1, 0)
+    return topic.land(*([Record(offset, b"k", b"v", 0, NOW - age * DAY)] for offset, age in enumerate(ages)))
+
+
+def dropping(chosen: slice, patch: pytest.MonkeyPatch) -> None:
+    """Planning decides to drop the ``chosen`` segments, and nothing that it checks later keeps them."""
+    sound = retention.retention
+
+    def wrong(state: PartitionState) -> retention.Retention | None:
+        found = sound(state)
+        return replace(found, dropped=state.segments[chosen]) if found else None
+
+    for module in (retention, due):
+        patch.setattr(module, "retention", wrong)
+    patch.setattr(retention, "_problem", lambda *_: None)
+
+
+def test_c19_what_is_past_retention_goes_and_the_report_says_what_was_looked_at(aging: Topic) -> None:
+    assert retain_plans(aging.lake, aging.plans("retain")).failures == {}
+    assert aging.offsets() == [1, 2, 3]
+    (stored,) = aging.lake.reports_folder.rglob("firn-retain/**/*.json")
+    told = stored.read_text(encoding="utf-8")
+    assert "1 segment dropped, 1 record." in told
+    assert "3 segments left, all of them newer." in told
+    assert "Offset 3 is kept." in told
+
+
+@pytest.mark.parametrize(
+    ("chosen", "promise"),
+    [
+        (slice(3), "expect_only_expired_segments_dropped: 2 segments are not past retention"),
+        (slice(4), "expect_log_end_kept: 1 segment may hold the log end"),
+        (slice(1, 2), "expect_oldest_segments_dropped: 1 segment stays although"),
+    ],
+)
+def test_c19_what_planning_decides_wrong_is_noticed(
+    aging: Topic, monkeypatch: pytest.MonkeyPatch, chosen: slice, promise: str
+) -> None:
+    with monkeypatch.context() as patch:
+        dropping(chosen, patch)
+        (plan,) = aging.plans("retain")
+        failures = retain_plans(aging.lake, [plan]).failures
+        assert isinstance(failures[plan.id], RefusedError)
+        assert promise in str(failures[plan.id])
+        assert aging.plans("retain") == [], "the plan waits until its segments change"
+    assert aging.offsets() == [0, 1, 2, 3]
+    assert retain_plans(aging.lake, aging.plans("retain")).failures == {}, "a right plan is another plan"
+    assert aging.offsets() == [1, 2, 3]
+
+
+def test_r15_a_clock_ahead_drops_nothing(aging: Topic) -> None:
+    (plan,) = aging.plans("retain", NOW + 10 * DAY)
+    assert len(plan.inputs) == 3
+    with judging_late(NOW):
+        failures = retain_plans(aging.lake, [plan]).failures
+    assert "expect_figures_as_told: clock at most" in str(failures[plan.id])
+    assert aging.offsets() == [0, 1, 2, 3]
