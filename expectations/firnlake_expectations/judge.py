@@ -151,6 +151,7 @@ def examine(
 
 def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown, *, settle: bool) -> list[Findings]:
     """The findings from filled tables."""
+    compares = True
     if layout.requested:
         start(duck, layout, claims)
         derive_erasure(duck, layout.requested, layout.schema, layout.reading)
@@ -160,9 +161,9 @@ def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Show
         derive_hiding(duck, layout)
         figures, fingerprints = hiding_figures(duck)
     else:
-        derive(duck, layout, claims, settle=settle)
-        figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES)
-    rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
+        compares = derive(duck, layout, claims, settle=settle)
+        figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES, compares=compares)
+    rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if compares or rule.view != "groups"}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
     findings = []
@@ -202,9 +203,12 @@ _FIGURES = {
 """Figures that are always counted, as SQL over a row of `groups`."""
 
 
-def _figures(duck: Duck, *, copies: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written."""
     sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
+    counted = f"SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan"
+    if not compares:
+        counted = f"SELECT NULL::INTEGER AS of_groups, {', '.join(f'0 AS {name}' for name in _FIGURES)}"
     figures: dict[int, Counter[str]] = {}
     fingerprints: dict[int, int] = {}
     rows = duck.dicts(
@@ -221,7 +225,7 @@ def _figures(duck: Duck, *, copies: bool) -> tuple[dict[int, Counter[str]], dict
             sum(fingerprint) AS fingerprint FROM written_sums GROUP BY plan) AS written USING (plan)
         LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, sum(records) AS records FROM hidden GROUP BY plan) AS hidden_sums USING (plan)
-        LEFT JOIN (SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan) AS g ON plan = of_groups"""
+        LEFT JOIN ({counted}) AS g ON plan = of_groups"""
     )
     for row in rows:
         counts = Counter({name: int(row[name] or 0) for name in _FIGURES})

@@ -69,8 +69,9 @@ _MARKERS = pa.schema(
 )
 
 
-def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool = True) -> None:
-    """Create the views, and the tables that are costly to compute, over the filled tables.
+def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool = True) -> bool:
+    """Create the views, and the tables that are costly to compute, over the filled tables. False if there is no table
+    `groups`, because no record has to be compared by itself.
 
     The claims have the same lane and output level. If `settle`, a plan whose sums agree is not compared record by
     record.
@@ -83,11 +84,17 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool 
         _unsettled(copies, flagged=layout.flagged, settle=settle),
         _special(copies),
         *transactions(layout),
-        *_groups(copies),
         _left_behind(),
+        _looked_at(copies),
     ]
     for statement in statements:
         duck.run(statement)
+    # Usually there is no such record, and looking for nothing in no groups would take a tenth of the judge's time.
+    compares = bool(duck.rows("SELECT 1 FROM looked_at LIMIT 1"))
+    if compares:
+        duck.run(_groups(copies))
+    duck.run("DROP TABLE looked_at")
+    return compares
 
 
 def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
@@ -198,7 +205,22 @@ def _special(copies: bool) -> str:
     ) ANTI JOIN unsettled USING (plan, slice)"""
 
 
-def _groups(copies: bool) -> list[str]:
+def _looked_at(copies: bool) -> str:
+    """`looked_at`: the records that are compared one by one. A table of its own, so that the joins need no memory while
+    the groups do."""
+    # Copies are compared as a whole or not at all.
+    keyless = "false" if copies else "key IS NULL"
+    columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
+    looked_at = " UNION ALL ".join(
+        f"""SELECT {side} AS side, {columns}, false AS settled FROM {name}
+            WHERE (plan, {_SLICE}) IN (SELECT (plan, slice) FROM unsettled) OR {keyless}
+        UNION ALL SELECT {side}, {columns}, true FROM {name} SEMI JOIN special USING (plan, key)"""
+        for side, name in enumerate(("before", "after"))
+    )
+    return f"CREATE TABLE looked_at AS {looked_at}"
+
+
+def _groups(copies: bool) -> str:
     """`groups`: one row per group of the records that are compared. The `role` defines the group:
 
     key    records that a cleaning judges by their key: all records of a key, in `key`
@@ -229,18 +251,7 @@ def _groups(copies: bool) -> list[str]:
         )
     )
     mark = "hash(mark, horizon)" if copies else "mark"
-    # Copies are compared as a whole or not at all.
-    keyless = "false" if copies else "key IS NULL"
-    columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
-    looked_at = " UNION ALL ".join(
-        f"""SELECT {side} AS side, {columns}, false AS settled FROM {name}
-            WHERE (plan, {_SLICE}) IN (SELECT (plan, slice) FROM unsettled) OR {keyless}
-        UNION ALL SELECT {side}, {columns}, true FROM {name} SEMI JOIN special USING (plan, key)"""
-        for side, name in enumerate(("before", "after"))
-    )
-    # A statement of its own, so that the joins need no memory while the groups do.
-    records = f"CREATE TABLE looked_at AS {looked_at}"
-    groups = f"""CREATE TABLE groups AS
+    return f"""CREATE TABLE groups AS
     WITH known AS (
         SELECT looked_at.*, now, stamp, clean_below, log_end, kept_from, told, level_out,
             level != {BURIED} AND coalesce(aborted, false) AS aborted,
@@ -296,7 +307,6 @@ def _groups(copies: bool) -> list[str]:
         CASE WHEN risen THEN before_mark ELSE read_mark END AS in_mark,
         CASE WHEN NOT risen AND stamped_max = read_max THEN stamped_horizon END AS in_horizon
     FROM counted JOIN plans USING (plan)"""
-    return [records, groups, "DROP TABLE looked_at"]
 
 
 def _offsets(copies: bool, closely: bool) -> list[str]:

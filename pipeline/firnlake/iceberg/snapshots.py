@@ -41,15 +41,20 @@ class SnapshotRetention:
 
 
 def retained(
-    identifier: str, metadata: TableMetadata, now_ms: int, moving: Collection[str] = (), erased_below: int = 0
+    identifier: str,
+    metadata: TableMetadata,
+    now_ms: int,
+    moving: Collection[str] = (),
+    erased_below: int = 0,
+    needed: Collection[int] = (),
 ) -> SnapshotRetention:
     """The retention of table ``identifier`` with this ``metadata`` at ``now_ms`` (epoch milliseconds).
 
     ``moving`` has the name of a branch once for each expected commit to the branch; such a commit counts as a snapshot
     that was made now. On main and Firn's branches, snapshots with a sequence number below ``erased_below``
     expire whatever their age, because they may hold erased keys. The newest snapshot of a branch, snapshots that a
-    tag or another branch keeps, and the memory of kept snapshots (``iceberg.branches``) do not expire. Raises
-    RefusedError for a limit that is not a whole number.
+    tag or another branch keeps, those with an id in ``needed``, and the memory of kept snapshots (``iceberg.branches``)
+    do not expire. Raises RefusedError for a limit that is not a whole number.
     """
     coming = Counter(moving)
     limits = {name: _limit(identifier, metadata.properties, name) for name in _DEFAULTS}
@@ -85,8 +90,9 @@ def retained(
                 kept.add(snapshot.snapshot_id)
     young = (one for one in metadata.snapshots if now_ms - one.timestamp_ms <= limits[MAX_SNAPSHOT_AGE])
     kept.update(one.snapshot_id for one in young if one.snapshot_id not in reached)
-    memory = (snapshots[one] for one in _memory_of(metadata, kept) if one in snapshots)
-    kept.update(one.snapshot_id for one in memory if (one.sequence_number or 0) >= erased_below)
+    others = {*needed, *_memory_of(metadata, {*kept, *needed})}
+    beside = (snapshots[one] for one in others if one in snapshots)
+    kept.update(one.snapshot_id for one in beside if (one.sequence_number or 0) >= erased_below)
     alone = f"no branch or tag reaches it, older than {MAX_SNAPSHOT_AGE} = {limits[MAX_SNAPSHOT_AGE]}"
     expired = {one: reached.get(one, alone) for one in snapshots if one not in kept}
     return SnapshotRetention(frozenset(snapshots.keys() - expired.keys()), expired, expired_refs)

@@ -221,17 +221,25 @@ def open_jobs(lake: Lake, identifier: str) -> Mapping[TopicPartition, OpenJob]:
 
     Reads one listing, and one document per job. Jobs whose document can't be read are left out.
     """
+    return {
+        one.plan.topic_partition: one
+        for one in _open(lake, identifier)
+        if one.plan.lane not in (Lane.HIDE, Lane.RETAIN)
+    }
+
+
+def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
+    """Ids of the snapshots on which the plans of the open jobs of table ``identifier`` were made."""
+    return frozenset(one.plan.snapshot_id for one in _open(lake, identifier))
+
+
+def _open(lake: Lake, identifier: str) -> list[OpenJob]:
     with lake.reachable():
         every = JobDocuments.of_all(lake.table(identifier)).values()
         possible = [one for one in every if PLANS in one.kinds and one.kinds.isdisjoint((FAILURE, ABANDONED))]
         with ThreadPoolExecutor(READERS) as readers:
             stages = list(readers.map(lambda job: (stage_name(identifier, job.job_id), _plans(job)), possible))
-    return {
-        plan.topic_partition: OpenJob(stage, plan)
-        for stage, plans in stages
-        for plan in plans
-        if plan.lane not in (Lane.HIDE, Lane.RETAIN)
-    }
+    return [OpenJob(stage, plan) for stage, plans in stages for plan in plans]
 
 
 def _plans(documents: JobDocuments) -> Iterable[Plan]:

@@ -42,11 +42,13 @@ from firnlake.iceberg.files import Stored, Stores
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.referenced_files import Contents
 from firnlake.iceberg.snapshots import SnapshotRetention, retained
+from firnlake.job.job import planned_on
 from firnlake.lanes.erasure.history import expire_below
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.unreached import Coming, Unreached
 from firnlake.table.memory import drop_void_tombstones
+from firnlake.table.policies import Policies
 from firnlake.table.references import metadata_locations, whole_table
 from firnlake_expectations.wording import count
 
@@ -122,6 +124,7 @@ def expire(
             now_ms,
             coming.moving,
             _erased_below(table, identifier, now_ms, coming.rewritten),
+            _needed(lake, table, identifier, now_ms),
         )
         after = _without(table.metadata, retention)
         done = _Done(table, retention, list(retention.expired_snapshots), list(retention.expired_refs))
@@ -159,6 +162,16 @@ def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collect
         return expire_below(table, identifier, read_erasures(table), now_ms, rewritten)
     except RefusedError:
         return 0
+
+
+def _needed(lake: Lake, table: Table, identifier: str, now_ms: int) -> frozenset[int]:
+    """The snapshots by which the judge holds open jobs to what they have planned, no older than such jobs may be."""
+    needed = planned_on(lake, identifier)
+    try:
+        young_ms = now_ms - Policies.parse(identifier, table.properties).default.job_max_age_ms
+    except RefusedError:
+        return needed
+    return needed & {one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms >= young_ms}
 
 
 @dataclass(frozen=True)
@@ -225,6 +238,7 @@ class _Expiry:
             table.metadata,
             self.now_ms,
             erased_below=_erased_below(table, self.identifier, self.now_ms),
+            needed=_needed(self.lake, table, self.identifier, self.now_ms),
         )
         ids = list(retention.expired_snapshots)[: self.most]
         updates: list[TableUpdate] = [

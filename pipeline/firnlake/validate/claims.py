@@ -70,11 +70,6 @@ def _counted(change: JudgedChange) -> Figures:
         "segments written": (counts.segments_out, _segments(change.added)),
         "bytes written": (counts.bytes_out, _bytes(written)),
     }
-    if change.lane is not Lane.ERASE:  # it searches other segments, too, which its counts leave out
-        told["segments left in place"] = (counts.segments_in_place, _segments(change.left))
-        told["bytes left in place"] = (counts.bytes_in_place, _bytes(change.left))
-    if change.lane not in (*POSITION_DELETING, Lane.ERASE):
-        told["records left in place"] = (counts.records_in_place, sum(one.record_count for one in change.left))
     if change.lane is Lane.RETAIN:  # no judge reads its records
         told["records read"] = (counts.records_in, sum(one.record_count for one in change.removed))
     return told
@@ -107,6 +102,12 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
         "transactional": (plan.transactional, basis.transactional(owner, taken, lane)),
         **_described(basis, plan),
     }
+    if lane is not Lane.ERASE:  # it searches other segments, too, which its counts leave out
+        counts = change.plan.counts
+        told["segments left in place"] = (counts.segments_in_place, _segments(change.left))
+        told["bytes left in place"] = (counts.bytes_in_place, _bytes(change.left))
+        records = 0 if lane in POSITION_DELETING else sum(one.record_count for one in change.left)
+        told["records left in place"] = (counts.records_in_place, records)
     if lane is Lane.FULL:
         back = [name_of(one.path) for one in plan.removed_tombstones]
         told["removed tombstones"] = (sorted(back), sorted(map(name_of, basis.returning(owner, taken))))

@@ -19,7 +19,6 @@ from firnlake.iceberg.branches import (
     REMOVED_TOMBSTONES,
     SIDE_BRANCHES,
     ancestors,
-    at_snapshot,
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
@@ -63,23 +62,21 @@ class Committed:
 
     def changes(self) -> list[JudgedChange]:
         """The change of each plan. Raises RefusedError when a snapshot that this needs has expired."""
-        plans = plans_of(self.table, self.snapshot)
-        then, properties = (
-            at_snapshot(self.table, self.snapshot.snapshot_id),
-            properties_after(self.table, self.snapshot),
-        )
-        bases: dict[int | None, Basis] = {}
-        for plan in plans:
+        properties, changes = properties_after(self.table, self.snapshot), []
+        bases: dict[int | None, Basis | None] = {}
+        for plan in plans_of(self.table, self.snapshot):
             if plan.snapshot_id not in bases:
-                basis = Basis.find(then, self.identifier, plan.snapshot_id, properties)
-                if basis is None:
-                    raise RefusedError(
-                        f"table {self.identifier}: plan {plan.id} of snapshot {self.snapshot.snapshot_id} was made on "
-                        f"snapshot {plan.snapshot_id}, which has expired; allowed: a commit whose plans were made on a "
-                        "snapshot that is kept"
-                    )
-                bases[plan.snapshot_id] = basis
-        return [self._change(plan, bases[plan.snapshot_id]) for plan in plans]
+                known = Basis.find(self._afterwards.at, self.identifier, plan.snapshot_id, properties)
+                bases[plan.snapshot_id] = known
+            basis = bases[plan.snapshot_id]
+            if basis is None:
+                raise RefusedError(
+                    f"table {self.identifier}: plan {plan.id} of snapshot {self.snapshot.snapshot_id} was made on "
+                    f"snapshot {plan.snapshot_id}, which has expired; allowed: a commit whose plans were made on a "
+                    "snapshot that is kept"
+                )
+            changes.append(self._change(plan, basis))
+        return changes
 
     def _change(self, plan: PublishedPlan, basis: Basis) -> JudgedChange:
         lane, owner = Lane(plan.lane), plan.topic_partition

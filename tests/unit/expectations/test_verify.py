@@ -9,6 +9,7 @@ from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import RefusedError
 from firnlake.validate.validate import Verified, verify
+from infra.foreign.files import on_disk
 from tests.support.commands import firn
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
@@ -78,6 +79,20 @@ def test_a_commit_that_lost_a_record_is_refused(topic: Topic) -> None:
             swap.append_data_file(file)
     (found,) = verified(topic)
     assert {"expect_newest_record_kept", "expect_record_counts_to_add_up"} <= broken([found])
+
+
+def test_c8_horizons_are_held_to_the_retention_of_their_commit(topic: Topic) -> None:
+    topic.create(delete_retention_ms="1000").land(updates("a=1", "b=", "c=1"))
+    topic.clean("full", force=True)
+    written = on_disk(topic.lake.table(topic.table).metadata_location)
+    with topic.lake.table(topic.table).transaction() as change:
+        change.set_properties({"firn.delete.retention.ms": "5000"})
+    (found,) = verified(topic)
+    assert (found.passed, found.claim.stamp_ms) == (True, NOW + 1000)
+    written.unlink()
+    (found,) = verified(topic)
+    assert (found.passed, found.claim.stamp_ms) == (True, None)
+    assert any("not judged: the metadata file" in row.sentence for row in found.rows)
 
 
 def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: Topic) -> None:

@@ -46,6 +46,7 @@ CHANGES: dict[str, Any] = {
     "kept_from": 7,
     "sequence_number": 6,
     "delete_retention_ms": 1,
+    "clock_behind_ms": 1,
     "cleaner_threads": 2,
     "waiting_segments": 1,
     "transactional": True,
