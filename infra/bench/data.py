@@ -21,7 +21,7 @@ Keys = Literal["uniform", "zipf", "append"]
 
 TOPIC = "orders"
 KEY_BYTES = 16
-NOW_MS = 1_800_000_000_000
+NOW_MS = 1_767_312_000_000
 """The clock of the benchmarks, epoch milliseconds; all records are a day older."""
 DAY_MS = 86_400_000
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from unittest.mock import patch
 
 LATE_MS = 253_402_300_800_000
@@ -11,5 +12,5 @@ LATE_MS = 253_402_300_800_000
 @contextmanager
 def judging_late(at_ms: int = LATE_MS) -> Iterator[None]:
     """The judge's clock shows ``at_ms``, epoch milliseconds, in this process."""
-    with patch("firnlake.validate.claims.now_ms", lambda: at_ms):
+    with patch("firnlake.validate.claims.clock", SimpleNamespace(now_ms=lambda: at_ms)):
         yield

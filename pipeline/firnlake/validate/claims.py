@@ -8,7 +8,8 @@ from typing import Final
 
 from pyiceberg.manifest import DataFile
 
-from firnlake.clock import now_ms, show_ms
+from firnlake import clock
+from firnlake.clock import show_ms
 from firnlake.iceberg.files import name_of
 from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import Input, Plan
@@ -143,7 +144,7 @@ def _resulting(change: JudgedChange, result: PlanResult) -> Figures:
 
 
 def _clock(planned_ms: int) -> tuple[object, object]:
-    latest = now_ms() + AHEAD_MS
+    latest = clock.now_ms() + AHEAD_MS
     return show_ms(planned_ms), show_ms(planned_ms) if planned_ms <= latest else f"at most {show_ms(latest)}"
 
 
