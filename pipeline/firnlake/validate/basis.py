@@ -62,6 +62,7 @@ class Basis:
     identifier: str
     snapshot: Snapshot
     properties: Mapping[str, str] | None
+    _own: dict[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def find(
@@ -114,7 +115,9 @@ class Basis:
 
     def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
         """The segments of ``owner``, in offset order."""
-        return self.segments.by_partition.get(owner, ())
+        if owner not in self._own:
+            self._own[owner] = self.segments.by_partition.get(owner, ())
+        return self._own[owner]
 
     def holds(self, owner: TopicPartition, paths: Collection[str]) -> bool:
         """True if all ``paths`` are segments of ``owner``."""
@@ -161,13 +164,11 @@ class Basis:
 
     def retention_ms(self, topic: str) -> int | None:
         """The topic's delete.retention.ms (C8); None if the properties are unknown."""
-        if self.properties is None:
-            return None
-        return Policies.parse(self.identifier, self.properties).of(topic).delete_retention_ms
+        return None if self._policies is None else self._policies.of(topic).delete_retention_ms
 
     def behind_ms(self, now_ms: int) -> int:
         """Milliseconds by which ``now_ms`` is behind the newest clock on main's line (C8)."""
-        return max(0, (newest_clock(self.at) or now_ms) - now_ms)
+        return max(0, (self._newest_clock_ms or now_ms) - now_ms)
 
     def transactional(self, owner: TopicPartition, taken: Collection[str], lane: Lane) -> bool:
         """True if ``lane`` has to look at transactions of records in ``taken`` (C10)."""
@@ -185,6 +186,14 @@ class Basis:
                 for row in batch.filter(pc.fill_null(batch.column("is_control"), fill_value=False)).to_pylist():
                     if row["key"] and row["key"][2:4] in _ENDS:
                         yield row["producer_id"], row["offset"], _ENDS[row["key"][2:4]]
+
+    @cached_property
+    def _policies(self) -> Policies | None:
+        return None if self.properties is None else Policies.parse(self.identifier, self.properties)
+
+    @cached_property
+    def _newest_clock_ms(self) -> int | None:
+        return newest_clock(self.at)
 
     @cached_property
     def _tombstones(self) -> Mapping[TopicPartition, tuple[Segment, ...]]:
@@ -205,18 +214,20 @@ HORIZONS: Final = (Lane.CLEAN, Lane.TIER, Lane.FULL)
 
 @dataclass(frozen=True)
 class Bases:
-    """The bases of plans that are about to change ``target``, each read once."""
+    """The bases of plans that are about to change their tables, each read once."""
 
-    target: Table
-    _known: dict[int, Basis | None] = field(default_factory=dict)
+    _known: dict[tuple[str, int], Basis | None] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> Basis | ConflictError:
-        """The basis of ``plan``; or the conflict, if its snapshot is no longer in main's history or does not hold the
-        plan's inputs, or if a property that a rule reads has changed since."""
-        if plan.snapshot_id not in self._known:
-            known = Basis.find(self.target, plan.table, plan.snapshot_id, self.target.properties)
-            self._known[plan.snapshot_id] = known
-        basis = self._known[plan.snapshot_id]
+    def of(self, target: Table, plan: Plan) -> Basis | ConflictError:
+        """The basis of ``plan`` in ``target``, its table.
+
+        It is a conflict if the plan's snapshot is no longer in main's history or does not hold the plan's inputs, or if
+        a property that a rule reads has changed since.
+        """
+        key = plan.table_uuid, plan.snapshot_id
+        if key not in self._known:
+            self._known[key] = Basis.find(target, plan.table, plan.snapshot_id, target.properties)
+        basis = self._known[key]
         if basis is None or not basis.holds(plan.topic_partition, [one.path for one in plan.inputs]):
             return ConflictError(
                 f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in "

@@ -36,9 +36,9 @@ def refused_drops(
     from firnlake_expectations.verdicts import verdicts
 
     errors: dict[str, FirnError] = {}
-    bases, claims, findings = Bases(target), [], []
+    bases, claims, findings = Bases(), [], []
     for plan in plans:
-        basis = bases.of(plan)
+        basis = bases.of(target, plan)
         if isinstance(basis, ConflictError):
             errors[plan.id] = basis
             continue

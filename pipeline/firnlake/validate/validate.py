@@ -73,7 +73,9 @@ def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], e
     the lake's reports folder.
     """
     plans: Mapping[str, Sequence[Plan]] = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, ())
-    return list(chain.from_iterable(_of_job(lake, identifier, own, engine) for identifier, own in plans.items()))
+    # Most jobs of a run were planned on one snapshot, whose manifests are read once.
+    bases = Bases()
+    return list(chain.from_iterable(_of_job(lake, identifier, own, engine, bases) for identifier, own in plans.items()))
 
 
 def build_reports(lake: Lake) -> Path:
@@ -83,12 +85,12 @@ def build_reports(lake: Lake) -> Path:
     return build_data_docs(lake.reports_folder)
 
 
-def _of_job(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine) -> list[Judged]:
+def _of_job(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
     try:
         with lake.answering():
             known = {plan.stage: [plan] for plan in plans} | {identifier: plans}
             parts = parts_of(lake, identifier)
-            return list(chain.from_iterable(_judged(lake, part, known.get(part, ()), engine) for part in parts))
+            return list(chain.from_iterable(_judged(lake, part, known.get(part, ()), engine, bases) for part in parts))
     except FirnError as error:
         return [Judged(identifier, identifier, None, error)]
 
@@ -101,14 +103,14 @@ def _unjudged(lake: Lake, identifier: str, plans: Sequence[Plan], error: FirnErr
     return [Judged(identifier, plan.title, None, conflicts.get(plan.id, error), plan.id) for plan in plans]
 
 
-def _judged(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine) -> list[Judged]:
+def _judged(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
     conflicts: Mapping[str, ConflictError] = {}
     try:
         with lake.answering():
             stage = Stage.load(lake, identifier)
             if stage.verdicts is None:
                 stage.check()
-                verdicts, conflicts = _verdicts(lake, stage, engine)
+                verdicts, conflicts = _verdicts(lake, stage, engine, bases)
                 stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in verdicts.items()})
             else:
                 verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in stage.verdicts.items()}
@@ -137,7 +139,9 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
         ) from error
 
 
-def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Verdict], Mapping[str, ConflictError]]:
+def _verdicts(
+    lake: Lake, stage: Stage, engine: Engine, bases: Bases
+) -> tuple[Mapping[str, Verdict], Mapping[str, ConflictError]]:
     """The verdicts on the plans that have a result, and the conflicts of the plans that must be made again."""
     from firnlake_expectations.verdicts import verdicts
 
@@ -145,7 +149,7 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
     if stage.result is None or not stage.result.plans:
         raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     target = lake.table(stage.target)
-    cases, conflicts = staged_cases(stage, target)
+    cases, conflicts = staged_cases(stage, target, bases)
     if not cases:
         raise next(iter(conflicts.values()))
     records = JudgedRecords.of(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
@@ -160,20 +164,20 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
     return judged, conflicts
 
 
-def staged_cases(stage: Stage, target: Table) -> tuple[list[Case], Mapping[str, ConflictError]]:
+def staged_cases(stage: Stage, target: Table, bases: Bases) -> tuple[list[Case], Mapping[str, ConflictError]]:
     """The cases of the plans of ``stage`` that have a result, and the conflicts of the other ones by plan id.
 
-    A plan is in conflict if its inputs have changed in ``target``, or if ``Bases`` says so.
+    A plan is in conflict if its inputs have changed in ``target``, or if ``bases`` says so.
     """
     done = [(plan, own) for plan in stage.plans if (own := stage.of_plan(plan.id))]
     inputs = planned_inputs(target, [plan for plan, _ in done])
-    conflicts, bases, cases = dict(inputs.conflicts), Bases(target), []
+    conflicts, cases = dict(inputs.conflicts), []
     listing = ListedFacts(stage.table.schema(), ColumnRoles.of(stage.table, stage.identifier))
     trusted = validation_of(target.properties) == "fingerprint"
     for plan, own in done:
         if plan.id in conflicts:
             continue
-        basis = bases.of(plan)
+        basis = bases.of(target, plan)
         if isinstance(basis, ConflictError):
             conflicts[plan.id] = basis
             continue

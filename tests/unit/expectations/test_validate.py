@@ -13,6 +13,7 @@ from firnlake.errors import ConflictError
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.validate import tasks
+from firnlake.validate.basis import Bases
 from firnlake.validate.validate import Judged, staged_cases, validate
 from firnlake_expectations.tables import IN_PLACE
 from infra.foreign.files import on_disk
@@ -106,7 +107,7 @@ def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(topic: Topic) 
     assert judged.verdict is not None
     said = " ".join(finding.sentence for finding in judged.verdict.expectations)
     assert "none of the 80 records in segments left in place has a key that was read" in said
-    ((case,), _) = staged_cases(stage, topic.lake.table(topic.table))
+    ((case,), _) = staged_cases(stage, topic.lake.table(topic.table), Bases())
     left = [file for file in case.files if file.side == IN_PLACE]
     assert sum(file.source.records for file in left) == 80
     assert not any(file.tombstones for file in left), "their manifests say that no value is NULL"
