@@ -113,10 +113,9 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
         back = [name_of(one.path) for one in plan.removed_tombstones]
         told["removed tombstones"] = (sorted(back), sorted(map(name_of, basis.returning(owner, taken))))
     if plan.comparison:
-        before = plan.comparison.before
-        there = {one.path for one in basis.own(owner) if one.records}
-        head = {one.path for one in basis.own(owner) if one.level < TAIL and before and one.base_offset >= before}
-        told["segments compared"] = (sorted(map(name_of, taken)), sorted(map(name_of, there - head)))
+        before, own = plan.comparison.before, [one for one in basis.own(owner) if one.records]
+        compared = [one for one in own if before is None or one.level == TAIL or one.base_offset < before]
+        told["segments compared"] = (sorted(map(name_of, taken)), sorted(name_of(one.path) for one in compared))
     if plan.search and change.searched:
         told["requests searched for"] = (plan.search.through, min(plan.search.through, change.searched.newest))
         told["sequence number searched"] = (plan.search.sequence_number, basis.number)
