@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 393,
     "functions": 2_386,
     "infra lines": 5_766,
-    "test lines": 54_394,
+    "test lines": 54_396,
     "modules above 350 lines": 0,
     "modules that commit": 1,
     "modules that delete": 4,
