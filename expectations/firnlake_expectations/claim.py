@@ -229,6 +229,11 @@ class Verdict:
         """The expectations that failed."""
         return tuple(finding for finding in self.expectations if not finding.passed)
 
+    @property
+    def reason(self) -> str:
+        """What was observed where an expectation failed, in one line; empty if none failed."""
+        return "; ".join(f"{finding.name}: {finding.observed}" for finding in self.failures)
+
     def to_dict(self) -> dict[str, Any]:
         """The verdict as JSON-ready names and values; `from_dict` is its inverse."""
         return asdict(self)

@@ -18,7 +18,6 @@ POSITION_DELETING = ("hide", "convert")
 """Lanes that write delete files only, so the data files before and after a plan are the same."""
 EVERY_LANE = ("erase", *POSITION_DELETING, "merge", *CLEANINGS)
 """Every lane whose results are records or delete files."""
-RETAIN = ("retain",)
 
 MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
 """Name of each lane's output in sentences."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firnlake_expectations.promises.promise import RETAIN, Figures, Promise, Rule
+from firnlake_expectations.promises.promise import Figures, Promise, Rule
 from firnlake_expectations.wording import count, log_name
 
 if TYPE_CHECKING:
     from firnlake_expectations.claim import Claim
+
+
+_RETAIN = ("retain",)
 
 
 def _dropped(figures: Figures, _: Claim) -> str:
@@ -18,7 +21,7 @@ def _dropped(figures: Figures, _: Claim) -> str:
 ONLY_EXPIRED_DROPPED = Promise(
     number="C19",
     name="expect_only_expired_segments_dropped",
-    lanes=RETAIN,
+    lanes=_RETAIN,
     sentence=lambda claim: (
         f"Every segment of {log_name(claim.topic, claim.partition)} that is dropped is past retention.ms, or "
         "retention.bytes remain without it."
@@ -31,7 +34,7 @@ ONLY_EXPIRED_DROPPED = Promise(
 OLDEST_DROPPED = Promise(
     number="C19",
     name="expect_oldest_segments_dropped",
-    lanes=RETAIN,
+    lanes=_RETAIN,
     sentence=lambda claim: (
         f"Every record that stays in {log_name(claim.topic, claim.partition)} is newer than all dropped records."
     ),
@@ -48,7 +51,7 @@ OLDEST_DROPPED = Promise(
 LOG_END_RETAINED = Promise(
     number="C4",
     name="expect_log_end_kept",
-    lanes=RETAIN,
+    lanes=_RETAIN,
     sentence=lambda claim: (
         f"The end of the log {log_name(claim.topic, claim.partition)}, offset {claim.log_end_offset:,}, is kept."
     ),

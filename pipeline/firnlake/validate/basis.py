@@ -4,7 +4,8 @@ No plan tells them, and no module that plans or compacts computes them. What the
 of manifests, the parser of properties, and the memory that main names.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -14,6 +15,7 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import DataFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import ConflictError, RefusedError
@@ -28,7 +30,7 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import removed_tombstones
 from firnlake.table.policies import Policies
 from firnlake.table.segment import TAIL, Segment, Segments
-from firnlake.table.segments import LiveInputs, read
+from firnlake.table.segments import read, read_entries
 from firnlake.table.summaries import newest_clock
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.deletes import SnapshotDeletes
@@ -63,6 +65,7 @@ class Basis:
     snapshot: Snapshot
     properties: Mapping[str, str] | None
     _own: dict[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict, repr=False)
+    _listed: dict[str, dict[str, list[DataFile]]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def find(
@@ -119,14 +122,16 @@ class Basis:
             self._own[owner] = self.segments.by_partition.get(owner, ())
         return self._own[owner]
 
-    def holds(self, owner: TopicPartition, paths: Collection[str]) -> bool:
-        """True if all ``paths`` are segments of ``owner``."""
-        return {one.path for one in self.own(owner)}.issuperset(paths)
-
-    def files(self, paths: Collection[str], branch: str | None = None) -> list[DataFile]:
-        """The data files at ``paths``, in their order, on main or on ``branch``; a file listed twice is there twice."""
-        table = on_branch(self.at, branch) if branch else self.at
-        return LiveInputs.find(table, list(paths)).files if paths else []
+    def files(self, paths: Collection[str], branch: str = MAIN_BRANCH) -> list[DataFile]:
+        """The data files at ``paths`` on ``branch``, in their order; a file that is listed twice is there twice."""
+        if not paths:
+            return []
+        if branch not in self._listed:
+            # The plans of a job share this reading, as they share the segments.
+            self._listed[branch] = defaultdict(list)
+            for entry, _ in read_entries(on_branch(self.at, branch)):
+                self._listed[branch][entry.data_file.file_path].append(entry.data_file)
+        return [file for path in paths for file in self._listed[branch].get(path, ())]
 
     def log_end(self, owner: TopicPartition) -> int:
         """The highest upper bound of the offset (C4); -1 if the topic partition has no record."""
@@ -134,14 +139,12 @@ class Basis:
 
     def kept_from(self, owner: TopicPartition) -> int:
         """The first offset that might be the highest that readers see (C4, C27, C28)."""
-        return self._seen(owner, self.own(owner))
+        return self.compared(owner).kept_from(self.own(owner), self.log_end(owner))
 
     def seen_beside(self, owner: TopicPartition, taken: Collection[str]) -> int:
         """The highest offset that readers are known to see in segments other than ``taken``; -1 if there is none."""
-        return max((self._seen(owner, [one]) for one in self.own(owner) if one.path not in taken), default=-1)
-
-    def _seen(self, owner: TopicPartition, segments: Sequence[Segment]) -> int:
-        return self.compared(owner).kept_from(segments, self.log_end(owner))
+        memory, end = self.compared(owner), self.log_end(owner)
+        return max((memory.kept_from([one], end) for one in self.own(owner) if one.path not in taken), default=-1)
 
     def clean_below(self, owner: TopicPartition, taken: Collection[str]) -> int | None:
         """The lowest lower bound of the offset in files other than ``taken`` (C7); None if no such file has records."""
@@ -228,7 +231,8 @@ class Bases:
         if key not in self._known:
             self._known[key] = Basis.find(target, plan.table, plan.snapshot_id, target.properties)
         basis = self._known[key]
-        if basis is None or not basis.holds(plan.topic_partition, [one.path for one in plan.inputs]):
+        own = {one.path for one in basis.own(plan.topic_partition)} if basis else set[str]()
+        if basis is None or not own.issuperset(one.path for one in plan.inputs):
             return ConflictError(
                 f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in "
                 "main's history, or does not hold its inputs; plan again"

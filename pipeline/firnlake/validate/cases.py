@@ -143,10 +143,8 @@ def reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
 def case_of(change: JudgedChange, listing: "ListedFacts", claim: Claim, fingerprint: int | None = None) -> Case:
     """The case of ``change`` with its ``claim``. ``fingerprint`` is compaction's, if the judge trusts it."""
     if change.lane in POSITION_DELETING:
-        entries = change.basis.deletes.among(change.left)
-        shown = (
-            listing.file(SHOWN, one, entries.get(one.file_path), change.after.get(one.file_path)) for one in change.left
-        )
+        before, after = change.before, change.after
+        shown = (listing.file(SHOWN, one, before.get(one.file_path), after.get(one.file_path)) for one in change.left)
         return Case(claim, tuple(shown), fingerprint)
     # What stays must hold no requested record, not even one that row-level deletes hide.
     searched = change.searched

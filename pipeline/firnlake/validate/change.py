@@ -28,8 +28,8 @@ from firnlake.validate.deletes import JudgedDelete, ListedAs, live_paths
 class JudgedChange:
     """The change of one plan at ``now_ms``, the plan's clock; ``plan`` has its lane, its place and the counts it tells.
 
-    Lanes that write position deletes leave all files in place. Then ``after`` has the entry of each of them afterwards,
-    and ``deletes`` are the delete files that are added.
+    Lanes that write position deletes leave all files in place. Then ``before`` and ``after`` have the entries of these
+    files, by path, and ``deletes`` are the delete files that are added.
     """
 
     plan: PublishedPlan
@@ -45,6 +45,7 @@ class JudgedChange:
     """Data files on side branches that the change writes."""
     returning: Sequence[DataFile] = ()
     """Removed tombstones that lane `full` reads, or that lane `erase` rewrites."""
+    before: Mapping[str, ListedAs] = field(default_factory=dict)
     after: Mapping[str, ListedAs] = field(default_factory=dict)
     deletes: Sequence[DataFile] = ()
     searched: ServedRequests | None = None
@@ -53,11 +54,6 @@ class JudgedChange:
     def lane(self) -> Lane:
         """The plan's lane."""
         return Lane(self.plan.lane)
-
-    @property
-    def owner(self) -> TopicPartition:
-        """The plan's topic partition."""
-        return self.plan.topic_partition
 
     @cached_property
     def taken(self) -> frozenset[str]:
@@ -75,11 +71,11 @@ def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile]
     paths = {one.path for one in plan.inputs}
     main = [one for one in inputs if one.file_path in paths]
     if plan.lane in POSITION_DELETING:
-        before, added = basis.deletes.among(main, plan.sequence_number), [*map(JudgedDelete.staged, files.deletes)]
+        before, added = basis.deletes.among(main), [*map(JudgedDelete.staged, files.deletes)]
         entries = {one.file_path: before.get(one.file_path, basis.deletes.entry(one)) for one in main}
         _check_merged(stage, plan, own, entries.values())
         after = {path: one.after(plan.lane, own.merged, added) for path, one in entries.items()}
-        return change(removed=(), left=main, added=(), after=after, deletes=files.deletes)
+        return change(removed=(), left=main, added=(), before=before, after=after, deletes=files.deletes)
     in_place, beside = frozenset(own.in_place), [*files.quarantined, *files.removed_tombstones]
     removed = [one for one in main if one.file_path not in in_place]
     left = [one for one in main if one.file_path in in_place]

@@ -30,7 +30,7 @@ Figures = dict[str, tuple[object, object]]
 
 def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult | None = None) -> Claim:
     """The claim about ``change``; ``plan`` and ``result`` are those of a change that is not committed yet."""
-    basis, owner, lane, searched = change.basis, change.owner, change.lane, change.searched
+    basis, owner, lane, searched = change.basis, change.plan.topic_partition, change.lane, change.searched
     transactional = basis.transactional(owner, change.taken, lane)
     retention = basis.retention_ms(change.plan.topic) if lane in HORIZONS else 0
     behind = basis.behind_ms(change.now_ms)
@@ -91,7 +91,7 @@ def _described(basis: Basis, plan: Plan) -> Figures:
 
 def _planned(change: JudgedChange, plan: Plan) -> Figures:
     """The figures of ``plan``, and those of the snapshot on which it was made."""
-    basis, owner, lane = change.basis, change.owner, change.lane
+    basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
     taken = {one.path for one in plan.inputs}
     end = basis.log_end(owner)
     told: Figures = {
@@ -136,7 +136,7 @@ def _resulting(change: JudgedChange, result: PlanResult) -> Figures:
     if lane not in POSITION_DELETING:
         told["delete files merged"] = (len(result.merged), 0)
     if result.compared and (end := result.compared.end) is not None:
-        path, own = result.compared.end_path, change.basis.own(change.owner)
+        path, own = result.compared.end_path, change.basis.own(change.plan.topic_partition)
         holds_it = any(one.path == path and one.base_offset <= end <= one.last_offset for one in own)
         told["segment of the last offset seen"] = (name_of(path), name_of(path) if holds_it else "another one")
     return told

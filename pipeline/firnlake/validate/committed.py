@@ -82,11 +82,12 @@ class Committed:
         lane, owner = Lane(plan.lane), plan.topic_partition
         change = partial(JudgedChange, plan, basis, CommitClock.of(self.snapshot).at_ms)
         if lane in POSITION_DELETING:
-            paths = self._compared(owner, basis) if lane is Lane.HIDE else self._converted(owner, basis)
+            reached = [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
+            paths = self._compared(owner, basis) if lane is Lane.HIDE else reached
             left, deletes = basis.files(paths), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
             own = [one for one in deletes if job_of(one.file_path) == self._job_id]
-            after = self._deletes.among(left, basis.number)
-            return change(removed=(), left=left, added=(), after=after, deletes=own)
+            before, after = basis.deletes.among(left), self._deletes.among(left, basis.number)
+            return change(removed=(), left=left, added=(), before=before, after=after, deletes=own)
         removed, added = self._moved(self.before, self.snapshot, owner)
         went = {one.file_path for one in removed}
         there = [one for one in basis.own(owner) if one.path in self._parent_paths and one.path not in went]
@@ -113,10 +114,6 @@ class Committed:
                 f"{self.snapshot.snapshot_id} is gone; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
             )
         return [one.path for one in basis.own(owner) if one.records and memory.knows(one)]
-
-    def _converted(self, owner: TopicPartition, basis: Basis) -> list[str]:
-        """Paths of the inputs of a plan of lane `convert`: the files to which equality deletes apply."""
-        return [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
 
     def _searched(self, owner: TopicPartition) -> ServedRequests:
         """The requests that the commit served, and how far, as main names them."""
@@ -147,7 +144,7 @@ class Committed:
 
     def _files(self, manifests: frozenset[ManifestFile]) -> list[DataFile]:
         in_order = sorted(manifests, key=lambda one: one.manifest_path)
-        return [entry.data_file for entry in Manifests(self.table.io).live(in_order)]
+        return [entry.data_file for entry in self._read.live(in_order)]
 
     def _of(self, owner: TopicPartition, files: Sequence[DataFile]) -> list[DataFile]:
         return [one for one in files if TopicPartition(*self._afterwards.columns.owner(self.table, one)) == owner]
@@ -185,6 +182,10 @@ class Committed:
     def _afterwards(self) -> Basis:
         """The commit's own snapshot."""
         return Basis(self.table, self.identifier, self.snapshot, None)
+
+    @cached_property
+    def _read(self) -> Manifests:
+        return Manifests(self.table.io)
 
     @cached_property
     def _parent_paths(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ The lane drops whole segments, the newest records of keys included, so it reads 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from pyiceberg.table import Table
@@ -21,7 +21,7 @@ from firnlake.table.segment import Segment
 from firnlake.validate.basis import Bases
 from firnlake.validate.change import JudgedChange
 from firnlake.validate.claims import claim_of
-from firnlake_expectations.claim import Sample
+from firnlake_expectations.claim import Claim, Sample
 from firnlake_expectations.findings import Findings
 
 
@@ -36,20 +36,22 @@ def refused_drops(
     from firnlake_expectations.verdicts import verdicts
 
     errors: dict[str, FirnError] = {}
-    bases, claims, findings = Bases(), [], []
+    bases, policies = Bases(), Policies.parse(".".join(target.name()), target.properties)
+    claims: list[Claim] = []
+    findings = []
     for plan in plans:
         basis = bases.of(target, plan)
         if isinstance(basis, ConflictError):
             errors[plan.id] = basis
             continue
-        told, paths = PublishedPlan.of(plan, counts[plan.id]), [one.path for one in plan.inputs]
-        change = JudgedChange(told, basis, plan.now_ms, removed=basis.files(paths), left=(), added=())
+        told, removed = PublishedPlan.of(plan, counts[plan.id]), basis.files([one.path for one in plan.inputs])
+        change = JudgedChange(told, basis, plan.now_ms, removed=removed, left=(), added=())
         claims.append(claim_of(change, plan))
-        findings.append(_findings(change, Policies.parse(plan.table, target.properties).of(plan.topic)))
+        findings.append(_findings(change, claims[-1], policies.of(plan.topic)))
     judged = verdicts(claims, findings, lake.reports_folder) if claims else {}
     for plan in plans:
         if plan.id in judged and not judged[plan.id].passed:
-            reason = "; ".join(f"{one.name}: {one.observed}" for one in judged[plan.id].failures)
+            reason = judged[plan.id].reason
             errors[plan.id] = RefusedError(f"plan {plan.id} ({plan.title}) failed validation: {reason}")
             # If the mark can't be written, the next run makes the same plan, which fails again.
             with suppress(FirnError):
@@ -57,17 +59,17 @@ def refused_drops(
     return errors
 
 
-def _findings(change: JudgedChange, policy: Policy) -> Findings:
-    """What is wrong with dropping the removed segments of ``change``."""
-    held = [one for one in change.basis.own(change.owner) if one.records]
+def _findings(change: JudgedChange, claim: Claim, policy: Policy) -> Findings:
+    """The findings about the segments that ``change`` drops, by the promises of lane `retain`."""
+    held = [one for one in change.basis.own(change.plan.topic_partition) if one.records]
     dropped = [one for one in held if one.path in change.taken]
     staying = [one for one in held if one.path not in change.taken]
     end = max((one.last_offset for one in dropped), default=-1)
     others = [(one.base_offset, one.path) for one in staying]
-    others += [(one.base_offset, one.path) for one in change.basis.segments.strays_of(change.owner)]
-    ends = [one for one in dropped if one.last_offset >= change.basis.kept_from(change.owner)]
+    others += [(one.base_offset, one.path) for one in change.basis.segments.strays_of(change.plan.topic_partition)]
+    ends = [one for one in dropped if one.last_offset >= claim.end]
     wrong = {
-        "not_expired": tuple(_not_expired(held, dropped, policy, change.now_ms)),
+        "not_expired": tuple(_not_expired(held, change.taken, policy, change.now_ms)),
         "out_of_order": tuple(
             Sample(offset, None, f"{path} stays, from offset {offset}", f"only segments past offset {end}")
             for offset, path in others
@@ -77,20 +79,22 @@ def _findings(change: JudgedChange, policy: Policy) -> Findings:
             Sample(one.last_offset, None, f"{one} is dropped", "the record at the log end stays") for one in ends
         ),
     }
-    figures = {"dropped": len(dropped), "staying": len(staying), "records_in": sum(one.records for one in dropped)}
+    told, records = len(claim.figures), sum(one.records for one in dropped)
+    figures = {"dropped": len(dropped), "staying": len(staying), "records_in": records, "told": told}
     broken = Counter({rule: len(samples) for rule, samples in wrong.items() if samples})
     return Findings(Counter(figures), broken, wrong, fingerprint=0, closely=False)
 
 
-def _not_expired(held: Sequence[Segment], dropped: Sequence[Segment], policy: Policy, at_ms: int) -> Iterator[Sample]:
-    """A sample for each dropped segment that neither its age nor the size of the later segments allows to drop."""
+def _not_expired(held: Sequence[Segment], taken: Collection[str], policy: Policy, at_ms: int) -> Iterator[Sample]:
+    """A sample for each dropped segment (its path is in ``taken``) that neither its age nor the size of the later
+    segments allows to drop."""
     left = sum(one.bytes for one in held)
     for one in held:
         left -= one.bytes
         since = _since_ms(one)
         is_old = since is not None and 0 <= policy.retention_ms < at_ms - since
         is_beyond = 0 <= policy.retention_bytes <= left
-        if one in dropped and not (policy.deletes and (is_old or is_beyond)):
+        if one.path in taken and not (policy.deletes and (is_old or is_beyond)):
             age = "of unknown age" if since is None else f"from {show_ms(since)}"
             allowed = f"cleanup.policy delete, and older than retention.ms {policy.retention_ms} at {show_ms(at_ms)}"
             yield Sample(one.base_offset, None, f"{one} is {age}, {left} bytes remain without it", allowed)

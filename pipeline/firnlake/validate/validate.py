@@ -58,8 +58,7 @@ class Judged:
         """The reason why the plan did not pass, in one line; empty if it passed."""
         if self.verdict is None:
             return str(self.error)
-        broken = "; ".join(f"{finding.name}: {finding.observed}" for finding in self.verdict.failures)
-        return f"validation failed: {broken}" if broken else ""
+        return f"validation failed: {self.verdict.reason}" if self.verdict.reason else ""
 
 
 def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], engine: Engine) -> list[Judged]:
