@@ -13,16 +13,18 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
-# Plain processes side by side, a set of folders each, which take about the same time: more than a small machine has
-# cores, because tests of Airflow wait as long as they work. Each process has a Spark session of its own. A new folder is
-# part of the last set.
+# Plain processes side by side, a set of folders each: more than a small machine has cores, because tests of Airflow wait
+# as long as they work. Each yields to those before it, so the last ones, which take about the same time, end together.
+# Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
-SET_3 := tests/lanes tests/faults tests/spark
-SET_4 := $(filter-out tests/airflow tests/conformance tests/unit $(SET_3) tests/support tests/__pycache__,\
-	$(patsubst %/,%,$(wildcard tests/*/)))
+SET_3 := tests/lanes
+SET_4 := tests/faults tests/spark
 UNIT_1 := $(addprefix tests/unit/,cli expectations iceberg ingest maintain)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
+SET_5 := $(UNIT_1) tests/findings
+SET_6 := $(filter-out tests/airflow tests/conformance tests/findings tests/unit tests/support tests/__pycache__ \
+	$(SET_3) $(SET_4),$(patsubst %/,%,$(wildcard tests/*/))) $(UNIT_2)
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -114,7 +116,7 @@ test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch th
 
 .PHONY: test
 test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests except the tests of the stack
-	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(UNIT_1)" "$(SET_4) $(UNIT_2)" -- $(PYTEST_ARGS)
+	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)" "$(SET_6)" -- $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## run the unit tests, which start neither a JVM nor Airflow (minutes)

@@ -3,7 +3,8 @@ collects what another one runs.
 
     python -m tests.support.processes "tests/unit" "tests/lanes tests/faults" -- -k tombstone
 
-Prints what each process said when it has ended, then seconds per folder and the closing lines of all.
+Prints what each process said when it has ended, and every few minutes where the others are: a run that is cut off tells
+what it was doing. Ends with seconds per folder and the closing lines of all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 CLOSING = re.compile(r"=+ .* in [0-9.]+s.* =+")
 LOOK_SECONDS = 0.2
-YIELDS = 5  # niceness
+NEWS_SECONDS = 300
+YIELDS = 3  # niceness
 FAILED = 1
 MEMORY = Path("/dev/shm")  # a file system in memory, where Linux has one
 ROOM_BYTES = 8 << 30
@@ -56,8 +58,14 @@ class Process:
     @property
     def closing_line(self) -> str:
         """The line in which pytest counts its tests; libraries may say something after it."""
+        lines = self.log.read_text().splitlines()
+        return next((line for line in reversed(lines) if CLOSING.fullmatch(line)), self.last_line)
+
+    @property
+    def last_line(self) -> str:
+        """What pytest, or a library, said last: while it runs, the file whose tests run."""
         lines = self.log.read_text().strip().splitlines()
-        return next((line for line in reversed(lines) if CLOSING.fullmatch(line)), lines[-1] if lines else "nothing")
+        return lines[-1] if lines else "nothing"
 
 
 def main(arguments: list[str]) -> int:
@@ -91,11 +99,17 @@ def _in_memory() -> Path | None:
 
 def _as_they_end(processes: list[Process]) -> Iterator[Process]:
     waiting = list(processes)
+    started = told = time.monotonic()
     while waiting:
         for process in waiting:
             if process.running.poll() is not None:
                 yield process
         waiting = [process for process in waiting if process.running.returncode is None]
+        if time.monotonic() - told >= NEWS_SECONDS:
+            told = time.monotonic()
+            print(f"\n== after {told - started:.0f} s")
+            for process in waiting:
+                print(f"{process.paths}: {process.last_line}", flush=True)
         time.sleep(LOOK_SECONDS)
 
 
