@@ -14,8 +14,8 @@ PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
 # Plain processes side by side, a set of folders each: more than a small machine has cores, because tests of Airflow wait
-# as long as they work. Each yields to those before it, so the last ones, which take about the same time, end together.
-# Each process has a Spark session of its own. A new folder is part of the last set.
+# as long as they work. The others yield to these two, and take about the same time: they end together, so that no core
+# waits. Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
 SET_3 := tests/lanes

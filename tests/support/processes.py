@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CLOSING = re.compile(r"=+ .* in [0-9.]+s.* =+")
 LOOK_SECONDS = 0.2
 NEWS_SECONDS = 300
-YIELDS = 3  # niceness
+YIELDS = (0, 5, 10)  # niceness of the first process, the second one, and all others
 FAILED = 1
 MEMORY = Path("/dev/shm")  # a file system in memory, where Linux has one
 ROOM_BYTES = 8 << 30
@@ -41,7 +41,7 @@ ROOM_BYTES = 8 << 30
 class Process:
     """One pytest and its log.
 
-    Each yields to those before it: tests of Airflow wait as long as they work, and the others fill what they leave.
+    The first two go before: tests of Airflow wait as long as they work, and the others fill what they leave.
     """
 
     def __init__(self, number: int, paths: str, options: list[str], folder: Path) -> None:
@@ -49,7 +49,7 @@ class Process:
         self.log = folder / f"{number}.log"
         with self.log.open("w") as log:
             self.running = subprocess.Popen(
-                ["nice", "-n", str(YIELDS * number), sys.executable, "-m", "pytest", *paths.split(), *options],
+                ["nice", "-n", str(YIELDS[min(number, 2)]), sys.executable, "-m", "pytest", *paths.split(), *options],
                 env=os.environ | {FOLDER: str(folder), "TMPDIR": str(folder)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
