@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CLOSING = re.compile(r"=+ .* in [0-9.]+s.* =+")
 LOOK_SECONDS = 0.2
 NEWS_SECONDS = 300
-YIELDS = (0, 5, 10)  # niceness of the first process, the second one, and all others
+YIELDS = (0, 3, 6)  # niceness of the first process, the second one, and all others
 FAILED = 1
 MEMORY = Path("/dev/shm")  # a file system in memory, where Linux has one
 ROOM_BYTES = 8 << 30
