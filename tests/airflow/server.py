@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.airflow.conftest import LocalAirflow
 
 MIB = 1 << 20
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 ANSWER_WITHIN = 3 * 60
 HANGS = 15 * 60
 """Seconds after which something hangs: far more than anything takes where three other processes are at work."""
