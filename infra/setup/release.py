@@ -116,9 +116,9 @@ class Installed:
         self.extras = set() if extra == "none" else set(extra.split(","))
         self.engines = ("local", "spark") if "spark" in self.extras else ("local",)
         self.bin = folder / "venv" / "bin"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
         path = [one for one in os.environ["PATH"].split(os.pathsep) if not Path(one).is_relative_to(CHECKOUT)]
-        self.for_pip = kept | {"PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_COMPILE": "1"}
+        self.for_pip = inherited | {"PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         self.environment = self.for_pip | {
             "PATH": os.pathsep.join([str(self.bin), *path]),
             "PYTHONPATH": str(folder / "own"),

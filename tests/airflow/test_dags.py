@@ -58,7 +58,12 @@ class Parsed:
     seconds: float
 
 
-def parse(airflow: LocalAirflow, result: Path, **changes: str | None) -> Parsed:
+def parse(airflow: LocalAirflow, folder: Path, tables: str | None = None, **changes: str | None) -> Parsed:
+    """The DAGs of ``airflow``, or those of another tables.toml with the text ``tables``; writes into ``folder``."""
+    if tables is not None:
+        changes["FIRN_TABLES"] = str(folder / "tables.toml")
+        (folder / "tables.toml").write_text(tables)
+    result = folder / "result.json"
     done = airflow.python("-c", PARSE, str(result), **changes)
     assert done.returncode == 0, done.stderr
     return Parsed(**json.loads(result.read_text()))
@@ -66,7 +71,7 @@ def parse(airflow: LocalAirflow, result: Path, **changes: str | None) -> Parsed:
 
 @pytest.fixture(scope="module")
 def parsed(airflow: LocalAirflow, tmp_path_factory: pytest.TempPathFactory) -> Parsed:
-    return parse(airflow, tmp_path_factory.mktemp("parsed") / "result.json")
+    return parse(airflow, tmp_path_factory.mktemp("parsed"))
 
 
 def test_one_dag_per_table(parsed: Parsed, record_property: Callable[[str, object], None]) -> None:
@@ -141,7 +146,7 @@ def test_what_becomes_due_starts_the_dag_too(parsed: Parsed) -> None:
 
 
 def test_the_shipped_tables_file_is_read(airflow: LocalAirflow, tmp_path: Path) -> None:
-    found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=None)
+    found = parse(airflow, tmp_path, FIRN_TABLES=None)
     assert found.errors == {}
     assert set(found.dags) == {"firn__kafka__files"}
 
@@ -167,9 +172,7 @@ tags = ["gold"]
 
 
 def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None:
-    tables = tmp_path / "tables.toml"
-    tables.write_text(SETTINGS)
-    found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
+    found = parse(airflow, tmp_path, SETTINGS)
     assert found.errors == {}
     dag = found.dags["firn__shop__orders"]
     assert dag["settings"]["full.jobs.compact"] == ["data platform", "spark", 3, 2, "1:30:00"]
@@ -179,26 +182,17 @@ def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None
     assert dag["tags"] == ["firn", "gold", "shop"]
 
 
-TWO_GOOD_AND_FOUR_WRONG_ONES = """
+FOUR_WRONG_TABLES = """
 [defaults]
 paused = false
 
-[tables."hr.salaries__eu"]
-
-[tables."hr.salaries eu"]
-plans_per_jobs = 3
-
-[tables."hr__salaries.eu"]
-
-[tables."hr.often"]
-schedule = "daily"
-
-[tables."hr.told"]
-notify = [{ class = "no.such.Notifier" }]
-
-[tables."hr.tagged"]
-tags = ["%s"]
+[tables]
+"hr.salaries eu" = { plans_per_jobs = 3 }
+"hr.often" = { schedule = "daily" }
+"hr.told" = { notify = [{ class = "no.such.Notifier" }] }
+"hr.tagged" = { tags = ["%s"] }
 """
+TWO_GOOD_TABLES = '"hr.salaries__eu" = {}\n"hr__salaries.eu" = {}\n'
 SAID = (
     "table hr.salaries eu: plans_per_jobs is not a setting; allowed: schedule,",
     "table hr.often: ",
@@ -207,11 +201,16 @@ SAID = (
 )
 
 
-def test_r20_wrong_tables_are_import_errors_and_hold_up_no_other(airflow: LocalAirflow, tmp_path: Path) -> None:
-    tables = tmp_path / "tables.toml"
-    tables.write_text(TWO_GOOD_AND_FOUR_WRONG_ONES % ("long" * 30))
-    found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
-    assert {dag["starts_on"][0] for dag in found.dags.values()} == {"hr.salaries__eu is due", "hr__salaries.eu is due"}
+@pytest.mark.parametrize(
+    ("good", "due"),
+    [("", []), (TWO_GOOD_TABLES, ["hr.salaries__eu is due", "hr__salaries.eu is due"])],
+    ids=["alone", "beside two good ones"],
+)
+def test_r20_wrong_tables_are_import_errors_and_hold_up_no_other(
+    airflow: LocalAirflow, tmp_path: Path, good: str, due: list[str]
+) -> None:
+    found = parse(airflow, tmp_path, FOUR_WRONG_TABLES % ("long" * 30) + good)
+    assert sorted(dag["starts_on"][0] for dag in found.dags.values()) == due
     assert "firn_maintain" in found.all
     # Airflow starts no DAG of a file that has an error.
     ((file, text),) = found.errors.items()
@@ -220,10 +219,8 @@ def test_r20_wrong_tables_are_import_errors_and_hold_up_no_other(airflow: LocalA
 
 
 def test_r20_a_name_that_is_no_dag_id_has_a_dag(airflow: LocalAirflow, tmp_path: Path) -> None:
-    tables = tmp_path / "tables.toml"
     names = ("shop.my orders", "shop.orders#1", "shop.orders#2", "shop.bestellungen_f\u00fcr_" + "o" * 300)
-    tables.write_text("".join(f'[tables."{name}"]\n' for name in names))
-    found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
+    found = parse(airflow, tmp_path, "".join(f'[tables."{name}"]\n' for name in names))
     assert found.errors == {}
     assert {dag["starts_on"][0] for dag in found.dags.values()} == {f"{name} is due" for name in names}
     assert len({uri for dag in found.dags.values() for uri in dag["uris"]}) == len(names)

@@ -109,7 +109,7 @@ def test_on_a_cluster_the_killing_of_an_executor_changes_no_record(
 
 def kill_executor(folder: Path) -> int:
     """Kill the executor that holds the first task, in the midst of this task; returns its process id."""
-    until(lambda: (folder / "held").exists() and (folder / "held").read_text())
+    until(lambda: (folder / "held").exists() and (folder / "held").read_text(), 120)
     worker = psutil.Process(int((folder / "held").read_text()))
     executor = next(one for one in worker.parents() if one.name() == "java")
     executor.kill()

@@ -14,7 +14,7 @@ import pytest
 
 from firnlake.engine import server
 from infra.environment import CHECKOUT, SOURCES
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import until
 
 WORK = """
 import json, os, sys, time
@@ -75,7 +75,7 @@ def client(folder: Path, *arguments: str, **variables: str) -> "subprocess.Popen
 
 
 def found_by(process: "subprocess.Popen[str]") -> dict[str, object]:
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     found: dict[str, object] = json.loads(out.splitlines()[-1])
     return found
@@ -103,7 +103,7 @@ def test_two_processes_at_once_start_one_server_and_share_its_session(folder: Pa
     assert [process.name() for process in started].count("java") == 1
     assert all(live.address.partition("token=")[2] not in " ".join(process.cmdline()) for process in started)
     server.stop(folder)
-    _, left = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+    _, left = psutil.wait_procs(started, timeout=10)
     assert left == []
     assert not folder.exists()
 
@@ -111,16 +111,16 @@ def test_two_processes_at_once_start_one_server_and_share_its_session(folder: Pa
 def test_a_killed_client_leaves_neither_its_job_nor_in_the_end_the_server(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     killed = client(folder, str(tmp_path / "workers"), IDLE="45")
-    until(lambda: list((tmp_path / "workers").iterdir()))
+    until(lambda: list((tmp_path / "workers").iterdir()), 120)
     (worker,) = (int(path.name) for path in (tmp_path / "workers").iterdir())
     live = server.running(folder)
     assert live
     started = processes(live)
     killed.kill()
     killed.communicate()
-    until(lambda: not psutil.pid_exists(worker))
+    until(lambda: not psutil.pid_exists(worker), 60)
     assert server.running(folder) == live  # not because the server ended
-    _, left = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+    _, left = psutil.wait_procs(started, timeout=60)
     assert left == []
 
 
@@ -130,7 +130,7 @@ def test_a_server_that_was_killed_leaves_no_jvm_and_is_started_anew(folder: Path
     assert live
     started = processes(live)
     os.kill(live.pid, signal.SIGKILL)
-    _, left = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+    _, left = psutil.wait_procs(started, timeout=20)
     assert left == []
     assert found_by(client(folder))["told"] != first["told"]
 
@@ -160,7 +160,7 @@ def test_a_session_that_has_ended_is_followed_by_another(folder: Path) -> None:
 
 def test_what_keeps_the_server_from_starting_is_told(folder: Path) -> None:
     process = client(folder, PYSPARK_SUBMIT_ARGS="--no-such-option pyspark-shell")
-    _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     *log, told = err.splitlines()
     assert "--no-such-option" in " ".join(log)

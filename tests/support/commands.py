@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from firnlake.iceberg.catalog import Lake
 from infra.environment import CHECKOUT, environment
 from tests.support import prepared
-from tests.support.waiting import PATIENCE_SECONDS
 
 
 def start(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> prepared.Prepared:
@@ -17,6 +16,6 @@ def start(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = Non
 def firn(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     """Run ``firn`` to its end; its exit code and output are the caller's to look at."""
     process = start(lake, *arguments, variables=variables)
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    out, err = process.communicate(timeout=300)
     assert process.returncode is not None
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -58,14 +58,16 @@ class Process:
     @property
     def closing_line(self) -> str:
         """The line in which pytest counts its tests; libraries may say something after it."""
-        lines = self.log.read_text().splitlines()
-        return next((line for line in reversed(lines) if CLOSING.fullmatch(line)), self.last_line)
+        return next((line for line in reversed(self._lines) if CLOSING.fullmatch(line)), self.last_line)
 
     @property
     def last_line(self) -> str:
         """What pytest, or a library, said last: while it runs, the file whose tests run."""
-        lines = self.log.read_text().strip().splitlines()
-        return lines[-1] if lines else "nothing"
+        return self._lines[-1]
+
+    @property
+    def _lines(self) -> list[str]:
+        return self.log.read_text().strip().splitlines() or ["nothing"]
 
 
 def main(arguments: list[str]) -> int:
@@ -99,15 +101,16 @@ def _in_memory() -> Path | None:
 
 def _as_they_end(processes: list[Process]) -> Iterator[Process]:
     waiting = list(processes)
-    started = told = time.monotonic()
+    started = time.monotonic()
+    next_news = started + NEWS_SECONDS
     while waiting:
         for process in waiting:
             if process.running.poll() is not None:
                 yield process
         waiting = [process for process in waiting if process.running.returncode is None]
-        if time.monotonic() - told >= NEWS_SECONDS:
-            told = time.monotonic()
-            print(f"\n== after {told - started:.0f} s")
+        if time.monotonic() >= next_news:
+            next_news += NEWS_SECONDS
+            print(f"\n== after {time.monotonic() - started:.0f} s")
             for process in waiting:
                 print(f"{process.paths}: {process.last_line}", flush=True)
         time.sleep(LOOK_SECONDS)

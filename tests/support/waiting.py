@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 120.0
 LOOK_SECONDS = 0.01
 
 

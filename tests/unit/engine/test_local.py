@@ -22,7 +22,7 @@ def test_it_has_as_many_threads_as_processors() -> None:
 
 
 def test_tasks_run_at_the_same_time() -> None:
-    meeting = threading.Barrier(3, timeout=300)
+    meeting = threading.Barrier(3, timeout=30)
 
     assert sorted(map(str, LocalEngine(3).map(lambda _: meeting.wait(), [0, 1, 2]))) == ["0", "1", "2"]
 
