@@ -146,10 +146,10 @@ class Unreached:
             )
             return [Finding.of_error(Kind.EXPIRED, ".".join(self.table.name()), unknown)]
         known = np.unique(np.concatenate([reach.paths, rewritten]))
-        garbage = [self._stays(location) for location in missing]
+        garbage: list[Finding] = []
         stores = Stores(self.table)
         for title, files, total in (
-            ("data files", *self._data_files(read, known)),
+            ("data files", *self._data_files(read, known, missing)),
             ("metadata files", *self._metadata_files(read, kept, missing)),
         ):
             located = ((stores.of(location), size) for location, size in files)
@@ -158,7 +158,7 @@ class Unreached:
             garbage += deleted.findings(Kind.EXPIRED, f"{'.'.join(self.table.name())}: {title}", _REASON, now_ms)
             if deleted.failures:
                 break
-        return garbage
+        return [*map(self._stays, missing), *garbage]
 
     def _kept(self) -> tuple[Numbers, Hashes]:
         """The manifests that kept snapshots list, and hashes of the paths that manifests of coming commits list."""
@@ -183,8 +183,13 @@ class Unreached:
         )
         return Finding(Kind.EXPIRED, location, goes=False, reason=reason, files=0)
 
-    def _data_files(self, manifests: Sequence[int], known: Hashes) -> tuple[Iterator[tuple[str, int]], int]:
-        """Locations and sizes of the distinct files of ``manifests`` outside the ``known`` paths, and their number."""
+    def _data_files(
+        self, manifests: Sequence[int], known: Hashes, missing: list[str]
+    ) -> tuple[Iterator[tuple[str, int]], int]:
+        """Locations and sizes of the distinct files of ``manifests`` outside the ``known`` paths, and their number.
+
+        The location of a manifest that another maintenance run deletes meanwhile is added to ``missing``.
+        """
         paths = self.contents.reach_of(manifests).paths
         first = np.zeros(len(paths), np.bool_)
         first[np.unique(paths, return_index=True)[1]] = True
@@ -195,10 +200,14 @@ class Unreached:
             for manifest in manifests:
                 own = goes[start : start + self.contents.count_of(manifest)]
                 start += len(own)
-                if own.any():
-                    for file, does_go in zip(self.contents.files_of(manifest), own, strict=True):
-                        if does_go:
-                            yield file
+                if not own.any():
+                    continue
+                try:
+                    listed = self.contents.files_of(manifest)
+                except FileNotFoundError:
+                    missing.append(self.contents.manifest(manifest)[0])
+                    continue
+                yield from (file for file, does_go in zip(listed, own, strict=True) if does_go)
 
         return files(), int(goes.sum())
 

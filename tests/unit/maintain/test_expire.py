@@ -1,5 +1,6 @@
 """Snapshots, branches and tags expire by Iceberg's rules, and with them the files that nothing else reaches (C29)."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
+from firnlake.iceberg.referenced_files import Contents
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
+from firnlake.maintain.expire import expire as expire_table
 from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.maintain import maintain_table
+from firnlake.maintain.unreached import Coming
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import foreign, lakes
@@ -34,6 +38,15 @@ def commit_without(lake: Lake, snapshot_id: int) -> None:
     asserted = AssertTableUUID(uuid=table.metadata.table_uuid)
     removed = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [snapshot_id]})
     lake.catalog.commit_table(table, (asserted,), (removed,))
+
+
+class Overtaken(Contents):
+    """Another maintenance run deletes a manifest and, before it, its data files, when this run reads it once more."""
+
+    def files_of(self, manifest: int) -> Iterator[tuple[str, int]]:
+        for location in (*(path for path, _ in super().files_of(manifest)), self.manifest(manifest)[0]):
+            on_disk(location).unlink()
+        return super().files_of(manifest)
 
 
 class TestFiles:
@@ -219,6 +232,14 @@ class TestOthers:
             found = maintaining.result()
         assert gone(found, Kind.SNAPSHOTS)
         maintain(lake)
+        assert not any(path.exists() for path in old)
+        assert lakes.offsets(lake) == [3]
+
+    def test_another_run_may_delete_the_manifests_first(self, lake: Lake, old: set[Path]) -> None:
+        now_ms, table = clock.now_ms() + LATER, lake.table(TABLE)
+        found = expire_table(lake, TABLE, now_ms, Overtaken(table.io), Coming(), remove=True).findings
+        assert not [one for one in found if one.exit_code]
+        assert any("it is gone" in one.reason for one in found)
         assert not any(path.exists() for path in old)
         assert lakes.offsets(lake) == [3]
 
