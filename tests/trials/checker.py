@@ -228,20 +228,20 @@ class Checker:
         times = Counter(self.line.batches)
         if twice := [batch for batch, count in times.items() if count > 1]:
             self.found("I3", "an append is there twice", twice)
-        own = (summary for snapshot_id, summary in self._line() if snapshot_id in self.by_firn)
+        own = (one.get("summary", {}) for one in self._line() if one["snapshot-id"] in self.by_firn)
         jobs = Counter(job for one in own if (job := one.get("firn.job-id") or one.get("firn.plan-id")))
         if twice_jobs := [job for job, count in jobs.items() if count > 1]:
             self.found("I3", "a job is there twice", twice_jobs)
 
     def summaries(self) -> Iterator[dict[str, str]]:
         """The summaries from main's head back to the first snapshot whose parent has expired."""
-        yield from (summary for _, summary in self._line())
+        yield from (one.get("summary", {}) for one in self._line())
 
-    def _line(self) -> Iterator[tuple[int, dict[str, str]]]:
+    def _line(self) -> Iterator[dict[str, Any]]:
         known = {one["snapshot-id"]: one for one in self.metadata.get("snapshots", [])}
         at = known.get(self.head)
         while at is not None:
-            yield at["snapshot-id"], at.get("summary", {})
+            yield at
             at = known.get(at.get("parent-snapshot-id"))
 
     def branches(self) -> Branches:
@@ -255,13 +255,18 @@ class Checker:
         return Branches(on("main"), on(QUARANTINE), removed)
 
     def _memory_on(self, branch: str) -> int | None:
-        """Id of the branch's snapshot that counts for main's history: the newest name on main's line tells it."""
-        for summary in self.summaries():
-            if "firn.memory" in summary:
-                named: int | None = json.loads(summary["firn.memory"]).get(branch)
+        """Id of the branch's snapshot that counts for main's history: the newest name on main's line tells it. Once all
+        names have expired, it is the newest one that is older than all that is left of this line."""
+        oldest: dict[str, Any] | None = None
+        for oldest in self._line():
+            if "firn.memory" in oldest.get("summary", {}):
+                named: int | None = json.loads(oldest["summary"]["firn.memory"]).get(branch)
                 return named
-        at: int | None = self.metadata.get("refs", {}).get(branch, {}).get("snapshot-id")
-        return at
+        own = (one for one in self.metadata.get("snapshots", []) if one.get("summary", {}).get("firn.branch") == branch)
+        older = {one["sequence-number"]: one["snapshot-id"] for one in own}
+        return next(
+            (older[one] for one in sorted(older, reverse=True) if oldest and one < oldest["sequence-number"]), None
+        )
 
     def _of_healthy(self) -> Branches:
         if self.healthy is None:
