@@ -213,8 +213,9 @@ class Finding:
 class Verdict:
     """Great Expectations' verdict on one stage.
 
-    seconds is this plan's share of the wall time; run_name names the stored validation result and its page; closely
-    is True if values of both sides were read, False if a fingerprint vouched for the values on the read side.
+    seconds is this plan's share of the wall time; run_name names the verdict's document and page; validation names
+    Great Expectations' run for the whole job; closely is True if values of both sides were read, False if a
+    fingerprint vouched for the values on the read side.
     """
 
     plan_id: str
@@ -222,6 +223,7 @@ class Verdict:
     expectations: tuple[Finding, ...]
     seconds: float
     run_name: str
+    validation: str
     closely: bool = False
 
     @property

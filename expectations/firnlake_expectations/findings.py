@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from firnlake_expectations.claim import Sample
 from firnlake_expectations.promises.promise import HORIZON
 from firnlake_expectations.promises.table import FINGERPRINT, promises_of
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
-from firnlake_expectations.wording import KEY_BYTES, count, key_text, log_name, moment, shown_key
+from firnlake_expectations.wording import KEY_BYTES, count, key_text, log_name, moment, none_of, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,17 +38,22 @@ class Findings:
     """The findings about one plan.
 
     figures       counts by name
-    broken        number of violations of each broken rule
+    violations    number of violations of each rule that the plan can break, also if it is 0
     samples       up to SAMPLES_PER_RULE violations per rule, lowest offsets first
     fingerprint   sum of the fingerprints of the records written
     closely       True when values were read on both sides
     """
 
-    figures: Counter[str]
-    broken: Counter[str]
+    figures: Mapping[str, int]
+    violations: Mapping[str, int]
     samples: Mapping[str, tuple[Sample, ...]]
     fingerprint: int
     closely: bool
+
+    @property
+    def broken(self) -> dict[str, int]:
+        """Number of violations of each broken rule."""
+        return {rule: number for rule, number in self.violations.items() if number}
 
     def differs(self, fingerprint: int) -> Findings:
         """The findings, plus a violation if compaction's `fingerprint` differs from that of the records written.
@@ -58,59 +62,44 @@ class Findings:
         """
         if fingerprint == self.fingerprint or self.broken:
             return self
-        return replace(self, broken=Counter({FINGERPRINT: 1}))
+        return replace(self, violations={**self.violations, FINGERPRINT: 1})
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table of findings: one promise about one plan, the number of items checked, the number that break
-    it, and the observation as a sentence."""
+    """One promise about one plan: the number of items checked, the violations by column of the evidence, and the
+    observation as a sentence. Nothing that a row needs counts as 0 if it is missing: KeyError is raised."""
 
-    plan: str
     promise: Promise
-    sentence: str
     checked: int
-    broken: int
+    violations: Mapping[str, int]
     observed: str
     samples: tuple[Sample, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The row as JSON-ready names and values."""
-        return {
-            "plan": self.plan,
-            "promise": self.promise.name,
-            "number": self.promise.number,
-            "sentence": self.sentence,
-            "checked": self.checked,
-            "broken": self.broken,
-            "observed": self.observed,
-            "samples": [sample.to_dict() for sample in self.samples],
-        }
+    @property
+    def broken(self) -> int:
+        """Number of violations."""
+        return sum(self.violations.values())
 
 
 def rows(claim: Claim, findings: Findings) -> tuple[Row, ...]:
-    """The rows about the plan of `claim`."""
+    """The rows about the plan of `claim`, one for each of its promises."""
     return tuple(_row(promise, claim, findings) for promise in promises_of(claim))
 
 
 def _row(promise: Promise, claim: Claim, findings: Findings) -> Row:
+    checked = findings.figures[promise.checked]
     if promise.differences is None:
-        rules = [rule for rule in promise.rules if findings.broken[rule.name]]
-        broken = sum(findings.broken[rule.name] for rule in rules)
-        samples = tuple(chain.from_iterable(findings.samples.get(rule.name, ()) for rule in rules))
-        said = "; ".join(rule.say(findings.broken[rule.name]) for rule in rules) + "."
+        violations = {rule.name: findings.violations[rule.name] for rule in promise.rules}
+        samples = tuple(chain.from_iterable(findings.samples.get(rule.name, ()) for rule in promise.rules))
+        said = "; ".join(rule.say(violations[rule.name]) for rule in promise.rules if violations[rule.name])
     else:
         samples = promise.differences(findings.figures, claim)
-        broken, said = len(samples), f"{'; '.join(f'{sample.found} ({sample.expected})' for sample in samples)}."
-    return Row(
-        claim.plan_id,
-        promise,
-        promise.sentence(claim),
-        findings.figures[promise.checked],
-        broken,
-        said if broken else promise.kept(findings.figures, claim),
-        samples,
-    )
+        violations = {promise.name: len(samples)}
+        said = "; ".join(f"{sample.found} ({sample.expected})" for sample in samples)
+    told = said or none_of(checked, promise.noun)
+    note = promise.note(findings.figures, claim) if promise.note else ""
+    return Row(promise, checked, violations, "; ".join(filter(None, (told, note))) + ".", samples)
 
 
 NOBODYS = -1
@@ -207,8 +196,8 @@ def _why_it_stays(row: Mapping[str, Any], claim: Claim) -> str:
 
 
 def weight(rule: Rule) -> str:
-    """SQL over a row of the rule's view: the number of violations, never NULL."""
-    return f"coalesce(({rule.broken})::BIGINT, 0)"
+    """SQL over a row of the rule's view: the number of violations. NULL counts as one, because nobody knows."""
+    return f"coalesce(({rule.broken})::BIGINT, 1)"
 
 
 Place = tuple[str, int, int]

@@ -6,7 +6,6 @@ finds a violation in a plan, the plan is examined again closely, with values.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -170,12 +169,12 @@ def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Show
     for number, claim in enumerate(claims):
         figures[number]["told"] = len(claim.figures)
         names = [rule.name for rule in rules_of(claim)]
-        counts = Counter({name: broken.get((number, name), 0) + broken.get((NOBODYS, name), 0) for name in names})
+        counts = {name: broken.get((number, name), 0) + broken.get((NOBODYS, name), 0) for name in names}
         of_plan = {name: [*shown.get((NOBODYS, name), ()), *shown.get((number, name), ())] for name in names}
         findings.append(
             Findings(
                 figures[number],
-                +counts,
+                counts,
                 {name: tuple(some[:SAMPLES_PER_RULE]) for name, some in of_plan.items() if some},
                 fingerprints[number],
                 layout.closely,
@@ -203,13 +202,13 @@ _FIGURES = {
 """Figures that are always counted, as SQL over a row of `groups`."""
 
 
-def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written."""
     sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
     counted = f"SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan"
     if not compares:
         counted = f"SELECT NULL::INTEGER AS of_groups, {', '.join(f'0 AS {name}' for name in _FIGURES)}"
-    figures: dict[int, Counter[str]] = {}
+    figures: dict[int, dict[str, int]] = {}
     fingerprints: dict[int, int] = {}
     rows = duck.dicts(
         f"""SELECT plan, coalesce(read_sums.records, 0) AS n_read,
@@ -228,28 +227,27 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, Cou
         LEFT JOIN ({counted}) AS g ON plan = of_groups"""
     )
     for row in rows:
-        counts = Counter({name: int(row[name] or 0) for name in _FIGURES})
+        counts = {name: int(row[name] or 0) for name in _FIGURES}
         # In a settled slice the keys that need no comparison have one record each, the newest.
         keyed, keys = counts.pop("settled_keyed"), counts.pop("settled_keys")
         others = 0 if copies else int(row["all_keys"]) - keys
         older = 0 if copies else int(row["all_keyed"]) - keyed - others
         repeated = row["repeated"]
-        figures[row["plan"]] = +Counter(
-            {
-                **counts,
-                "records_in": row["n_read"] + counts["restored"],
-                "records_out": int(row["records_out"]),
-                "superseded": 0 if copies else counts["superseded"] + older,
-                "quarantined": 0 if copies else int(row["quarantined"]),
-                "keys_in": counts["keys_in"] + others,
-                "keys_out": counts["keys_out"] + others,
-                "end_in": row["end_in"],
-                "files": row["files"],
-                "deleted": int(row["deleted"]),
-                "repeated": 0 if copies else repeated,
-                "repeats_in": repeated if copies else 0,
-            }
-        )
+        figures[row["plan"]] = {
+            **counts,
+            "erased": 0,
+            "records_in": row["n_read"] + counts["restored"],
+            "records_out": int(row["records_out"]),
+            "superseded": 0 if copies else counts["superseded"] + older,
+            "quarantined": 0 if copies else int(row["quarantined"]),
+            "keys_in": counts["keys_in"] + others,
+            "keys_out": counts["keys_out"] + others,
+            "end_in": row["end_in"],
+            "files": row["files"],
+            "deleted": int(row["deleted"]),
+            # Lanes that copy keep records that landed twice.
+            "repeated": 0 if copies else repeated,
+        }
         fingerprints[row["plan"]] = int(row["fingerprint"])
     return figures, fingerprints
 

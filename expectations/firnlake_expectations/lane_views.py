@@ -15,7 +15,6 @@ For `hide`: which records are hidden, whether a newer record supersedes each of 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -151,9 +150,15 @@ def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading:
         duck.run(statement)
 
 
-def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+_NEVER: Final = dict.fromkeys(
+    ("tombstones_removed", "quarantined", "aborted", "markers_removed", "repeated", "restored"), 0
+)
+"""Figures of what neither `erase` nor `hide` ever does."""
+
+
+def erasure_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written."""
-    counts: dict[int, Counter[str]] = {}
+    counts: dict[int, dict[str, int]] = {}
     fingerprints: dict[int, int] = {}
     rows: Sequence[dict[str, int]] = duck.dicts(
         f"""SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(erased, 0) AS erased,
@@ -171,7 +176,7 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]
     for row in rows:
         fingerprints[row["plan"]] = int(row["fingerprint"])
         names = ("records_in", "erased", "end_in", "records_out", "files", "deleted")
-        counts[row["plan"]] = +Counter({name: int(row[name]) for name in names})
+        counts[row["plan"]] = _NEVER | {"superseded": 0} | {name: int(row[name]) for name in names}
     return counts, fingerprints
 
 
@@ -214,7 +219,7 @@ def derive_hiding(duck: Duck, layout: Layout) -> None:
         duck.run(statement)
 
 
-def hiding_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+def hiding_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written, which are 0 because no value is read."""
     rows: Sequence[dict[str, int]] = duck.dicts(
         """SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(records_out, 0) AS records_out,
@@ -232,5 +237,5 @@ def hiding_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]
         LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""
     )
     names = ("records_in", "records_out", "superseded", "end_in", "keys_out", "files", "deleted", "unseen_from")
-    figures = {row["plan"]: +Counter({name: int(row[name]) for name in names}) for row in rows}
+    figures = {row["plan"]: _NEVER | {"erased": 0} | {name: int(row[name]) for name in names} for row in rows}
     return figures, dict.fromkeys(figures, 0)

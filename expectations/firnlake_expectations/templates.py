@@ -50,6 +50,12 @@ def write_page(target: Path, page: str) -> Path:
     return target
 
 
+RESULTS = "results"
+"""Folder of Great Expectations' results below the reports: suite, run name, time and batch."""
+VERDICTS = "verdicts"
+"""Folder of the verdicts below the reports. Their names begin with the time, so they sort by it."""
+PLANS = "plans"
+"""Folder of the verdicts' pages below the reports."""
 CERTIFICATES = "erasures"
 """Folder of the certificates below the reports, with one folder per table."""
 DIGESTS = 100

@@ -38,6 +38,18 @@ def plain(name: str) -> str:
     return re.sub(r"[^\w.\-]", lambda match: quote(match.group(), safe=""), name)
 
 
+NAME_CHARACTERS = 120
+
+
+def file_name(name: str) -> str:
+    """`name` as part of a file's name and of Great Expectations' names: percent-encoded except for ASCII letters,
+    digits, `.`, `_` and `-`; one of more than NAME_CHARACTERS characters is cut and ends in its digest."""
+    told = re.sub(r"[^\w.\-]", lambda match: quote(match.group(), safe=""), name, flags=re.ASCII)
+    if len(told) <= NAME_CHARACTERS:
+        return told
+    return f"{told[: NAME_CHARACTERS - DIGITS - 1]}-{hashlib.sha256(name.encode()).hexdigest()[:DIGITS]}"
+
+
 def log_name(topic: str, partition: int) -> str:
     """The name of a topic partition, like Kafka's log folder: `orders-3`."""
     return f"{plain(topic)}-{partition}"
@@ -63,6 +75,11 @@ def _cut(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """`1 key`, `10,061 keys`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def none_of(number: int, noun: str) -> str:
+    """`0 of 10,061 keys`: nothing that was looked at breaks a promise; `no key to look at` if there was nothing."""
+    return f"0 of {count(number, noun)}" if number else f"no {noun} to look at"
 
 
 def size(number: int) -> str:

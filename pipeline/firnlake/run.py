@@ -121,10 +121,7 @@ def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
     # A run with nothing to do must not wait for these imports.
     from firnlake.compact.compact import compact
     from firnlake.validate.validate import validate
-    from firnlake_expectations.verdicts import prepare
 
-    # Great Expectations takes two seconds to import; meanwhile Arrow compacts on another core.
-    prepare()
     with done.timed("engine"):
         engine = engines(sum(plan.read_bytes for plan in done.plans))
     with done.timed("compact"):

@@ -261,7 +261,6 @@ def test_c23_an_outsider_judges_the_commit(topic: Topic, engine: Engine) -> None
     (verified,) = verify(topic.lake, topic.table, None, engine)
     assert verified.passed, [row.observed for row in verified.rows if row.broken]
     assert verified.claim.deleted == 2
-    assert any("not copied: 2 records that other writers deleted" in row.sentence for row in verified.rows)
 
 
 @pytest.mark.parametrize("lane", ["merge", "clean", "full"])

@@ -183,7 +183,7 @@ def judge_all(
     """The verdicts on the plans of ``claims`` by plan id."""
     parts = [part(BEFORE, inputs), part(AFTER, outputs), *([] if left is None else [part(IN_PLACE, left)])]
     found = judge(parts, inputs.schema, claims, KAFKAS, fingerprints=fingerprints, samples=samples)
-    return verdicts(claims, found, reports)
+    return verdicts(claims, found, reports, job="job")
 
 
 def failed(verdict: Verdict) -> dict[str, Finding]:

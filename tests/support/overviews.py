@@ -96,6 +96,7 @@ def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> LaneVe
     facts: dict[str, Any] = {
         "table": table,
         "run_name": f"{number:016x}-0badcafe",
+        "validation": f"{number:08x}-0badcafe",
         "plan": f"{number:016x}",
         "topic_partition": f"orders-{number}",
         "lane": "full",

@@ -1,4 +1,4 @@
-"""A promise: its statement about a plan and its rules as SQL; also SQL for the required fate of newest records."""
+"""A promise: its sentence and its rules as SQL; also SQL for the required fate of newest records."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ POSITION_DELETING = ("hide", "convert")
 EVERY_LANE = ("erase", *POSITION_DELETING, "merge", *CLEANINGS)
 """Every lane whose results are records or delete files."""
 
-MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
-"""Name of each lane's output in sentences."""
-
 Figures = Mapping[str, int]
 """Figures measured for a plan, by name (see `judge`)."""
 
@@ -32,7 +29,7 @@ class Rule:
 
     name        unique name of the rule
     view        the view it reads (see `views`), or `strangers` or `files`; None: it is judged after all counting
-    broken      SQL over a row of the view: the number of violations in it, or true for one; NULL is 0
+    broken      SQL over a row of the view: the number of violations in it, or true for one; NULL counts as one
     noun, one, many   noun for an item that breaks it, the predicate for one item, and the predicate for several
     found, expected   templates for a sample, filled with the columns of its row and the values that `_told` adds
     """
@@ -55,28 +52,35 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A statement that must hold for every plan of some lanes.
+    """A statement that must hold for every plan of some lanes; Great Expectations checks it as an expectation.
 
     number      its number in the contract
     name        its name in stored results
     lanes       the lanes it applies to
-    sentence    states it with the plan's figures
-    kept        states what was found if the promise is kept
+    sentence    the statement
     checked     the figure that counts the items checked
+    noun        the noun for such an item
     rules       the rules
-    differences   if it has no rules: the differences between figures measured and figures told, and these as a sentence
+    differences   if it has no rules: the differences between figures measured and figures told
+    note        what else a reader should know about a plan, such as what can't be judged, and why; may be empty
     transactional   True if it applies only to plans that may have read control records
     """
 
     number: str
     name: str
     lanes: tuple[str, ...]
-    sentence: Callable[[Claim], str]
-    kept: Callable[[Figures, Claim], str]
+    sentence: str
     checked: str
+    noun: str
     rules: tuple[Rule, ...] = ()
     differences: Callable[[Figures, Claim], tuple[Sample, ...]] | None = None
+    note: Callable[[Figures, Claim], str] | None = None
     transactional: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the evidence that count what breaks the promise."""
+        return (self.name,) if self.differences else tuple(rule.name for rule in self.rules)
 
     def made_for(self, claim: Claim) -> bool:
         """True when the promise applies to the plan of `claim`."""

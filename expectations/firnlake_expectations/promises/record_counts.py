@@ -7,8 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.claim import Sample
-from firnlake_expectations.promises.promise import POSITION_DELETING
-from firnlake_expectations.wording import count, size
 
 if TYPE_CHECKING:
     from firnlake_expectations.claim import Claim
@@ -34,35 +32,6 @@ _OTHERS = {
     "deleted": "records that other writers deleted, in addition to those read",
 }
 """Figures that are not terms of the sum."""
-
-
-def sentence(claim: Claim) -> str:
-    """The claimed record counts of the plan as a sentence."""
-    of_transactions = (
-        f" + {claim.aborted:,} of aborted transactions + {count(claim.markers_removed, 'marker')} removed"
-        if claim.transactional
-        else ""
-    )
-    erased = f" + {claim.erased:,} erased" if claim.lane == "erase" else ""
-    in_place = (
-        f"; {count(claim.segments_in_place, 'segment')} of {size(claim.bytes_in_place)} left in place"
-        if claim.segments_in_place
-        else ""
-    )
-    deleted = f"; not copied: {count(claim.deleted, 'record')} that other writers deleted" if claim.deleted else ""
-    if claim.lane in POSITION_DELETING:
-        return (
-            f"The record counts add up: {count(claim.records_in, 'record')} visible before = {claim.records_out:,} "
-            f"visible + {claim.superseded:,} superseded; {count(claim.segments_in_place, 'segment')} of "
-            f"{size(claim.bytes_in_place)} left in place, {size(claim.bytes_out)} of position deletes written; "
-            f"{count(claim.deleted, 'record')} already hidden"
-        )
-    return (
-        f"The record counts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
-        f"{claim.superseded:,} superseded + {count(claim.tombstones_removed, 'tombstone')} removed + "
-        f"{claim.quarantined:,} quarantined{of_transactions}{erased}; {count(claim.segments_in, 'segment')} of "
-        f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}{in_place}{deleted}."
-    )
 
 
 def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:

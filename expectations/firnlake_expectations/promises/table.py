@@ -90,6 +90,11 @@ def promises_of(claim: Claim) -> tuple[Promise, ...]:
     return tuple(promise for promise in PROMISES if promise.made_for(claim))
 
 
+def promises_for(lane: str) -> tuple[Promise, ...]:
+    """The promises about `lane`; some of them are made only for some of its plans (see `promises_of`)."""
+    return tuple(promise for promise in PROMISES if lane in promise.lanes)
+
+
 def rules_of(claim: Claim) -> tuple[Rule, ...]:
     """The rules that the plan of `claim` can break, each once."""
     return tuple({rule.name: rule for promise in promises_of(claim) for rule in promise.rules}.values())

@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from firnlake.errors import FirnError, UnavailableError
-from firnlake_expectations import gx_process
 
 Loaded: TypeAlias = Callable[..., None]
 
@@ -27,8 +26,6 @@ class Subcommand:
 
     module: str
     help: str
-    judges: bool = False
-    """True if the subcommand needs Great Expectations, which is then imported in parallel with the function."""
 
     def function(self, name: str) -> Loaded:
         """Import the function, which declares the options, or the group of several functions."""
@@ -47,7 +44,7 @@ COMMANDS = {
     "compact": Subcommand(
         "steps", "Run plans and write the results into stages, where readers of the table do not see them."
     ),
-    "validate": Subcommand("steps", "Validate stages with Great Expectations and store the verdicts.", judges=True),
+    "validate": Subcommand("steps", "Validate stages with Great Expectations and store the verdicts."),
     "verify": Subcommand("verify", "Validate a published commit again: compare what it removed with what it added."),
     "publish": Subcommand("steps", "Publish validated stages, each with one atomic commit."),
     "retain": Subcommand("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
@@ -55,11 +52,11 @@ COMMANDS = {
     "discard": Subcommand("steps", "Delete stages and their files, except files that a snapshot refers to."),
     "sweep": Subcommand("steps", "Discard the stages of a table that are stale or can't be published any more."),
     "retry": Subcommand("steps", "Let the next run retry failed plans."),
-    "report": Subcommand("steps", "Build the data-quality pages from all stored validation results."),
+    "report": Subcommand("steps", "Build the data-quality pages of all verdicts, and Great Expectations' Data Docs."),
     "maintain": Subcommand(
         "maintain", "Expire snapshots, rewrite manifests, delete files that nothing needs, and print the reasons."
     ),
-    "run": Subcommand("run", "Plan, compact, validate and publish, in one process.", judges=True),
+    "run": Subcommand("run", "Plan, compact, validate and publish, in one process."),
     "quarantine": Subcommand("ingest", "List, export or clear the records that could not be compacted."),
     "erase": Subcommand("erase", "Request that keys are erased by a deadline, and prove the erasure."),
     "explain": Subcommand(
@@ -88,8 +85,6 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the subcommand named in ``args``."""
         name, command, rest = super().resolve_command(ctx, args)
-        if command and COMMANDS[str(name)].judges and "--help" not in rest:
-            gx_process.start()
         return name, command and _imported(str(name)), rest
 
 

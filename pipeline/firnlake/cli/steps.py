@@ -262,11 +262,22 @@ def retry(
         show.line(f"no failed plan of {topic_partition or table} is waiting")
 
 
-def report() -> None:
-    """Build the data-quality pages of all stored validation results."""
+DataDocs = Annotated[
+    Path | None,
+    typer.Option("--data-docs", metavar="DIR", help="Also build Great Expectations' Data Docs, in this folder."),
+]
+
+
+def report(data_docs: DataDocs = None) -> None:
+    """Build the data-quality pages of all verdicts, and print the path of the front page."""
     from firnlake.validate.validate import build_reports
 
-    show.line(str(build_reports(Lake.load())))
+    lake = Lake.load()
+    show.line(str(build_reports(lake)))
+    if data_docs:
+        from firnlake_expectations.data_docs import build_data_docs
+
+        show.line(str(build_data_docs(lake.reports_folder, data_docs)))
 
 
 def _staged(arguments: list[str]) -> dict[str, list[Plan]]:

@@ -60,7 +60,7 @@ def _told(one: Verified) -> dict[str, object]:
             {
                 "name": row.promise.name,
                 "contract": row.promise.number,
-                "promise": row.sentence,
+                "promise": row.promise.sentence,
                 "checked": row.checked,
                 "broken": row.broken,
                 "observed": row.observed,

@@ -1,8 +1,9 @@
 """Plan files and data-quality reports in Firn's home: files in use stay; limits of age and size apply to the others.
 
-Great Expectations keeps a result as ``results/<suite>/<run name>/<time>/<batch>.json`` and its page under the same
-names; Firn's own page is named after the run. The limits for Firn's home are settings of the machine, because the home
-serves many tables; the limits for files at a table's location are properties of the table.
+A verdict and its page have the same name. Great Expectations keeps the result of a job as
+``results/<suite>/<run name>/<time>/<batch>.json``; it is a report of its own here. The limits for Firn's home are
+settings of the machine, because the home serves many tables; the limits for files at a table's location are properties
+of the table.
 """
 
 import os
@@ -22,12 +23,13 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored
 from firnlake.inspect.status.document import LaneVerdict
-from firnlake.inspect.status.verdicts import StoredResult, files_below
+from firnlake.inspect.status.verdicts import StoredVerdict, files_below
 from firnlake.job import lease
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
 from firnlake.job.stale import SETTLED_MS
 from firnlake.table.policy import DAY_MS, GIB, UNLIMITED
+from firnlake_expectations.templates import PLANS, RESULTS, VERDICTS
 
 
 @dataclass(frozen=True)
@@ -162,39 +164,39 @@ def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:
 
 
 PARTS: Final = 4
-"""Number of path parts that identify a result and its page: suite, run name, time and batch."""
-UNFINISHED: Final = re.compile(r"\.(.+)\.html\.[0-9a-f]{8}")
-"""Name of a page that is being written, or whose writer has died."""
+"""Number of path parts that identify a job's result: suite, run name, time and batch."""
+UNFINISHED: Final = re.compile(r"\.(.+)\.(?:html|json)\.[0-9a-f]{8}")
+"""Name of a page or verdict that is being written, or whose writer has died."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """The files of one run of a suite.
+    """A verdict with its page, or the result of a job.
 
-    Results are deleted before pages, so that a reader who finds a result also finds its page.
+    Documents are deleted before pages, so that a reader who finds a verdict also finds its page.
     """
 
     name: str
-    results: tuple[Stored, ...]
+    documents: tuple[Stored, ...]
     pages: tuple[Stored, ...]
 
     @property
     def files(self) -> tuple[Stored, ...]:
-        return self.results + self.pages
+        return self.documents + self.pages
 
     def age_ms(self, now_ms: int) -> int:
-        """Milliseconds since the validation or, if there is no result, since the newest page was written."""
-        return min(file.age_ms(now_ms) for file in self.results or self.pages)
+        """Milliseconds since the validation or, if no document is left, since the newest page was written."""
+        return min(file.age_ms(now_ms) for file in self.documents or self.pages)
 
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
     def verdict(self) -> LaneVerdict | None:
-        """The verdict in the result; None if there is no result, or the result is torn."""
-        for file in self.results:
+        """The verdict in the document; None if there is none."""
+        for file in self.documents:
             try:
-                return StoredResult.model_validate_json(Path(file.path).read_bytes()).verdict()
+                return StoredVerdict.model_validate_json(Path(file.path).read_bytes()).of_lane()
             except (OSError, ValidationError):
                 continue
         return None
@@ -225,21 +227,18 @@ def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) ->
 
 def _reports(folder: Path) -> list[_Report]:
     """All reports below ``folder``. Other files there, such as the front page, belong to no report."""
-    results: dict[str, list[Stored]] = defaultdict(list)
+    documents: dict[str, list[Stored]] = defaultdict(list)
     pages: dict[str, list[Stored]] = defaultdict(list)
-    for files, place, suffix in (
-        (results, folder / "results", ".json"),
-        (pages, folder / "data_docs" / "validations", ".html"),
-    ):
-        for path in files_below(place):
-            if path.suffix == suffix and len(path.relative_to(place).parts) == PARTS:
-                files[path.parts[-3]] += _there(path)
-    for path in files_below(folder / "plans"):
-        unfinished = UNFINISHED.fullmatch(path.name)
-        if unfinished or path.suffix == ".html":
-            pages[unfinished[1] if unfinished else path.stem] += _there(path)
-    names = [name for name in results | pages if results[name] or pages[name]]
-    return [_Report(name, tuple(results[name]), tuple(pages[name])) for name in names]
+    for path in files_below(folder / RESULTS):
+        if path.suffix == ".json" and len(path.relative_to(folder / RESULTS).parts) == PARTS:
+            documents[path.parts[-3]] += _there(path)
+    for place, files, suffix in ((VERDICTS, documents, ".json"), (PLANS, pages, ".html")):
+        for path in files_below(folder / place):
+            unfinished = UNFINISHED.fullmatch(path.name)
+            if unfinished or path.suffix == suffix:
+                (pages if unfinished else files)[unfinished[1] if unfinished else path.stem] += _there(path)
+    names = [name for name in documents | pages if documents[name] or pages[name]]
+    return [_Report(name, tuple(documents[name]), tuple(pages[name])) for name in names]
 
 
 def _there(path: Path) -> list[Stored]:
@@ -254,8 +253,8 @@ def _beyond(reports: list[_Report], limits: KeepLimits, now_ms: int) -> dict[str
     total = sum(report.bytes for report in reports)
     for report in reports:
         age_ms = report.age_ms(now_ms)
-        if not report.results and age_ms > SETTLED_MS:
-            reasons[report.name] = "the validation result of the page is gone"
+        if not report.documents and age_ms > SETTLED_MS:
+            reasons[report.name] = "the verdict of the page is gone"
         elif reason := limits.exceeded(age_ms, total):
             reasons[report.name] = reason
         else:
@@ -281,7 +280,8 @@ def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, LaneVerdict | 
     for name, verdict in verdicts.items():
         if verdict and not verdict.passed and waiting.stage_of(verdict.table, verdict.plan):
             kept[name] = f"the validation failed, and {verdict.topic_partition} waits (firn retry {verdict.table})"
-    return kept
+    results = {verdict.validation: kept[name] for name, verdict in verdicts.items() if verdict and name in kept}
+    return kept | {name: why for name, why in results.items() if name in verdicts}
 
 
 def _prune(path: Path, name: str) -> None:

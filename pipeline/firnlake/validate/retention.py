@@ -3,14 +3,13 @@
 The lane drops whole segments, the newest records of keys included, so it reads no record, and neither does the judge.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from pyiceberg.table import Table
 
 from firnlake.clock import show_ms
-from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import mark
 from firnlake.job.plan import Plan
@@ -33,6 +32,7 @@ def refused_drops(
     A plan that breaks a promise is marked as failed; for conflicts, see ``Bases``. Validation results are stored
     under the lake's reports folder.
     """
+    from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
 
     errors: dict[str, FirnError] = {}
@@ -48,7 +48,11 @@ def refused_drops(
         change = JudgedChange(told, basis, plan.now_ms, removed=removed, left=(), added=())
         claims.append(claim_of(change, plan))
         findings.append(_findings(change, claims[-1], policies.of(plan.topic)))
-    judged = verdicts(claims, findings, lake.reports_folder) if claims else {}
+    try:
+        judged = verdicts(claims, findings, lake.reports_folder, job=claims[0].plan_id) if claims else {}
+    except UnjudgedError as error:
+        unjudged = UnavailableError(f"table {claims[0].table}: what lane retain drops can't be validated: {error}")
+        return {plan.id: errors.get(plan.id, unjudged) for plan in plans}
     for plan in plans:
         if plan.id in judged and not judged[plan.id].passed:
             reason = judged[plan.id].reason
@@ -81,8 +85,8 @@ def _findings(change: JudgedChange, claim: Claim, policy: Policy) -> Findings:
     }
     told, records = len(claim.figures), sum(one.records for one in dropped)
     figures = {"dropped": len(dropped), "staying": len(staying), "records_in": records, "told": told}
-    broken = Counter({rule: len(samples) for rule, samples in wrong.items() if samples})
-    return Findings(Counter(figures), broken, wrong, fingerprint=0, closely=False)
+    broken = {rule: len(samples) for rule, samples in wrong.items()}
+    return Findings(figures, broken, wrong, fingerprint=0, closely=False)
 
 
 def _not_expired(held: Sequence[Segment], taken: Collection[str], policy: Policy, at_ms: int) -> Iterator[Sample]:

@@ -79,9 +79,9 @@ def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], e
 
 def build_reports(lake: Lake) -> Path:
     """Build the data-quality pages of all stored validation results; returns the path of the first page."""
-    from firnlake_expectations.gx_process import build_data_docs
+    from firnlake_expectations.docs import build_pages
 
-    return build_data_docs(lake.reports_folder)
+    return build_pages(lake.reports_folder)
 
 
 def _of_job(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
@@ -142,6 +142,7 @@ def _verdicts(
     lake: Lake, stage: Stage, engine: Engine, bases: Bases
 ) -> tuple[Mapping[str, Verdict], Mapping[str, ConflictError]]:
     """The verdicts on the plans that have a result, and the conflicts of the plans that must be made again."""
+    from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
 
     started = time.monotonic()
@@ -159,8 +160,11 @@ def _verdicts(
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
     claims = [case.claim for case in cases]
-    judged = verdicts(claims, findings, lake.reports_folder, seconds=time.monotonic() - started)
-    return judged, conflicts
+    try:
+        seconds = time.monotonic() - started
+        return verdicts(claims, findings, lake.reports_folder, job=stage.job_id, seconds=seconds), conflicts
+    except UnjudgedError as error:
+        raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
 
 
 def staged_cases(stage: Stage, target: Table, bases: Bases) -> tuple[list[Case], Mapping[str, ConflictError]]:

@@ -5,7 +5,7 @@ from multiprocessing.context import ForkServerContext
 
 PRELOADED = (
     "duckdb",
-    "firnlake_expectations.great_expectations",
+    "firnlake_expectations.suites",
     "firnlake.compact.compact",
     "firnlake.publish.publish",
     "firnlake.validate.validate",

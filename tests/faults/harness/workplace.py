@@ -13,7 +13,7 @@ import duckdb  # noqa: F401
 
 import firnlake.compact.compact
 import firnlake.validate.validate  # noqa: F401
-import firnlake_expectations.great_expectations  # noqa: F401  # and Great Expectations with it
+import firnlake_expectations.suites  # noqa: F401  # and Great Expectations with it
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from firnlake_expectations.gx_process import build_data_docs
+from firnlake_expectations.docs import build_pages
 from firnlake_expectations.templates import CERTIFICATES, DIGESTS, certificate_page, write_page
 from tests.unit.expectations.test_pages import Markup
 
@@ -73,6 +73,6 @@ def test_it_lists_some_keys_and_counts_the_others() -> None:
 def test_the_front_page_of_the_reports_lists_it(tmp_path: Path) -> None:
     page = tmp_path / CERTIFICATES / "shop.customers" / "request-7.html"
     write_page(page, certificate_page(content(), "request-7.json"))
-    front = Markup(build_data_docs(tmp_path).read_text(encoding="utf-8"))
+    front = Markup(build_pages(tmp_path).read_text(encoding="utf-8"))
     assert front.targets == ["erasures/shop.customers/request-7.html"]
     assert "shop.customers" in front.source

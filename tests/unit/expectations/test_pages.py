@@ -7,9 +7,13 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from firnlake_expectations.claim import Claim
-from firnlake_expectations.gx_process import build_data_docs
+from firnlake_expectations.data_docs import build_data_docs
+from firnlake_expectations.docs import build_pages
+from firnlake_expectations.promises.promise import EVERY_LANE
+from firnlake_expectations.templates import VERDICTS
 from tests.support.judged import CLAIM, EMPTY_KEY, INPUTS, OUTPUTS, RECORD_COUNTS, B, Records, judge_all, table, without
 
 if TYPE_CHECKING:
@@ -58,18 +62,22 @@ def test_the_pages_show_all_results_load_nothing_and_escape_everything(tmp_path:
     passed, broken = hostile_reports(reports)
     assert passed.passed
     assert not broken.passed
-    front = build_data_docs(reports)
+    front = build_pages(reports)
     assert front == reports / "index.html"
-    pages = sorted(reports.rglob("*.html"))
-    assert len(pages) == 5, "a front page, two pages of ours and two of Great Expectations"
-    assert all(page.resolve().is_relative_to(reports.resolve()) for page in pages)
+    own = sorted(reports.rglob("*.html"))
+    assert build_data_docs(reports, tmp_path / "docs") == tmp_path / "docs" / "index.html"
+    theirs = sorted((tmp_path / "docs").rglob("*.html"))
+    assert len(own) == 3, "a front page and a page for each of two"
+    assert len(theirs) == 3 + len(EVERY_LANE) + 1, "the same, and a page for each lane's suite"
+    assert all(page.resolve().is_relative_to(reports.resolve()) for page in own)
+    pages = [*own, *theirs]
     for page in pages:
         markup = Markup(page.read_text(encoding="utf-8"))
         assert "default-src 'none'" in markup.policy
         assert not {"script", "link", "img", "iframe", "object", "embed"} & markup.tags
         assert not re.search(r"@import|url\(", markup.source)
         for target in markup.targets:
-            assert (page.parent / target).resolve() in [p.resolve() for p in pages], f"{page}: {target}"
+            assert (page.parent / unquote(target)).resolve() in [p.resolve() for p in pages], f"{page}: {target}"
     listed = front.read_text(encoding="utf-8")
     assert listed.index(broken.run_name) < listed.index(passed.run_name), "newest first"
     assert "14 → 9" in listed
@@ -77,8 +85,8 @@ def test_the_pages_show_all_results_load_nothing_and_escape_everything(tmp_path:
     assert "1 key has lost its newest record." in failure
     assert "offset 1, the newest of its key" in failure
     assert "&lt;script" in failure
-    before = {page: page.stat().st_mtime_ns for page in pages if page != front}
-    build_data_docs(reports)
+    before = {page: page.stat().st_mtime_ns for page in own if page != front}
+    build_pages(reports)
     assert before == {page: page.stat().st_mtime_ns for page in before}, "results never change"
 
 
@@ -87,19 +95,20 @@ def test_keys_stay_out_of_results_and_pages_when_samples_are_off(tmp_path: Path)
     verdict = judge_all(table(secret), table(without(B)), [CLAIM], tmp_path, samples="none")[CLAIM.plan_id]
     assert not verdict.passed
     assert all(finding.samples == () or finding.name == RECORD_COUNTS for finding in verdict.expectations)
-    build_data_docs(tmp_path)
+    build_pages(tmp_path)
+    build_data_docs(tmp_path, tmp_path / "docs")
     for file in tmp_path.rglob("*.*"):
         assert file.is_dir() or b"secret-key" not in file.read_bytes()
 
 
 def test_pages_without_any_result_say_so(tmp_path: Path) -> None:
-    assert "Nothing has been validated yet" in build_data_docs(tmp_path).read_text(encoding="utf-8")
+    assert "Nothing has been validated yet" in build_pages(tmp_path).read_text(encoding="utf-8")
 
 
-def test_one_result_is_one_new_file(tmp_path: Path) -> None:
+def test_one_verdict_is_one_new_file(tmp_path: Path) -> None:
     for _ in range(2):
         judge_all(table(INPUTS), table(OUTPUTS), [CLAIM], tmp_path)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    files = [path for path in (tmp_path / VERDICTS).rglob("*") if path.is_file()]
     assert len(files) == 2
-    claims = [json.loads(file.read_text())["meta"]["firn"]["claim"] for file in files]
+    claims = [json.loads(file.read_text())["claim"] for file in files]
     assert [Claim.from_dict(claim) for claim in claims] == [CLAIM, CLAIM]

@@ -104,9 +104,6 @@ def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(topic: Topic) 
     (plan,) = topic.plans("full", force=True)
     stage, judged = judge(topic, plan)
     assert judged.passed, judged.failure
-    assert judged.verdict is not None
-    said = " ".join(finding.sentence for finding in judged.verdict.expectations)
-    assert "none of the 80 records in segments left in place has a key that was read" in said
     ((case,), _) = staged_cases(stage, topic.lake.table(topic.table), Bases())
     left = [file for file in case.files if file.side == IN_PLACE]
     assert sum(file.source.records for file in left) == 80

@@ -71,7 +71,7 @@ def test_a_claim_survives_json() -> None:
 
 
 def test_a_verdict_survives_json() -> None:
-    verdict = Verdict("p1", NO, (Finding("n", "s", NO, "o", (Sample(3, None, "f", "e"),)),), 0.5, "run")
+    verdict = Verdict("p1", NO, (Finding("n", "s", NO, "o", (Sample(3, None, "f", "e"),)),), 0.5, "run", "job")
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
     assert [finding.name for finding in verdict.failures] == ["n"]
 
@@ -80,7 +80,7 @@ def test_a_verdict_survives_json() -> None:
 def test_a_bounded_verdict_fits_a_table_property(key: str) -> None:
     samples = tuple(Sample(offset, key, "f" * 40, "e" * 40) for offset in range(20))
     findings = tuple(Finding(f"n{i}", "s" * 200, NO, "o" * 200, samples) for i in range(12))
-    bounded = Verdict("p1", NO, findings, 0.5, "run").bounded()
+    bounded = Verdict("p1", NO, findings, 0.5, "run", "job").bounded()
     assert len(json.dumps(bounded.to_dict())) < MAX_VERDICT_BYTES
     assert [finding.name for finding in bounded.failures] == [finding.name for finding in findings]
 

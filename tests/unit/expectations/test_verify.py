@@ -92,7 +92,7 @@ def test_c8_horizons_are_held_to_the_retention_of_their_commit(topic: Topic) -> 
     written.unlink()
     (found,) = verified(topic)
     assert (found.passed, found.claim.stamp_ms) == (True, None)
-    assert any("not judged: the metadata file" in row.sentence for row in found.rows)
+    assert any("not judged: the metadata file" in row.observed for row in found.rows)
 
 
 def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: Topic) -> None:

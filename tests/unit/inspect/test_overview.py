@@ -210,28 +210,26 @@ class TestReports:
 
     @pytest.fixture
     def reports(self, tmp_path: Path) -> Path:
-        """The page of one plan, that of Great Expectations, and the result that both show."""
+        """The page of one plan, and the verdict that it shows."""
         reports = tmp_path / "reports"
-        meta = {
-            "validation_time": "2026-11-21T05:59:56.771370+00:00",
-            "firn": {
-                "claim": {
-                    "table": TABLE, "lane": "full", "plan_id": "ad97d9098b256fb5", "topic": "orders", "partition": 2,
-                    "now_ms": NOW, "records_in": 24, "records_out": 5, "segments_in": 4,
-                },
-                "verdict": {
-                    "run_name": "ad97-204f", "passed": False,
-                    "expectations": [{"name": "a", "passed": False, "observed": "2 records are missing."}],
-                },
+        document = {
+            "validated": "2026-11-21T05:59:56.771370+00:00",
+            "claim": {
+                "table": TABLE, "lane": "full", "plan_id": "ad97d9098b256fb5", "topic": "orders", "partition": 2,
+                "now_ms": NOW, "records_in": 24, "records_out": 5, "segments_in": 4,
+            },
+            "verdict": {
+                "run_name": "ad97-204f", "validation": "4711-a1b2", "passed": False,
+                "expectations": [{"name": "a", "passed": False, "observed": "2 records are missing."}],
             },
         }  # fmt: skip
         for path, content in {
-            "results/firn-full/ad97-204f/20261121T055956.771370Z/firn-stage.json": json.dumps({"meta": meta}),
-            "results/firn-full/torn/20261121T055957.771370Z/firn-stage.json": "{",
+            "verdicts/ad97-204f.json": json.dumps(document),
+            "verdicts/torn.json": "{",
+            "results/firn-full/4711-a1b2/20261121T055956.771370Z/firn-lake.records.json": "{}",
             "plans/ad97-204f.html": "Firn's",
             "plans/torn.html": "torn",
-            "plans/nobody.html": "without a result",
-            "data_docs/validations/firn-full/ad97-204f/20261121T055956.771370Z/firn-stage.html": "GX's",
+            "plans/nobody.html": "without a verdict",
         }.items():
             (reports / path).parent.mkdir(parents=True, exist_ok=True)
             (reports / path).write_text(content)
@@ -239,25 +237,18 @@ class TestReports:
         (reports / "plans" / "linked.html").symlink_to(tmp_path / "secret.html")
         return reports
 
-    @pytest.mark.parametrize(
-        ("path", "content"),
-        [
-            ("plans/ad97-204f.html", "Firn's"),
-            ("data_docs/validations/firn-full/ad97-204f/20261121T055956.771370Z/firn-stage.html", "GX's"),
-        ],
-    )
-    def test_a_page_and_its_table(self, reports: Path, path: str, content: str) -> None:
-        found = report(reports, path)
+    def test_a_page_and_its_table(self, reports: Path) -> None:
+        found = report(reports, "plans/ad97-204f.html")
         assert found is not None
-        assert (found.file.read_text(), found.table) == (content, TABLE)
+        assert (found.file.read_text(), found.table) == ("Firn's", TABLE)
 
     @pytest.mark.parametrize(
         "path",
         [
             "", ".", "..", "/", "index.html", "plans", "plans/", "../secret.html", "plans/../../secret.html",
             "plans/linked.html", "plans/nobody.html", "plans/torn.html", "plans/none.html", "plans/*.html",
-            "/etc/passwd", "results/firn-full/ad97-204f/20261121T055956.771370Z/firn-stage.json",
-            "data_docs/validations/../../plans/ad97-204f.html", "plans/%2e%2e/secret.html", "plans/\0.html",
+            "/etc/passwd", "results/firn-full/4711-a1b2/20261121T055956.771370Z/firn-lake.records.json",
+            "verdicts/ad97-204f.json", "verdicts/../plans/ad97-204f.html", "plans/%2e%2e/secret.html", "plans/\0.html",
             "plans/" + "x" * 300 + ".html", "plans\\ad97-204f.html",
         ],
     )  # fmt: skip

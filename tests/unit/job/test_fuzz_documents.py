@@ -304,8 +304,8 @@ class TestStatusFiles:
 
     @given(st.binary(max_size=60) | JSON.map(json.dumps).map(str.encode))
     @fuzzed
-    def test_a_stored_result_that_is_none_is_left_out(self, tmp_path: Path, content: bytes) -> None:
-        path = tmp_path / "results" / "firn-full" / "run" / "now" / "batch.json"
+    def test_a_stored_verdict_that_is_none_is_left_out(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "verdicts" / "run.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         assert last_verdicts(tmp_path) == {}

@@ -140,15 +140,23 @@ class TestReports:
         old, new = report(lake, "old", days=91), report(lake, "new", days=1)
         (lake.reports_folder / "index.html").write_text("front page")
         (found,) = collect(lake, remove=False)
-        assert (found.kind, found.name, found.goes, found.files) == (Kind.REPORT, "old", True, 3)
+        assert (found.kind, found.name, found.goes, found.files) == (Kind.REPORT, "old", True, 2)
         assert found.reason == "older than FIRN_REPORTS_AGE_MS = 7776000000"
         assert all(path.exists() for path in old)
         assert collect(lake)[0].goes
         assert not any(path.exists() for path in old)
-        assert not old[0].parents[1].exists(), "its folders as well"
         assert all(path.exists() for path in new)
         assert (lake.reports_folder / "index.html").exists()
         assert collect(lake) == []
+
+    def test_the_result_of_a_job_goes_unless_a_verdict_of_it_stays(self, lake: Lake) -> None:
+        report(lake, "older", days=120)
+        report(lake, "newest", days=110)
+        gone, kept = result_of(lake, "older", 120), result_of(lake, "newest", 110)
+        found = {one.name: one.goes for one in collect(lake)}
+        assert found == {"older": True, "job-older": True, "newest": False, "job-newest": False}
+        assert not gone.parents[1].exists(), "its folders as well"
+        assert kept.exists()
 
     def test_the_newest_of_each_table_and_lane_stays(self, lake: Lake) -> None:
         report(lake, "older", days=120)
@@ -192,7 +200,7 @@ class TestReports:
         assert [one.name for one in collect(lake, HOUR_MS // 2) if one.goes] == ["run"], "a page may be on its way"
         assert not any(path.exists() for path in pages)
         (found,) = collect(lake, 2 * HOUR_MS)
-        assert (found.name, found.reason) == ("other", "the validation result of the page is gone")
+        assert (found.name, found.reason) == ("other", "the verdict of the page is gone")
         assert not unfinished.exists()
 
     def test_a_torn_result_is_nobodys_newest(self, lake: Lake) -> None:
@@ -215,24 +223,31 @@ def report(
     passed: bool = True,
     plan: str = "0" * 16,
 ) -> list[Path]:
-    """A validation of so many days ago as Great Expectations and Firn store it: the result, then its two pages."""
+    """A verdict of so many days ago as Firn stores it: the document, then its page."""
     then = clock.now_ms() - days * DAY_MS
-    meta = {
-        "validation_time": clock.from_ms(then).isoformat(),
-        "firn": {
-            "claim": {
-                "table": table, "lane": lane, "plan_id": plan, "topic": "orders", "partition": 0, "now_ms": then,
-                "records_in": 2, "records_out": 1,
-            },
-            "verdict": {"run_name": name, "passed": passed, "expectations": []},
+    document = {
+        "validated": clock.from_ms(then).isoformat(),
+        "claim": {
+            "table": table, "lane": lane, "plan_id": plan, "topic": "orders", "partition": 0, "now_ms": then,
+            "records_in": 2, "records_out": 1,
         },
+        "verdict": {"run_name": name, "validation": f"job-{name}", "passed": passed, "expectations": []},
     }  # fmt: skip
-    root, place = lake.reports_folder, f"firn-{lane}/{name}/20231114T221320.000000Z/firn-stage"
-    contents = {
-        root / "results" / f"{place}.json": json.dumps({"meta": meta}),
-        root / "data_docs" / "validations" / f"{place}.html": "<html>",
-        root / "plans" / f"{name}.html": "<html>",
-    }
+    root = lake.reports_folder
+    return written(
+        days, {root / "verdicts" / f"{name}.json": json.dumps(document), root / "plans" / f"{name}.html": ""}
+    )
+
+
+def result_of(lake: Lake, name: str, days: int) -> Path:
+    """The result of the job of verdict ``name``, as Great Expectations stores it."""
+    folder = lake.reports_folder / "results" / "firn-full" / f"job-{name}" / "20231114T221320.000000Z"
+    return written(days, {folder / "firn-lake.records.json": "{}"})[0]
+
+
+def written(days: int, contents: dict[Path, str]) -> list[Path]:
+    """Files of so many days ago."""
+    then = clock.now_ms() - days * DAY_MS
     for path, content in contents.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

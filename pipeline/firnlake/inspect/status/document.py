@@ -111,10 +111,12 @@ class LaneCommit(FrozenModel):
 
 
 class LaneVerdict(FrozenModel):
-    """The verdict of Great Expectations on one plan; ``run_name`` is the name of the verdict's page."""
+    """The verdict of Great Expectations on one plan; ``run_name`` is the name of the verdict's page, ``validation``
+    that of Great Expectations' run for the job."""
 
     table: str
     run_name: str
+    validation: str
     plan: str
     topic_partition: str
     lane: str

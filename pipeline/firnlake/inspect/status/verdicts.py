@@ -1,8 +1,7 @@
 """Verdicts and certificates with their pages, read from the documents in the folder of the reports.
 
-Great Expectations stores each result as ``results/<suite>/<run name>/<time>/<batch>.json``, and the result's page under
-the same names. The times sort as text. This module reads results as plain JSON, without Great Expectations. Firn's own
-page is named after the run. A certificate is ``erasures/<table>/request-<id>.json``, with a page of the same name.
+A verdict is ``verdicts/<name>.json``, with a page of the same name. Its name begins with its time, which sorts as text.
+A certificate is ``erasures/<table>/request-<id>.json``, with a page of the same name.
 """
 
 import os
@@ -19,13 +18,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from firnlake.clock import to_ms
 from firnlake.inspect.status.document import LaneVerdict
-from firnlake_expectations.templates import CERTIFICATES
+from firnlake_expectations.templates import CERTIFICATES, PLANS, VERDICTS
 
 LOOKED_AT = 2_000
-"""Maximum number of results that are read for all tables, newest first: old results must not slow down a run."""
+"""Maximum number of verdicts that are read for all tables, newest first: old ones must not slow down a run."""
 KEPT = 300
 
-_RESULTS = "results"
 _NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
 """Pattern of names under the reports folder: no such name can lead out of the folder or be too long."""
 
@@ -46,43 +44,37 @@ class _Finding(BaseModel):
     observed: str
 
 
-class _StoredVerdict(BaseModel):
+class _Judged(BaseModel):
     run_name: str
+    validation: str
     passed: bool
     expectations: tuple[_Finding, ...]
 
 
-class _Firn(BaseModel):
+class StoredVerdict(BaseModel):
+    """The parts of a verdict's document that identify its plan and outcome."""
+
+    validated: AwareDatetime
     claim: _Claim
-    verdict: _StoredVerdict
-
-
-class _Meta(BaseModel):
-    validation_time: AwareDatetime
-    firn: _Firn
-
-
-class StoredResult(BaseModel):
-    """The parts of a stored validation result that identify its plan and outcome."""
-
-    meta: _Meta
+    verdict: _Judged
 
     @property
     def table(self) -> str:
         """The table that was judged."""
-        return self.meta.firn.claim.table
+        return self.claim.table
 
-    def verdict(self) -> LaneVerdict:
+    def of_lane(self) -> LaneVerdict:
         """The verdict without its samples, which only the verdict's own page shows."""
-        claim, judged = self.meta.firn.claim, self.meta.firn.verdict
+        claim, judged = self.claim, self.verdict
         return LaneVerdict(
             table=claim.table,
             run_name=judged.run_name,
+            validation=judged.validation,
             plan=claim.plan_id,
             topic_partition=f"{claim.topic}-{claim.partition}",
             lane=claim.lane,
             passed=judged.passed,
-            at_ms=to_ms(self.meta.validation_time),
+            at_ms=to_ms(self.validated),
             as_of_ms=claim.now_ms,
             records_in=claim.records_in,
             records_out=claim.records_out,
@@ -92,11 +84,10 @@ class StoredResult(BaseModel):
 
 def last_verdicts(reports: Path) -> Mapping[str, tuple[LaneVerdict, ...]]:
     """The newest verdicts by table, newest first; at most KEPT per table, where failed verdicts have precedence."""
-    paths = (path for path in files_below(reports / _RESULTS) if path.suffix == ".json")
-    newest = sorted(paths, key=lambda path: path.parent.name, reverse=True)
+    newest = sorted((reports / VERDICTS).glob("*.json"), reverse=True)
     by_table: dict[str, list[LaneVerdict]] = defaultdict(list)
     for stored in _read(islice(newest, LOOKED_AT)):
-        by_table[stored.table].append(stored.verdict())
+        by_table[stored.table].append(stored.of_lane())
     return {table: _kept(verdicts) for table, verdicts in by_table.items()}
 
 
@@ -121,30 +112,23 @@ class StoredReport:
 
 
 def report(reports: Path, path: str) -> StoredReport | None:
-    """The page at ``path`` under the folder ``reports``; None unless it is the page of a stored result."""
+    """The page at ``path`` under the folder ``reports``; None unless it is the page of a stored verdict."""
     parts = PurePosixPath(path).parts
     if not path.endswith(".html") or not all(_NAME.fullmatch(part) for part in parts):
         return None
-    match parts:
-        case ("plans", page):
-            results = sorted((reports / _RESULTS).glob(f"*/{page.removesuffix('.html')}/*/*.json"))
-        case ("data_docs", "validations", *names):
-            results = [(reports / _RESULTS).joinpath(*names).with_suffix(".json")]
-        case _:
-            return None
     file = reports.joinpath(*parts)
-    # Resolved, because a symbolic link must not lead out of the folder either.
-    if not file.is_file() or not file.resolve().is_relative_to(reports.resolve()):
+    if len(parts) != len(("folder", "name")) or parts[0] != PLANS or not _is_inside(reports, file):
         return None
-    return next((StoredReport(file, stored.table) for stored in _read(results)), None)
+    verdict = (reports / VERDICTS / parts[1]).with_suffix(".json")
+    return next((StoredReport(file, stored.table) for stored in _read([verdict])), None)
 
 
-def _read(paths: Iterable[Path]) -> Iterator[StoredResult]:
+def _read(paths: Iterable[Path]) -> Iterator[StoredVerdict]:
     for path in paths:
         try:
-            yield StoredResult.model_validate_json(path.read_bytes())
+            yield StoredVerdict.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
-            continue  # the file is being written, or is not Firn's; the other results are read
+            continue  # the file is not Firn's; the other verdicts are read
 
 
 _CERTIFICATE: Final = re.compile(r"request-([0-9]{1,18})\.(json|html)", re.ASCII)

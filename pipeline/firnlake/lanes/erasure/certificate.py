@@ -17,7 +17,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.lanes.erasure.requests import Certificate, Erasures, Request
 from firnlake.lanes.erasure.search import SearchResult
 from firnlake.table.topic_partition import TopicPartition
-from firnlake_expectations.gx_process import build_data_docs
+from firnlake_expectations.docs import build_pages
 from firnlake_expectations.templates import CERTIFICATES, certificate_page, write_page
 
 FORMAT: Final = "firn-certificate-v1"
@@ -136,7 +136,7 @@ def export(lake: Lake, identifier: str, issued: Iterable[Certificate]) -> dict[i
     """
     pages = {one.request: _write(lake, identifier, one) for one in issued}
     if pages:
-        build_data_docs(lake.reports_folder)
+        build_pages(lake.reports_folder)
     return pages
 
 

@@ -1,0 +1,183 @@
+"""The gate before publishing: Great Expectations checks the evidence of a job, and its store keeps the result.
+
+The evidence is a table in a temporary SQLite file. The data source, the suite, the validation definition and the
+checkpoint have the same names in every job of a lane; the table is the data asset, and the job names the run.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import uuid
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from firnlake_expectations.promises.table import promises_for
+from firnlake_expectations.templates import RESULTS
+from firnlake_expectations.wording import file_name, log_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+
+    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.findings import Row
+
+
+_ONE_AT_A_TIME = Lock()
+"""Great Expectations has one context per process."""
+
+
+class UnjudgedError(Exception):
+    """Great Expectations did not check everything, or not what was found."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found about the plan of `claim`: a row for each promise."""
+
+    claim: Claim
+    rows: Sequence[Row]
+
+    @property
+    def passed(self) -> bool:
+        """True when every promise was kept."""
+        return not any(row.broken for row in self.rows)
+
+    def evidence(self) -> dict[str, str | int]:
+        """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
+        columns: dict[str, str | int] = {
+            "plan": self.claim.plan_id,
+            "topic_partition": log_name(self.claim.topic, self.claim.partition),
+        }
+        own = {row.promise.name: row for row in self.rows}
+        for promise in promises_for(self.claim.lane):
+            row = own.pop(promise.name, None)
+            if row is None and promise.made_for(self.claim):
+                raise UnjudgedError(f"plan {self.claim.plan_id}: nothing was found about {promise.name}")
+            checked = max(row.checked if row else 0, int(columns.get(promise.checked, 0)))
+            columns[promise.checked] = checked
+            columns.update(row.violations if row else dict.fromkeys(promise.columns, 0))
+        return columns
+
+
+def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
+    """Check the evidence of `job`, whose plans share table and lane, and store the result under `reports`.
+
+    Returns the name of the run. Raises UnjudgedError unless Great Expectations looked at all plans, answered for every
+    promise of the lane, and agrees with what was found.
+    """
+    claim = judgements[0].claim
+    run_name = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
+    evidence = [one.evidence() for one in judgements]
+    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory(prefix="firn-evidence-") as folder:
+        path = Path(folder, "evidence.sqlite")
+        write_evidence(path, evidence)
+        result = _run(path, claim, len(judgements), run_name, context_of(reports))
+    compare(result, claim.lane, evidence)
+    return run_name
+
+
+def write_evidence(path: Path, evidence: Sequence[Mapping[str, str | int]]) -> None:
+    """Write a row per plan into table ``evidence`` of a new SQLite file at `path`. No column takes NULL."""
+    columns = list(evidence[0])
+    kinds = ", ".join(f'"{name}" {_kind(evidence[0][name])} NOT NULL' for name in columns)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"CREATE TABLE evidence ({kinds})")
+        places = ", ".join("?" * len(columns))
+        database.executemany(
+            f"INSERT INTO evidence VALUES ({places})",
+            [[row[name] for name in columns] for row in evidence],
+        )
+
+
+def _kind(value: str | int) -> str:
+    return "TEXT" if isinstance(value, str) else "INTEGER"
+
+
+def _run(
+    path: Path, claim: Claim, plans: int, run_name: str, context: EphemeralDataContext
+) -> ExpectationSuiteValidationResult:
+    from great_expectations import Checkpoint, ValidationDefinition
+    from great_expectations.core.run_identifier import RunIdentifier
+
+    from firnlake_expectations.suites import PLANS, suite_of
+
+    source = context.data_sources.add_sqlite("firn", connection_string=f"sqlite:///{path}")
+    asset = source.add_table_asset(file_name(claim.table), table_name="evidence")
+    suite = context.suites.add(suite_of(claim.lane))
+    batch = asset.add_batch_definition_whole_table("all")
+    definition = context.validation_definitions.add(ValidationDefinition(name=suite.name, data=batch, suite=suite))
+    checkpoint = context.checkpoints.add(
+        Checkpoint(name=suite.name, validation_definitions=[definition], result_format="COMPLETE")
+    )
+    done = checkpoint.run(run_id=RunIdentifier(run_name=run_name), expectation_parameters={PLANS: plans})
+    (result,) = done.run_results.values()
+    source.get_execution_engine().close()
+    return result
+
+
+def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UnjudgedError unless `result` says of every promise of `lane` what the `evidence` says."""
+    answers = {one.expectation_config.type: one for one in result.results if one.expectation_config}
+    rows = answers.pop("expect_table_row_count_to_equal", None)
+    if rows is None or not rows.success:
+        raise UnjudgedError(
+            f"the evidence has {rows and rows.result} rows; allowed: one for each of {len(evidence)} plans"
+        )
+    for promise in promises_for(lane):
+        broken = [sum(int(row[name]) for name in promise.columns) for row in evidence]
+        sums = {
+            "plans": len(evidence),
+            "checked": sum(int(row[promise.checked]) for row in evidence),
+            "broken": sum(broken),
+            "failing": sum(number > 0 for number in broken),
+        }
+        answer = answers.pop(promise.name, None)
+        told = answer.result.get("details", {}) if answer else {}
+        if answer is None or {name: told.get(name) for name in sums} != sums or answer.success != (not any(broken)):
+            said = answer.exception_info or answer.result if answer else "nothing"
+            raise UnjudgedError(f"Great Expectations says of {promise.name}: {said}; allowed: {sums}")
+    if answers or result.success != all(one.success for one in result.results):
+        raise UnjudgedError(
+            f"Great Expectations says {result.success}, and of no promise of lane {lane}: {list(answers)}"
+        )
+
+
+def context_of(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralDataContext:
+    """A context that stores its results as files under `reports` and everything else in memory.
+
+    No suite, data source or configuration is stored as a file, so processes share no mutable state.
+    Usage statistics are off.
+    """
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
+
+    memory = {"store_backend": {"class_name": "InMemoryStoreBackend"}}
+    config = DataContextConfig(
+        stores={
+            "expectations": {"class_name": "ExpectationsStore", **memory},
+            "checkpoints": {"class_name": "CheckpointStore", **memory},
+            "validation_definition_store": {"class_name": "ValidationDefinitionStore", **memory},
+            "results": {
+                "class_name": "ValidationResultsStore",
+                "store_backend": {
+                    "class_name": "TupleFilesystemStoreBackend",
+                    "base_directory": str((reports / RESULTS).resolve()),
+                    "suppress_store_backend_id": True,
+                },
+            },
+        },
+        expectations_store_name="expectations",
+        checkpoint_store_name="checkpoints",
+        validation_results_store_name="results",
+        data_docs_sites=sites or {},
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    return gx.get_context(mode="ephemeral", project_config=config)
