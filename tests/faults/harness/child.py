@@ -24,6 +24,7 @@ from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.run import run
 from tests.faults.harness import faulty_files
+from tests.support.clocks import judging_late
 
 LONGEST = 1 << 16
 """Bytes of an account: what fits into a pipe that nobody reads yet."""
@@ -120,12 +121,13 @@ def clean(
     failures: list[str] = []
     refused = None
     try:
-        for done in run(lake, table, now_ms, lambda _: own, lanes, force, scope=scope):
-            publications += len(done.publications)
-            retries += sum(one.attempts - 1 for one in done.publications if one.attempts)
-            if done.publications:
-                publishing.append((max(one.attempts for one in done.publications), done.seconds["publish"]))
-            failures += [f"{type(error).__name__}: {title}: {error}" for title, error in done.failures.items()]
+        with judging_late():
+            for done in run(lake, table, now_ms, lambda _: own, lanes, force, scope=scope):
+                publications += len(done.publications)
+                retries += sum(one.attempts - 1 for one in done.publications if one.attempts)
+                if done.publications:
+                    publishing.append((max(one.attempts for one in done.publications), done.seconds["publish"]))
+                failures += [f"{type(error).__name__}: {title}: {error}" for title, error in done.failures.items()]
     except FirnError as error:
         refused = f"{type(error).__name__}: {error}"
     return {
