@@ -1,5 +1,6 @@
 """Subcommands that run one step each: plan, compact, validate, publish, and the maintenance of stages."""
 
+import json
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -28,7 +29,7 @@ from firnlake.cli.options import (
     at,
     engines,
 )
-from firnlake.errors import FirnError, GoneError
+from firnlake.errors import FirnError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import discard as discard_stage
 from firnlake.job.collect import retry as retry_failed
@@ -268,11 +269,29 @@ DataDocs = Annotated[
 ]
 
 
-def report(data_docs: DataDocs = None) -> None:
+PublishedSuite = Annotated[
+    Path | None,
+    typer.Option("--suite", metavar="FILE", help="Instead, write the suite that others can run on --table."),
+]
+
+
+def report(
+    data_docs: DataDocs = None,
+    suite: PublishedSuite = None,
+    table: Annotated[str | None, typer.Option("--table", help="The table of --suite.")] = None,
+) -> None:
     """Build the data-quality pages of all verdicts, and print the path of the front page."""
     from firnlake.validate.validate import build_reports
 
     lake = Lake.load()
+    if (suite is None) != (table is None):
+        raise RefusedError("--suite and --table belong together; allowed: both of them, or neither")
+    if suite and table:
+        from firnlake.validate.published import published_suite
+
+        suite.write_text(json.dumps(published_suite(lake, table), indent=2) + "\n", encoding="utf-8")
+        show.line(str(suite))
+        return
     show.line(str(build_reports(lake)))
     if data_docs:
         from firnlake_expectations.data_docs import build_data_docs
