@@ -131,16 +131,15 @@ def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Seque
             f"the evidence has {rows and rows.result} rows; allowed: one for each of {len(evidence)} plans"
         )
     for promise in promises_for(lane):
-        broken = [sum(int(row[name]) for name in promise.columns) for row in evidence]
-        sums = {
-            "plans": len(evidence),
-            "checked": sum(int(row[promise.checked]) for row in evidence),
-            "broken": sum(broken),
-            "failing": sum(number > 0 for number in broken),
-        }
+        broken = {name: sum(row[name] for row in evidence) for name in promise.columns}
+        sums = {"plans": len(evidence), "checked": sum(row[promise.checked] for row in evidence)} | broken
         answer = answers.pop(promise.name, None)
         told = answer.result.get("details", {}) if answer else {}
-        if answer is None or {name: told.get(name) for name in sums} != sums or answer.success != (not any(broken)):
+        if (
+            answer is None
+            or {name: told.get(name) for name in sums} != sums
+            or answer.success != (not any(broken.values()))
+        ):
             said = answer.exception_info or answer.result if answer else "nothing"
             raise UnjudgedError(f"Great Expectations says of {promise.name}: {said}; allowed: {sums}")
     if answers or result.success != all(one.success for one in result.results):
