@@ -9,11 +9,14 @@ returns no row. Each is a class of its own, whose name results and Data Docs sho
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from great_expectations import ExpectationSuite
+from great_expectations.core.id_dict import IDDict
 from great_expectations.expectations.core.expect_table_row_count_to_equal import ExpectTableRowCountToEqual
 from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
+from great_expectations.validator.metric_configuration import MetricConfiguration
+from great_expectations.validator.validator import ValidationDependencies
 
 from firnlake_expectations.promises.table import promises_for
 from firnlake_expectations.wording import count
@@ -40,13 +43,22 @@ class PromiseKept(UnexpectedRowsExpectation):
     noun: str
     query: str
 
-    metric_dependencies: ClassVar[tuple[str, ...]] = ("unexpected_rows_query.table", "query.table")
-    success_keys: ClassVar[tuple[str, ...]] = ("unexpected_rows_query", "query")
+    def get_validation_dependencies(
+        self,
+        execution_engine: Any = None,  # noqa: ARG002  # Great Expectations' signature
+        runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> ValidationDependencies:
+        """The metrics that the expectation needs. Great Expectations' own way to find them out takes 4 ms each."""
+        metrics = {
+            name: MetricConfiguration(name, IDDict(batch_id=self.batch_id), IDDict({key: getattr(self, key)}))
+            for name, key in (("unexpected_rows_query.table", "unexpected_rows_query"), ("query.table", "query"))
+        }
+        return ValidationDependencies(metrics, {"result_format": "COMPLETE"})
 
     def _validate(
         self,
         metrics: dict[str, Any],
-        runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002  # Great Expectations' signature
+        runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002
         execution_engine: Any = None,  # noqa: ARG002
     ) -> dict[str, Any]:
         rows = metrics["unexpected_rows_query.table"]
