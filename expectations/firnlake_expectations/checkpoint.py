@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from firnlake_expectations.findings import Row
 
 
-_ONE_AT_A_TIME = Lock()
+ONE_AT_A_TIME = Lock()
 """Great Expectations has one context per process."""
 
 
@@ -75,7 +75,7 @@ def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
     claim = judgements[0].claim
     run_name = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
     evidence = [one.evidence() for one in judgements]
-    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory(prefix="firn-evidence-") as folder:
+    with ONE_AT_A_TIME, tempfile.TemporaryDirectory(prefix="firn-evidence-") as folder:
         path = Path(folder, "evidence.sqlite")
         write_evidence(path, evidence)
         result = _run(path, claim, len(judgements), run_name, context_of(reports))

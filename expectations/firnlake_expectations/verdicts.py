@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.checkpoint import Judgement, check
@@ -14,7 +15,7 @@ from firnlake_expectations.findings import rows
 from firnlake_expectations.templates import VERDICTS, write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from firnlake_expectations.claim import Claim
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
 
 
 def verdicts(
-    claims: Sequence[Claim], per_claim: Sequence[Findings], reports: Path, *, job: str, seconds: float = 0.0
+    claims: Sequence[Claim],
+    per_claim: Sequence[Findings],
+    reports: Path,
+    *,
+    job: str,
+    seconds: float = 0.0,
+    own: Mapping[str, Sequence[Finding]] = MappingProxyType({}),
 ) -> dict[str, Verdict]:
     """The verdict on the plan of each of `claims`, which share table and lane, by plan id.
 
     Stores the validation result of the `job` and a document per plan as new files under `reports`; they never change,
-    so any number of processes may judge at the same time. `seconds` is the time that the judge took for all plans.
+    so any number of processes may judge at the same time. `seconds` is the time that the judge took for all plans,
+    `own` what the suites of the table's owner found, by plan id.
     Raises UnjudgedError if Great Expectations did not check all that was found.
     """
     judgements = [Judgement(claim, rows(claim, one)) for claim, one in zip(claims, per_claim, strict=True)]
@@ -36,12 +44,16 @@ def verdicts(
     given = {}
     for judgement, findings in zip(judgements, per_claim, strict=True):
         plan_id = judgement.claim.plan_id
+        others = own.get(plan_id, ())
         verdict = Verdict(
             plan_id=plan_id,
-            passed=judgement.passed,
-            expectations=tuple(
-                Finding(row.promise.name, row.promise.sentence, not row.broken, row.observed, row.samples)
-                for row in judgement.rows
+            passed=judgement.passed and all(one.passed for one in others),
+            expectations=(
+                *(
+                    Finding(row.promise.name, row.promise.sentence, not row.broken, row.observed, row.samples)
+                    for row in judgement.rows
+                ),
+                *others,
             ),
             seconds=round(seconds / len(claims), 3),
             run_name=f"{now:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9_-]', '_', plan_id)[:100]}-{uuid.uuid4().hex[:8]}",

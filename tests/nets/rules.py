@@ -21,7 +21,6 @@ RULES: Final = {
         "expectations/firnlake_expectations/promises/lanes.py",
         "expectations/firnlake_expectations/promises/every_lane.py",
         "expectations/firnlake_expectations/promises/promise.py",
-        "expectations/firnlake_expectations/promises/record_counts.py",
         "expectations/firnlake_expectations/promises/records.py",
         "expectations/firnlake_expectations/promises/tombstones.py",
     ),

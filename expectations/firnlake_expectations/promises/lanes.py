@@ -1,7 +1,8 @@
-"""Promises about single lanes: `erase` (C30), `convert` (C27) and `hide` (C28).
+"""Promises about single lanes: `erase` (C30), `convert` (C27), `hide` (C28) and `retain` (C19).
 
 `erase` removes the requested records and no others. `convert` hides by position deletes exactly the records that
 equality deletes hide. `hide` hides only superseded records, and leaves one visible record per key.
+`retain` only drops whole segments, so it is judged from metadata alone.
 """
 
 from __future__ import annotations
@@ -169,4 +170,41 @@ LOG_END_VISIBLE = Promise(
             *("hidden", "offset {log_end}, the end of the log"),
         ),
     ),
+)
+
+_RETAIN = ("retain",)
+
+ONLY_EXPIRED_DROPPED = Promise(
+    number="C19",
+    name="expect_only_expired_segments_dropped",
+    lanes=_RETAIN,
+    sentence="Every segment that is dropped is past retention.ms, or retention.bytes remain without it.",
+    checked="dropped",
+    noun="segment",
+    rules=(Rule("not_expired", None, "", "segment", "is not past retention", "are not past retention"),),
+)
+
+OLDEST_DROPPED = Promise(
+    number="C19",
+    name="expect_oldest_segments_dropped",
+    lanes=_RETAIN,
+    sentence="Every record that stays is newer than all dropped records.",
+    checked="staying",
+    noun="segment",
+    rules=(
+        Rule(
+            *("out_of_order", None, "", "segment", "stays although it may hold older records than a dropped one"),
+            "stay although they may hold older records than a dropped one",
+        ),
+    ),
+)
+
+LOG_END_RETAINED = Promise(
+    number="C4",
+    name="expect_log_end_kept",
+    lanes=_RETAIN,
+    sentence="The record at the end of the log is kept.",
+    checked="dropped",
+    noun="segment",
+    rules=(Rule("log_end_dropped", None, "", "segment", "may hold the log end", "may hold the log end"),),
 )

@@ -19,8 +19,11 @@ from firnlake_expectations.promises.every_lane import (
 from firnlake_expectations.promises.lanes import (
     LEVELS_KEPT,
     LOG_END_NOT_ERASED,
+    LOG_END_RETAINED,
     LOG_END_VISIBLE,
+    OLDEST_DROPPED,
     ONE_VISIBLE_RECORD,
+    ONLY_EXPIRED_DROPPED,
     ONLY_SUPERSEDED_HIDDEN,
     OTHER_RECORDS_UNCHANGED,
     REQUESTED_RECORDS_GONE,
@@ -34,7 +37,6 @@ from firnlake_expectations.promises.records import (
     ONE_RECORD_PER_KEY,
     RECORDS_UNCHANGED,
 )
-from firnlake_expectations.promises.retention import LOG_END_RETAINED, OLDEST_DROPPED, ONLY_EXPIRED_DROPPED
 from firnlake_expectations.promises.tombstones import (
     ABORTED_RECORDS_GONE,
     DELETE_HORIZONS,

@@ -57,6 +57,8 @@ TABLE_ONLY = frozenset(
         "cleaner.io.buffer.load.factor",
         "report.samples",
         "validate",
+        "validate.suites",
+        "validate.suites.large",
         "late.max.ms",
         "side.branches",
         "carry",

@@ -220,6 +220,14 @@ class Policy(BaseModel):
         description="How values are validated: by fingerprints that are taken during the work, or by reading inputs "
         "and results again.",
     )
+    validate_suites: str = Field(
+        default="none",
+        description="Suites of Great Expectations that every result must pass: locations of JSON, or module:function.",
+    )
+    validate_suites_large: Literal["fail", "skip"] = Field(
+        default="fail",
+        description="What becomes of a result that is too large for validate.suites.",
+    )
     run_interval_ms: Long = Field(
         default=900_000,
         ge=1,

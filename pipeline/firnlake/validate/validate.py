@@ -28,6 +28,7 @@ from firnlake.validate.cases import Case, JudgedRecords, ListedFacts, case_of
 from firnlake.validate.change import staged
 from firnlake.validate.claims import claim_of
 from firnlake.validate.committed import Committed
+from firnlake.validate.own_suites import own_findings
 from firnlake.validate.tasks import findings_of
 from firnlake_expectations.claim import Verdict
 
@@ -159,10 +160,11 @@ def _verdicts(
         findings = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
-    claims = [case.claim for case in cases]
+    claims, reports = [case.claim for case in cases], lake.reports_folder
+    own = own_findings(target, records, cases, samples, reports)
     try:
         seconds = time.monotonic() - started
-        return verdicts(claims, findings, lake.reports_folder, job=stage.job_id, seconds=seconds), conflicts
+        return verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=own), conflicts
     except UnjudgedError as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
 

@@ -1,0 +1,120 @@
+"""Suites of a table's owner: Great Expectations runs them on the records of a result before anybody sees these.
+
+Nothing is stored but the findings, which name offsets. They show values only if reports may show them.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from great_expectations import ExpectationSuite
+from great_expectations.exceptions.exceptions import GreatExpectationsError
+from great_expectations.expectations.registry import list_registered_expectation_implementations
+
+from firnlake_expectations.checkpoint import ONE_AT_A_TIME, context_of
+from firnlake_expectations.claim import Finding, Sample
+from firnlake_expectations.findings import SAMPLES_PER_RULE
+from firnlake_expectations.wording import count, file_name, key_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from firnlake_expectations.wording import Shown
+
+
+def stored_suite(document: str) -> ExpectationSuite:
+    """The suite in Great Expectations' JSON `document`. Raises ValueError if it is none, or names an unknown type."""
+    told = json.loads(document)
+    if not isinstance(told, dict) or not isinstance(told.get("expectations"), list):
+        raise ValueError("it is no suite in JSON")  # noqa: TRY004  # the text of a property is wrong
+    known = list_registered_expectation_implementations()
+    # Great Expectations itself would leave these out, and the rest would pass.
+    unknown = sorted({str(one.get("type")) for one in told["expectations"] if one.get("type") not in known})
+    if unknown:
+        raise ValueError(f"it has expectations of unknown types: {', '.join(unknown)}")
+    return _with_expectations(ExpectationSuite(**told), len(told["expectations"]))
+
+
+def suite_from(function: str, table: str, allowed: Collection[str]) -> ExpectationSuite:
+    """The suite that the `function`, written as ``module:function``, returns for `table`.
+
+    Raises ValueError if the module is not `allowed`, if there is no such function, or if it returns something else.
+    """
+    module, _, name = function.partition(":")
+    if module not in allowed:
+        raise ValueError("FIRN_SUITE_MODULES does not name its module")
+    try:
+        suite = getattr(import_module(module), name)(table)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(suite, ExpectationSuite):
+        raise ValueError(f"it returns {type(suite).__name__}")  # noqa: TRY004  # the text of a property is wrong
+    return _with_expectations(suite, len(suite.expectations))
+
+
+def _with_expectations(suite: ExpectationSuite, number: int) -> ExpectationSuite:
+    if not number or len(suite.expectations) != number:
+        raise ValueError(f"it has {count(len(suite.expectations), 'expectation')}")
+    return suite
+
+
+def findings_of_suite(
+    suite: ExpectationSuite, records: pd.DataFrame, table: str, offset: str, shown: Shown, reports: Path
+) -> tuple[Finding, ...]:
+    """What `suite` finds in the `records` of a result, whose column `offset` tells them apart: a finding for each of
+    its expectations. One that can't be checked has failed."""
+    asked = {"result_format": "COMPLETE", "unexpected_index_column_names": [offset], "include_unexpected_rows": False}
+    with ONE_AT_A_TIME:
+        source = context_of(reports).data_sources.add_pandas("firn-staged")
+        asset = source.add_dataframe_asset(file_name(table))
+        batch = asset.add_batch_definition_whole_dataframe("staged").get_batch({"dataframe": records})
+        try:
+            result: Any = batch.validate(suite, result_format=asked)
+        except GreatExpectationsError as error:
+            return (Finding(suite.name, "The suite can be run.", passed=False, observed=f"{type(error).__name__}."),)
+    given = [_finding(suite.name, one.to_json_dict(), offset, shown) for one in result.results]
+    if len(given) != len(suite.expectations):
+        number = f"{len(given)} of {count(len(suite.expectations), 'expectation')}"
+        given.append(Finding(suite.name, "Every expectation is checked.", passed=False, observed=f"{number} checked."))
+    return tuple(given)
+
+
+def _finding(suite: str, one: Mapping[str, Any], offset: str, shown: Shown) -> Finding:
+    config, result = one["expectation_config"], one["result"]
+    told = {name: value for name, value in config["kwargs"].items() if name != "batch_id"}
+    sentence = config.get("description") or f"{config['type']}: {json.dumps(told, default=str, sort_keys=True)}"
+    if "element_count" in result:
+        observed = f"{result['unexpected_count']:,} of {count(result['element_count'], 'record')}."
+    elif result and shown == "full":
+        observed = f"Observed: {result.get('observed_value')}."
+    elif one["success"]:
+        observed = "Met."
+    else:
+        observed = "Not met." if result else "It could not be checked."
+    return Finding(
+        f"{suite}: {config['type']}",
+        sentence,
+        passed=bool(one["success"]),
+        observed=observed,
+        samples=()
+        if one["success"] or shown == "none"
+        else _samples(result.get("unexpected_index_list"), offset, shown),
+    )
+
+
+def _samples(unexpected: Sequence[Mapping[str, Any]] | None, offset: str, shown: Shown) -> tuple[Sample, ...]:
+    places = sorted(unexpected or (), key=lambda place: int(place[offset]))[:SAMPLES_PER_RULE]
+    return tuple(
+        Sample(int(place[offset]), None, "unexpected", "as the suite says", _value(place, offset, shown))
+        for place in places
+    )
+
+
+def _value(place: Mapping[str, Any], offset: str, shown: Shown) -> str | None:
+    others = {name: value for name, value in place.items() if name != offset}
+    return key_text(json.dumps(others, default=str)) if shown == "full" and others else None
