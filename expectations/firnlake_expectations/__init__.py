@@ -3,3 +3,8 @@
 Usable without the rest of Firn: ``judge`` finds the records of any source that break a promise; ``verdicts`` has
 Great Expectations judge the findings and stores the results.
 """
+
+import logging
+
+# From its import on, Great Expectations logs hundreds of lines, which would hide those of a task.
+logging.getLogger("great_expectations").setLevel(logging.WARNING)

@@ -236,6 +236,7 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dic
         figures[row["plan"]] = {
             **counts,
             "erased": 0,
+            "unseen_from": 0,
             "records_in": row["n_read"] + counts["restored"],
             "records_out": int(row["records_out"]),
             "superseded": 0 if copies else counts["superseded"] + older,

@@ -176,7 +176,7 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, in
     for row in rows:
         fingerprints[row["plan"]] = int(row["fingerprint"])
         names = ("records_in", "erased", "end_in", "records_out", "files", "deleted")
-        counts[row["plan"]] = _NEVER | {"superseded": 0} | {name: int(row[name]) for name in names}
+        counts[row["plan"]] = _NEVER | {"superseded": 0, "unseen_from": 0} | {name: int(row[name]) for name in names}
     return counts, fingerprints
 
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 def build(lake: "Lake") -> str:
     """Build the pages of all stored validation results; returns the path of their front page."""
-    # From its import on, Great Expectations logs hundreds of lines, which would hide the task's own lines.
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
-
     from firnlake.validate.validate import build_reports
 
     return str(build_reports(lake))
