@@ -68,8 +68,9 @@ class PromiseKept(UnexpectedRowsExpectation):
         looked_at = f"{count(sums[self.checked], self.noun)} in {count(sums['plans'], 'topic partition')}"
         observed = f"0 of {looked_at}"
         if rows or broken:
-            named = ", ".join([*(row["topic_partition"] for row in rows[:_NAMED]), *["…"][: len(rows) - _NAMED]])
-            observed = f"{count(broken, 'violation')} among {looked_at}: {named}"
+            named = ", ".join(row["topic_partition"] for row in rows[:_NAMED])
+            more = " and others" if len(rows) > _NAMED else ""
+            observed = f"{count(broken, 'violation')} among {looked_at}: {named}{more}"
         details = {"unexpected_rows": rows} | told
         return {"success": not rows and broken == 0, "result": {"observed_value": observed, "details": details}}
 
