@@ -39,7 +39,7 @@ def build_data_docs(reports: Path, target: Path) -> Path:
             "profiling": "none",
         },
     }
-    context = context_of(reports, {"data_docs": site})
+    context = context_of(reports, {"Firn": site})
     for lane in (*EVERY_LANE, "retain"):
         context.suites.add(suite_of(lane))
     context.build_data_docs()
