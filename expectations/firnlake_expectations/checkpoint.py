@@ -39,7 +39,7 @@ class UnjudgedError(Exception):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found about the plan of `claim`: a row for each promise."""
+    """The findings about the plan of `claim`, a row for each promise."""
 
     claim: Claim
     rows: Sequence[Row]
@@ -55,14 +55,14 @@ class Judgement:
             "plan": self.claim.plan_id,
             "topic_partition": log_name(self.claim.topic, self.claim.partition),
         }
-        own = {row.promise.name: row for row in self.rows}
+        for row in self.rows:
+            columns |= {row.promise.checked: row.checked, **row.violations}
+        judged = {row.promise.name for row in self.rows}
         for promise in promises_for(self.claim.lane):
-            row = own.pop(promise.name, None)
-            if row is None and promise.made_for(self.claim):
+            if promise.name not in judged and promise.made_for(self.claim):
                 raise UnjudgedError(f"plan {self.claim.plan_id}: nothing was found about {promise.name}")
-            checked = max(row.checked if row else 0, int(columns.get(promise.checked, 0)))
-            columns[promise.checked] = checked
-            columns.update(row.violations if row else dict.fromkeys(promise.columns, 0))
+            for name in (promise.checked, *promise.columns):
+                columns.setdefault(name, 0)
         return columns
 
 
@@ -86,18 +86,15 @@ def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
 def write_evidence(path: Path, evidence: Sequence[Mapping[str, str | int]]) -> None:
     """Write a row per plan into table ``evidence`` of a new SQLite file at `path`. No column takes NULL."""
     columns = list(evidence[0])
-    kinds = ", ".join(f'"{name}" {_kind(evidence[0][name])} NOT NULL' for name in columns)
+    kinds = ((name, "TEXT" if isinstance(value, str) else "INTEGER") for name, value in evidence[0].items())
+    typed = ", ".join(f'"{name}" {kind} NOT NULL' for name, kind in kinds)
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"CREATE TABLE evidence ({kinds})")
+        database.execute(f"CREATE TABLE evidence ({typed})")
         places = ", ".join("?" * len(columns))
         database.executemany(
             f"INSERT INTO evidence VALUES ({places})",
             [[row[name] for name in columns] for row in evidence],
         )
-
-
-def _kind(value: str | int) -> str:
-    return "TEXT" if isinstance(value, str) else "INTEGER"
 
 
 def _run(

@@ -19,6 +19,9 @@ Lane = Literal["retain", "erase", "hide", "convert", "merge", "clean", "tier", "
 TAIL = 3
 """Level of the tail; everything below it is the head."""
 
+RUN = 2
+"""Lowest level of records that Firn has cleaned; levels 0 and 1 come from any writer."""
+
 QUARANTINED = -1
 """Level of a staged record that goes to the quarantine table, not to the topic (C5)."""
 

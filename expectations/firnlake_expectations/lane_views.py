@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from firnlake_expectations.claim import BURIED, TAIL
+from firnlake_expectations.claim import BURIED, RUN, TAIL
 from firnlake_expectations.fingerprint import plain_type
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, transactions
 
@@ -100,8 +100,6 @@ def _literal(value: bytes) -> str:
     return f"unhex('{value.hex()}')"
 
 
-_RUN: Final = 2
-
 _MEANT = '("offset" < below AND NOT control AND (erase_before IS NULL OR "offset" < erase_before))'
 """True when a request names the record and its plan was to erase it."""
 _LAST = f'(level != {BURIED} AND "offset" = log_end)'
@@ -141,7 +139,7 @@ def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading:
         f"""CREATE VIEW levels AS SELECT * FROM (
             SELECT plan, "offset", key, unnest(levels_in) AS level_in, unnest(levels_out) AS a_level
             FROM copies WHERE n_in = n_out
-        ) WHERE a_level != level_in AND NOT (level_in = {TAIL} AND a_level = {_RUN})""",
+        ) WHERE a_level != level_in AND NOT (level_in = {TAIL} AND a_level = {RUN})""",
         f"""CREATE VIEW remaining AS SELECT plan, "offset", key, lies FROM (
             SELECT plan, "offset", key, level, control, 'written' AS lies FROM after
             UNION ALL SELECT plan, "offset", key, level, {control}, 'in a segment left in place' FROM {IN_PLACE}
@@ -209,7 +207,7 @@ def derive_hiding(duck: Duck, layout: Layout) -> None:
         # A record below a stamped tombstone landed late: it stays, so that the tombstone is stamped anew (C9). A stamp
         # counts only if Firn wrote it: levels 0 and 1 come from any writer.
         f"""CREATE TABLE visible_newest AS SELECT plan, key, max("offset") AS newest, count(*) AS visible,
-            coalesce(max("offset") FILTER (level >= {_RUN} AND horizon IS NOT NULL) = newest, false) AS stamped
+            coalesce(max("offset") FILTER (level >= {RUN} AND horizon IS NOT NULL) = newest, false) AS stamped
             FROM compared GROUP BY plan, key""",
         """CREATE TABLE vanished AS SELECT changed.*, newest FROM changed LEFT JOIN visible_newest USING (plan, key)
             WHERE n_in > n_out""",

@@ -19,10 +19,11 @@ from firnlake_expectations.findings import SAMPLES_PER_RULE
 from firnlake_expectations.wording import count, file_name, key_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
+    from great_expectations.datasource.fluent.interfaces import Batch
 
     from firnlake_expectations.wording import Shown
 
@@ -63,25 +64,29 @@ def _with_expectations(suite: ExpectationSuite, number: int) -> ExpectationSuite
     return suite
 
 
-def findings_of_suite(
-    suite: ExpectationSuite, records: pd.DataFrame, table: str, offset: str, shown: Shown, reports: Path
+def findings_of_suites(
+    suites: Iterable[ExpectationSuite], records: pd.DataFrame, table: str, offset: str, shown: Shown, reports: Path
 ) -> tuple[Finding, ...]:
-    """What `suite` finds in the `records` of a result, whose column `offset` tells them apart: a finding for each of
-    its expectations. One that can't be checked has failed."""
-    asked = {"result_format": "COMPLETE", "unexpected_index_column_names": [offset], "include_unexpected_rows": False}
+    """The findings of `suites` in the `records` of a result, whose column `offset` tells them apart: one for each
+    expectation. An expectation that can't be checked has failed."""
     with ONE_AT_A_TIME:
         source = context_of(reports).data_sources.add_pandas("firn-staged")
         asset = source.add_dataframe_asset(file_name(table))
         batch = asset.add_batch_definition_whole_dataframe("staged").get_batch({"dataframe": records})
-        try:
-            result: Any = batch.validate(suite, result_format=asked)
-        except GreatExpectationsError as error:
-            return (Finding(suite.name, "The suite can be run.", passed=False, observed=f"{type(error).__name__}."),)
+        return tuple(finding for suite in suites for finding in _findings(suite, batch, offset, shown))
+
+
+def _findings(suite: ExpectationSuite, batch: Batch, offset: str, shown: Shown) -> list[Finding]:
+    asked = {"result_format": "COMPLETE", "unexpected_index_column_names": [offset], "include_unexpected_rows": False}
+    try:
+        result: Any = batch.validate(suite, result_format=asked)
+    except GreatExpectationsError as error:
+        return [Finding(suite.name, "The suite can be run.", passed=False, observed=f"{type(error).__name__}.")]
     given = [_finding(suite.name, one.to_json_dict(), offset, shown) for one in result.results]
     if len(given) != len(suite.expectations):
         number = f"{len(given)} of {count(len(suite.expectations), 'expectation')}"
         given.append(Finding(suite.name, "Every expectation is checked.", passed=False, observed=f"{number} checked."))
-    return tuple(given)
+    return given
 
 
 def _finding(suite: str, one: Mapping[str, Any], offset: str, shown: Shown) -> Finding:

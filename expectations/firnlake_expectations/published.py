@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from firnlake_expectations.claim import TAIL
+from firnlake_expectations.claim import RUN, TAIL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from firnlake_expectations.claim import JudgedColumns
 
 
-RUN = 2
-"""Lowest level of records that Firn has cleaned: only their delete horizons are Firn's."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Pattern of column names that need no quotes, because engines disagree about quotes."""
 
@@ -114,7 +112,7 @@ class _Sql:
 
     def without_key(self) -> str:
         """Records of the tail without a key that are not its last."""
-        followed = self._is_followed(f" AND later.{_name(self.level)} = {TAIL}")
+        followed = self._is_followed(f" AND {_of_later(self.level)} = {TAIL}")
         return self._select([self.offset], f"{self.level} = {TAIL} AND {self.keyless} AND {followed}")
 
     def overdue(self, overdue_ms: int) -> str:
@@ -125,13 +123,13 @@ class _Sql:
 
     def _is_followed(self, which: str = "") -> str:
         """SQL that is true for a record with a later one, of those `which` allows, in its topic partition."""
-        same = [f"later.{_name(place)} = {place}" for place in self.places]
-        after = " AND ".join([*same, f"later.{_name(self.offset)} > {self.offset}"])
+        same = [f"{_of_later(place)} = {place}" for place in self.places]
+        after = " AND ".join([*same, f"{_of_later(self.offset)} > {self.offset}"])
         return f"EXISTS (SELECT 1 FROM records AS later WHERE {after}{which})"
 
 
-def _name(column: str) -> str:
-    return column.removeprefix("records.")
+def _of_later(column: str) -> str:
+    return column.replace("records.", "later.", 1)
 
 
 def _literal(text: str) -> str:

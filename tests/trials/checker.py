@@ -255,18 +255,17 @@ class Checker:
         return Branches(on("main"), on(QUARANTINE), removed)
 
     def _memory_on(self, branch: str) -> int | None:
-        """Id of the branch's snapshot that counts for main's history: the newest name on main's line tells it. Once all
-        names have expired, it is the newest one that is older than all that is left of this line."""
-        oldest: dict[str, Any] | None = None
+        """Id of the branch's snapshot that belongs to main's line: the newest name on the line says which; without a
+        name, it is the newest that is older than the line."""
+        oldest: dict[str, Any] = {}
         for oldest in self._line():
             if "firn.memory" in oldest.get("summary", {}):
                 named: int | None = json.loads(oldest["summary"]["firn.memory"]).get(branch)
                 return named
+        number = oldest.get("sequence-number", 0)
         own = (one for one in self.metadata.get("snapshots", []) if one.get("summary", {}).get("firn.branch") == branch)
-        older = {one["sequence-number"]: one["snapshot-id"] for one in own}
-        return next(
-            (older[one] for one in sorted(older, reverse=True) if oldest and one < oldest["sequence-number"]), None
-        )
+        older = {one["sequence-number"]: one["snapshot-id"] for one in own if one["sequence-number"] < number}
+        return older[max(older)] if older else None
 
     def _of_healthy(self) -> Branches:
         if self.healthy is None:
@@ -314,7 +313,7 @@ class Checker:
 
     def live_files(self) -> list[str]:
         """Paths of main's data files."""
-        at = next((one for one in self.metadata.get("snapshots", []) if one["snapshot-id"] == self.head), None)
+        at = next(self._line(), None)
         entries = self.files.live(at["manifest-list"]) if at else []
         return sorted(on_disk(entry.data_file.file_path) for entry in entries)
 

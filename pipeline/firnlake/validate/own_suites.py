@@ -41,7 +41,7 @@ def own_findings(
     if policy.validate_suites == "none":
         return {}
     from firnlake_expectations.claim import Finding
-    from firnlake_expectations.own_suites import findings_of_suite
+    from firnlake_expectations.own_suites import findings_of_suites
 
     suites = [_suite(target, identifier, name.strip()) for name in policy.validate_suites.split(",")]
     most = _limit()
@@ -57,9 +57,8 @@ def own_findings(
             skips = policy.validate_suites_large == "skip"
             found[case.claim.plan_id] = (Finding("firn.validate.suites", sentence, skips, observed),)
             continue
-        frame = _frame(records, case)
-        own = [findings_of_suite(one, frame, identifier, records.reading.offset, samples, reports) for one in suites]
-        found[case.claim.plan_id] = tuple(finding for findings in own for finding in findings)
+        frame, offset = _frame(records, case), records.reading.offset
+        found[case.claim.plan_id] = findings_of_suites(suites, frame, identifier, offset, samples, reports)
     return found
 
 

@@ -234,10 +234,9 @@ def branches(topic: Topic) -> Branches:
 def _settle(stand: Stand, found: Trial) -> None:
     """Runs without a fault, on a machine for whose clock what was left behind is old (C25)."""
     topic = stand.topic
-    # After row-level deletes only the second of two full cleans knows where the log ends for readers (C4).
+    # After row-level deletes only a later cleaning knows where the log ends for readers, and what is erased (C4).
     runs = [((Lane.FULL,), True), ((Lane.FULL,), True), (tuple(Lane), False)]
     erase = ((Lane.ERASE,), True)
-    # A record that may be the log end is erased once a cleaning has shown that it is not.
     for lanes, force in [erase, *runs[:2], erase, runs[2], erase] if stand.model.requested else runs:
         stand.now += 1
         work = partial(stand.clean, topic.lake, now_ms=stand.now, lanes=lanes, ahead_ms=LATER, force=force)
