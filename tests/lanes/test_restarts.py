@@ -113,6 +113,15 @@ def test_a_partition_that_only_the_new_topic_has_stays(again: Topic) -> None:
     assert (again.offsets(1), again.offsets(2)) == ([], [3])
 
 
+def test_a_partition_that_goes_on_behind_former_records_is_the_former_topics(topic: Topic) -> None:
+    """Its last record is days newer than the partition that restarts later ever was."""
+    topic.land([old(100, b"a", b"old"), old(7, b"a", b"old", 1)])
+    topic.land([Record(8, b"a", b"old", 1, timestamp_ms=NOW - 5 * DAY)])
+    topic.land([new(0, b"a", b"new")])
+    begin_anew(topic)
+    assert (topic.offsets(0), topic.offsets(1)) == ([0], [])
+
+
 def test_late_data_are_cleaned_as_such_and_a_later_restart_blocks_again(again: Topic) -> None:
     assert accept_late(again.lake, again.table, again.name) == 1
     again.run(NOW, force=True)

@@ -53,8 +53,8 @@ def former_of(lake: Lake, identifier: str, topic: str, as_of: int | None = None)
     """Find the segments of ``topic`` that landed before its offsets restarted, or that main had in snapshot ``as_of``.
 
     In a partition without a suspected segment, segments that landed before the first restart are former ones, unless
-    all their records are more than an hour newer than the former topic's: that partition restarted first, or is new.
-    Firn's own segments are former ones. Raises RefusedError when there is no such topic or snapshot, or no restart.
+    all the partition's records are more than an hour newer than the former topic's: the partition is new. Firn's own
+    segments are former ones. Raises RefusedError when there is no such topic or snapshot, or no restart.
     """
     table = lake.table(identifier)
     segments = read(table, identifier, cache=ManifestCache.of(lake))
@@ -69,7 +69,7 @@ def former_of(lake: Lake, identifier: str, topic: str, as_of: int | None = None)
                 f"table {identifier}: nothing shows since when topic {topic} is another one; allowed: --as-of ID, the "
                 "snapshot that has all records of the former topic and none of the new one"
             )
-        is_former = _before(first)
+        is_former = _before(first, own)
     former = {where: tuple(filter(is_former, some)) for where, some in own.items()}
     kept = {where: tuple(one for one in some if not is_former(one)) for where, some in own.items()}
     if not any(former.values()):
@@ -93,16 +93,18 @@ def _up_to(table: Table, identifier: str, snapshot_id: int) -> Callable[[Segment
     return lambda one: is_rewritten(one) or one.sequence_number <= number
 
 
-def _before(found: Mapping[TopicPartition, Restart]) -> Callable[[Segment], bool]:
+def _before(
+    found: Mapping[TopicPartition, Restart], own: Mapping[TopicPartition, tuple[Segment, ...]]
+) -> Callable[[Segment], bool]:
     first = min(one.segment.sequence_number for one in found.values())
     newest_ms = max(one.newest_ms for one in found.values())
+    others = own.keys() - found.keys()
+    new = {where for where in others if min(one.oldest_ms for one in own[where]) > newest_ms + APART_MS}
 
     def is_former(one: Segment) -> bool:
-        own = found.get(one.topic_partition)
-        if own:
-            return is_rewritten(one) or one.sequence_number < own.segment.sequence_number
-        is_new = one.oldest_ms > newest_ms + APART_MS
-        return not is_new and (is_rewritten(one) or one.sequence_number < first)
+        where = one.topic_partition
+        number = found[where].segment.sequence_number if where in found else first
+        return where not in new and (is_rewritten(one) or one.sequence_number < number)
 
     return is_former
 
