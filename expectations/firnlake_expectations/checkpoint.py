@@ -6,11 +6,13 @@ checkpoint have the same names in every job of a lane; the table is the data ass
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tempfile
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -20,14 +22,18 @@ from firnlake_expectations.templates import RESULTS
 from firnlake_expectations.wording import file_name, log_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from great_expectations.checkpoint.actions import ValidationAction
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
     from firnlake_expectations.claim import Claim
     from firnlake_expectations.findings import Row
 
+
+ACTIONS = "FIRN_CHECKPOINT_ACTIONS"
+"""Environment variable: the function (``module:function``) that returns further actions of every checkpoint."""
 
 ONE_AT_A_TIME = Lock()
 """Great Expectations has one context per process."""
@@ -54,6 +60,7 @@ class Judgement:
         columns: dict[str, str | int] = {
             "plan": self.claim.plan_id,
             "topic_partition": log_name(self.claim.topic, self.claim.partition),
+            "snapshot": str(self.claim.snapshot_id or "unknown"),
         }
         for row in self.rows:
             columns |= {row.promise.checked: row.checked, **row.violations}
@@ -105,18 +112,52 @@ def _run(
 
     from firnlake_expectations.suites import PLANS, suite_of
 
+    actions = _actions()
     source = context.data_sources.add_sqlite("firn", connection_string=f"sqlite:///{path}")
     asset = source.add_table_asset(file_name(claim.table), table_name="evidence")
     suite = context.suites.add(suite_of(claim.lane))
     batch = asset.add_batch_definition_whole_table("all")
     definition = context.validation_definitions.add(ValidationDefinition(name=suite.name, data=batch, suite=suite))
-    checkpoint = context.checkpoints.add(
-        Checkpoint(name=suite.name, validation_definitions=[definition], result_format="COMPLETE")
-    )
-    done = checkpoint.run(run_id=RunIdentifier(run_name=run_name), expectation_parameters={PLANS: plans})
+    try:
+        checkpoint = context.checkpoints.add(
+            Checkpoint(
+                name=suite.name,
+                validation_definitions=[definition],
+                result_format="COMPLETE",
+                actions=actions(claim.table) if actions else [],
+            )
+        )
+        done = checkpoint.run(run_id=RunIdentifier(run_name=run_name), expectation_parameters={PLANS: plans})
+    except Exception as error:
+        if actions is None:
+            raise
+        raise UnjudgedError(f"the actions of {ACTIONS}: {type(error).__name__}: {error}") from error
+    finally:
+        source.get_execution_engine().close()
     (result,) = done.run_results.values()
-    source.get_execution_engine().close()
     return result
+
+
+def _actions() -> Callable[[str], list[ValidationAction]] | None:
+    """The function that FIRN_CHECKPOINT_ACTIONS names; None if it names none."""
+    named = os.environ.get(ACTIONS)
+    try:
+        return function_named(named) if named else None
+    except ValueError as error:
+        raise UnjudgedError(
+            f"{ACTIONS} is {named!r}, but {error}; allowed: module:function, which takes a table's name and returns "
+            "Great Expectations' actions"
+        ) from error
+
+
+def function_named(text: str) -> Callable[[str], Any]:
+    """The function that `text` names as ``module:function``. Raises ValueError if there is none."""
+    module, _, name = text.partition(":")
+    try:
+        found: Callable[[str], Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(str(error)) from error
+    return found
 
 
 def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Sequence[Mapping[str, Any]]) -> None:

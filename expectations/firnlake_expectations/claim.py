@@ -72,6 +72,7 @@ class Claim:
     records_in_place      their records
     seen_end              lane `hide`: a lower bound, as told, of the last offset that readers see; None if not told
     seen_beside           lane `hide`: an offset that readers are known to see in a segment that is no input; -1 if none
+    snapshot_id           the snapshot of main on which the plan was made; None: unknown
     figures               other figures that the plan and its result tell: name, as told, and as the judge found it
 
     The record counts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined +
@@ -111,6 +112,7 @@ class Claim:
     bytes_in_place: int = 0
     records_in_place: int = 0
     kept_from: int | None = None
+    snapshot_id: int | None = None
     figures: tuple[tuple[str, str, str], ...] = ()
     seen_end: int | None = None
     seen_beside: int = -1

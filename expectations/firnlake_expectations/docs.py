@@ -1,15 +1,17 @@
-"""Firn's own pages for people: a front page, and a page per verdict."""
+"""Firn's own pages for people: a front page, a page per table, and a page per verdict."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.claim import Claim, Verdict
-from firnlake_expectations.templates import CERTIFICATES, PLANS, VERDICTS, environment, write_page
-from firnlake_expectations.wording import log_name
+from firnlake_expectations.table_report import JudgedPlan, Seen, tables_of
+from firnlake_expectations.templates import CERTIFICATES, TABLES, VERDICTS, environment, write_page
+from firnlake_expectations.wording import file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,25 +20,12 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
 """Pattern of a verdict's name, which becomes the name of a page."""
-NEWEST = 2_000
-"""Maximum number of verdicts on the front page; the pages of older ones stay."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportPage:
-    """One stored verdict as the pages show it."""
-
-    claim: Claim
-    verdict: Verdict
-    validated: str
-
-    @property
-    def log(self) -> str:
-        return log_name(self.claim.topic, self.claim.partition)
-
-    @property
-    def page(self) -> str:
-        return f"{PLANS}/{self.verdict.run_name}.html"
+NEWEST = 500
+"""Maximum number of verdicts on a table's page; the pages of older ones stay."""
+LISTED = 50
+"""Maximum number of broken promises, and of topic partitions that were not judged, on a table's page."""
+ON_FRONT = 5
+"""Maximum number of a table's broken promises on the front page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,47 +37,46 @@ class CertificatePage:
     page: str
 
 
-def build_pages(reports: Path) -> Path:
-    """Build the pages for all verdicts stored under `reports`. Returns the path of the front page, `index.html`, which
-    also lists the certificates of erased keys.
+def build_pages(reports: Path, now_ms: int | None = None) -> Path:
+    """Build the pages for all verdicts stored under `reports`, as of `now_ms` (epoch milliseconds; default: now).
 
-    Verdicts never change, so existing pages are kept. Each page is written atomically; when several processes build at
-    once, the last front page wins.
+    Returns the path of the front page, `index.html`, which also lists the certificates of erased keys. Verdicts never
+    change, so their existing pages are kept. Each page is written atomically; when several processes build at once,
+    the last front page wins.
     """
-    reports.mkdir(parents=True, exist_ok=True)
-    stored = sorted(_stored(reports / VERDICTS), key=lambda report: report.verdict.run_name, reverse=True)
+    now = int(datetime.now(UTC).timestamp() * 1000) if now_ms is None else now_ms
+    stored = sorted(_stored(reports / VERDICTS), key=lambda one: one.verdict.run_name, reverse=True)
+    seen = {was.table: was for path in (reports / TABLES).glob("[!.]*.json") if (was := Seen.read(path))}
+    tables = tables_of(stored, seen, now)
     pages = environment()
-    for report in stored:
-        target = reports / report.page
+    for one in stored:
+        target = reports / one.page
         if not target.exists():
-            write_page(
-                target,
-                pages.get_template("plan.html.j2").render(
-                    claim=report.claim, verdict=report.verdict, log=report.log, validated=report.validated
-                ),
-            )
+            shown = {"claim": one.claim, "verdict": one.verdict, "log": one.log, "validated_ms": one.validated_ms}
+            home = f"../{TABLES}/{file_name(one.claim.table)}.html"
+            write_page(target, pages.get_template("plan.html.j2").render(home=home, **shown))
+    for table in tables:
+        page = pages.get_template("table.html.j2").render(report=table, newest=NEWEST, listed=LISTED)
+        write_page(reports / table.page, page)
     front = pages.get_template("index.html.j2").render(
-        reports=stored[:NEWEST],
-        total=len(stored),
-        passed=sum(report.verdict.passed for report in stored),
-        certificates=list(_certificates(reports)),
+        tables=tables, now_ms=now, listed=ON_FRONT, certificates=list(_certificates(reports))
     )
     return write_page(reports / "index.html", front)
 
 
-def _stored(verdicts: Path) -> Iterator[ReportPage]:
+def _stored(verdicts: Path) -> Iterator[JudgedPlan]:
     for file in verdicts.glob("*.json"):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
-            report = ReportPage(
+            one = JudgedPlan(
                 claim=Claim.from_dict(document["claim"]),
                 verdict=Verdict.from_dict(document["verdict"]),
-                validated=f"{document['validated'][:19].replace('T', ' ')} UTC",
+                validated_ms=int(datetime.fromisoformat(document["validated"]).timestamp() * 1000),
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             continue  # deleted, damaged, or not Firn's: the other pages are built anyway
-        if NAME.fullmatch(report.verdict.run_name):
-            yield report
+        if NAME.fullmatch(one.verdict.run_name):
+            yield one
 
 
 def _certificates(reports: Path) -> Iterator[CertificatePage]:

@@ -6,14 +6,13 @@ Nothing is stored but the findings, which name offsets. They show values only if
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from great_expectations import ExpectationSuite
 from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.expectations.registry import list_registered_expectation_implementations
 
-from firnlake_expectations.checkpoint import ONE_AT_A_TIME, context_of
+from firnlake_expectations.checkpoint import ONE_AT_A_TIME, context_of, function_named
 from firnlake_expectations.claim import Finding, Sample
 from firnlake_expectations.findings import SAMPLES_PER_RULE
 from firnlake_expectations.wording import count, file_name, key_text
@@ -46,13 +45,12 @@ def suite_from(function: str, table: str, allowed: Collection[str]) -> Expectati
 
     Raises ValueError if the module is not `allowed`, if there is no such function, or if it returns something else.
     """
-    module, _, name = function.partition(":")
-    if module not in allowed:
+    if function.partition(":")[0] not in allowed:
         raise ValueError("FIRN_SUITE_MODULES does not name its module")
     try:
-        suite = getattr(import_module(module), name)(table)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(str(error)) from error
+        suite = function_named(function)(table)
+    except Exception as error:  # it is the owner's code
+        raise ValueError(f"{type(error).__name__}: {error}") from error
     if not isinstance(suite, ExpectationSuite):
         raise ValueError(f"it returns {type(suite).__name__}")  # noqa: TRY004  # the text of a property is wrong
     return _with_expectations(suite, len(suite.expectations))

@@ -1,9 +1,9 @@
 """The suite of each lane: its promises as named expectations of Great Expectations, in SQL over the table of evidence.
 
-The table has one row per plan: ``plan``, ``topic_partition``, and integers that are never NULL: the figures that count
-the items checked, and the number of violations of each rule (see ``checkpoint``). An expectation is met when its query
-returns no row. Each is a class of its own, whose name results and Data Docs show, for example
-``expect_one_record_per_key``.
+The table has one row per plan: ``plan``, ``topic_partition``, ``snapshot`` (the one on which the plan was made), and
+integers that are never NULL: the figures that count the items checked, and the number of violations of each rule (see
+``checkpoint``). An expectation is met when its query returns no row. Each is a class of its own, whose name results and
+Data Docs show, for example ``expect_one_record_per_key``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class PromiseKept(UnexpectedRowsExpectation):
     ) -> dict[str, Any]:
         rows = metrics["unexpected_rows_query.table"]
         (sums,) = metrics["query.table"]
-        told = {"plans": sums["plans"], "checked": sums[self.checked]} | {name: sums[name] for name in self.violations}
+        told = {"snapshots": sums["snapshots"], "plans": sums["plans"], "checked": sums[self.checked]}
+        told |= {name: sums[name] for name in self.violations}
         broken = sum(sums[name] for name in self.violations)
         looked_at = f"{count(sums[self.checked], self.noun)} in {count(sums['plans'], 'topic partition')}"
         observed = f"0 of {looked_at}"
@@ -87,7 +88,7 @@ def suite_of(lane: str) -> ExpectationSuite:
     rows = ExpectTableRowCountToEqual(
         value={"$PARAMETER": PLANS}, description="The evidence has one row for each plan that was judged."
     )
-    query = f"SELECT count(*) AS plans, {sums} FROM {{batch}}"
+    query = f"SELECT group_concat(DISTINCT snapshot) AS snapshots, count(*) AS plans, {sums} FROM {{batch}}"
     return ExpectationSuite(
         name=f"firn-{lane}", expectations=[rows, *(_expectation(promise, query) for promise in promises)]
     )

@@ -33,6 +33,7 @@ def environment() -> Environment:
     templates.globals["policy"] = CONTENT_POLICY
     templates.filters.update(
         moment=moment,
+        second=lambda at: moment(at).partition(".")[0],
         size=size,
         count=count,
         number=lambda number: f"{number:,}",
@@ -56,6 +57,8 @@ VERDICTS = "verdicts"
 """Folder of the verdicts below the reports. Their names begin with the time, so they sort by it."""
 PLANS = "plans"
 """Folder of the verdicts' pages below the reports."""
+TABLES = "tables"
+"""Folder of the tables' pages below the reports."""
 CERTIFICATES = "erasures"
 """Folder of the certificates below the reports, with one folder per table."""
 DIGESTS = 100

@@ -205,4 +205,5 @@ def publication_of(number: int) -> LaneCommit:
         bytes_out=830_000_000,
         tombstones_removed=12_400,
         quarantined=12 * (number % 2),
+        validation=f"{number:016x}-0123abcd",
     )

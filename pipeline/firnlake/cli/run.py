@@ -60,8 +60,10 @@ def run(
             if not as_json:
                 _show(result)
     if any(result.plans for result in done if result.lane is not Lane.RETAIN):
+        from firnlake.inspect.status.gather import write_snapshot
         from firnlake.validate.validate import build_reports
 
+        write_snapshot(lake, table, at(now))
         index = build_reports(lake)
         if not as_json:
             show.line(f"data-quality report: {index}")

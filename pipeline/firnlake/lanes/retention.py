@@ -22,7 +22,7 @@ from firnlake.job.plan import Plan
 from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
-from firnlake.table.published_plans import RecordCounts, published
+from firnlake.table.published_plans import VALIDATION, RecordCounts, published
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.segments import read
 from firnlake.table.summaries import summary
@@ -168,9 +168,10 @@ def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> Publis
         return repeated(target, job.id, before, [plan.id for plan in job])
     counts = {plan.id: _counts_of(plan) for plan in job}
     unfit = _Dropping(job, counts).conflicts(target, counts, Manifests(target.io))
-    failures = {**unfit, **refused_drops(lake, target, [one for one in job if one.id not in unfit], counts)}
+    refused, validation = refused_drops(lake, target, [one for one in job if one.id not in unfit], counts)
+    failures = {**unfit, **refused}
     fit = {plan_id: own for plan_id, own in counts.items() if plan_id not in failures}
-    done = commit(lake, target, _Dropping(job, fit), fit, throttle or Throttle(lake))
+    done = commit(lake, target, _Dropping(job, fit, validation), fit, throttle or Throttle(lake))
     return PublishResult(done.publications, {**failures, **done.failures})
 
 
@@ -180,6 +181,8 @@ class _Dropping:
 
     job: Job
     counts: Mapping[str, RecordCounts]
+    validation: str = ""
+    """Name of Great Expectations' run that judged the plans; empty before that."""
 
     @property
     def table(self) -> str:
@@ -196,7 +199,7 @@ class _Dropping:
     def prepare(self, target: Table, plans: Collection[str]) -> Commit:
         chosen = self._chosen(plans)
         removed = [segment.path for plan in chosen for segment in plan.inputs]
-        told = summary(target, self.job_id, chosen, self.counts)
+        told = summary(target, self.job_id, chosen, self.counts) | {VALIDATION: self.validation}
         return Commit(target, [(MAIN_BRANCH, Change(removed=removed, summary=told))])
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:

@@ -47,7 +47,7 @@ from firnlake.lanes.hiding.hide import ComparedPlan, hide_conflicts, with_compar
 from firnlake.lanes.hiding.memory import HideMemoryChange
 from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
 from firnlake.publish.conflicts import landed_conflicts, tombstone_conflicts
-from firnlake.table.published_plans import JOB_ID, RecordCounts, published
+from firnlake.table.published_plans import JOB_ID, VALIDATION, RecordCounts, published
 from firnlake.table.records import COLUMNS
 from firnlake.table.summaries import summary
 from firnlake_expectations.wording import count
@@ -117,6 +117,8 @@ class _Validated:
     replaced: Sequence[str]
     replaced_beside: Sequence[str]
     """For lane `erase`, the paths of the rewritten files on the branch of removed tombstones."""
+    validation: str
+    """Name of Great Expectations' run that judged the result."""
 
     @property
     def counts(self) -> RecordCounts:
@@ -186,7 +188,8 @@ class _StagedWork:
         main = Change(
             removed=[path for one in chosen for path in one.replaced],
             added=[file for one in chosen for file in one.files.kept],
-            summary=summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0),
+            summary=summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0)
+            | {VALIDATION: chosen[0].validation},
             sequence_numbers=_sequence_numbers(chosen),
             deletes=[file for one in chosen for file in one.files.deletes],
             removed_deletes=[path for one in chosen for path in one.result.merged],
@@ -266,7 +269,12 @@ def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapp
             result = _passing(lake, stage, plan, subject)
             result.counts.check(subject)
             fit[plan.id] = _Validated(
-                plan, result, stage.files[plan.id], stage.replaced(plan), stage.replaced_beside(plan)
+                plan,
+                result,
+                stage.files[plan.id],
+                stage.replaced(plan),
+                stage.replaced_beside(plan),
+                validation=str((stage.verdicts or {})[plan.id].get("validation", "")),
             )
         except RefusedError as error:
             refused[plan.id] = error

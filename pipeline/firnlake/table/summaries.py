@@ -28,6 +28,7 @@ from firnlake.table.published_plans import (
     REASON,
     SUMMARY_PREFIX,
     TOPIC_PARTITION,
+    VALIDATION,
     WAITING_SEGMENTS,
     WAITING_TOPIC_PARTITIONS,
     Planned,
@@ -82,6 +83,8 @@ class CommitSummary:
     """Sums over the plans."""
     core_ms: int = 0
     """Core time that compacting took, milliseconds; 0 if the summary does not say."""
+    validation: str | None = None
+    """Name of Great Expectations' run that judged the plans."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self | None:
@@ -107,6 +110,7 @@ class CommitSummary:
             int(plans or "1"),
             counts,
             int(core_ms) if core_ms.isdecimal() else 0,
+            properties.get(VALIDATION),
         )
 
 

@@ -46,6 +46,7 @@ def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult 
         topic=owner.topic,
         partition=owner.partition,
         now_ms=change.now_ms,
+        snapshot_id=basis.snapshot.snapshot_id,
         level_out=_LEVEL_OUT.get(lane, 0),
         clean_below=basis.clean_below(owner, change.taken),
         log_end_offset=end,

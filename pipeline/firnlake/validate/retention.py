@@ -26,8 +26,9 @@ from firnlake_expectations.findings import Findings
 
 def refused_drops(
     lake: Lake, target: Table, plans: Sequence[Plan], counts: Mapping[str, RecordCounts]
-) -> Mapping[str, FirnError]:
-    """Judge ``plans`` of lane `retain`, with their ``counts`` by id; by plan id, an error for each that must not run.
+) -> tuple[Mapping[str, FirnError], str]:
+    """Judge ``plans`` of lane `retain`, with their ``counts`` by id; by plan id, an error for each that must not run,
+    and the name of Great Expectations' run (empty if nothing was judged).
 
     A plan that breaks a promise is marked as failed; for conflicts, see ``Bases``. Validation results are stored
     under the lake's reports folder.
@@ -52,7 +53,7 @@ def refused_drops(
         judged = verdicts(claims, findings, lake.reports_folder, job=claims[0].plan_id) if claims else {}
     except UnjudgedError as error:
         unjudged = UnavailableError(f"table {claims[0].table}: what lane retain drops can't be validated: {error}")
-        return {plan.id: errors.get(plan.id, unjudged) for plan in plans}
+        return {plan.id: errors.get(plan.id, unjudged) for plan in plans}, ""
     for plan in plans:
         if plan.id in judged and not judged[plan.id].passed:
             reason = judged[plan.id].reason
@@ -60,7 +61,7 @@ def refused_drops(
             # If the mark can't be written, the next run makes the same plan, which fails again.
             with suppress(FirnError):
                 mark(lake, plan, "validate", reason)
-    return errors
+    return errors, next((one.validation for one in judged.values()), "")
 
 
 def _findings(change: JudgedChange, claim: Claim, policy: Policy) -> Findings:

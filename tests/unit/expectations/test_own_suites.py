@@ -29,6 +29,11 @@ def nothing(_: str) -> gx.ExpectationSuite:
     return gx.ExpectationSuite(name="nothing")
 
 
+def broken(_: str) -> float:
+    """Wrong code of a table's owner."""
+    return 1 / 0
+
+
 def stored(folder: Path, *types: str, **kwargs: Any) -> str:
     """The location of a suite in Great Expectations' JSON."""
     document = {"name": "mine", "expectations": [{"type": one, "kwargs": kwargs} for one in types]}
@@ -126,6 +131,7 @@ def test_a_result_that_is_too_large(topic: Topic, monkeypatch: pytest.MonkeyPatc
         ("other:suite", "No module named 'other'"),
         (f"{THIS}:missing", "has no attribute 'missing'"),
         (f"{THIS}:nothing", "it has 0 expectations"),
+        (f"{THIS}:broken", "ZeroDivisionError: division by zero"),
         ("/nowhere/suite.json", "No such file"),
     ],
 )

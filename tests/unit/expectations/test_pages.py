@@ -13,7 +13,7 @@ from firnlake_expectations.claim import Claim
 from firnlake_expectations.data_docs import build_data_docs
 from firnlake_expectations.docs import build_pages
 from firnlake_expectations.promises.promise import EVERY_LANE
-from firnlake_expectations.templates import VERDICTS
+from firnlake_expectations.templates import TABLES, VERDICTS
 from tests.support.judged import CLAIM, EMPTY_KEY, INPUTS, OUTPUTS, RECORD_COUNTS, B, Records, judge_all, table, without
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_the_pages_show_all_results_load_nothing_and_escape_everything(tmp_path:
     own = sorted(reports.rglob("*.html"))
     assert build_data_docs(reports, tmp_path / "docs") == tmp_path / "docs" / "index.html"
     theirs = sorted((tmp_path / "docs").rglob("*.html"))
-    assert len(own) == 3, "a front page and a page for each of two"
+    assert len(own) == 4, "a front page, the table's page, and a page for each of two verdicts"
     assert len(theirs) == 3 + len(EVERY_LANE) + 1, "the same, and a page for each lane's suite"
     assert all(page.resolve().is_relative_to(reports.resolve()) for page in own)
     pages = [*own, *theirs]
@@ -78,14 +78,14 @@ def test_the_pages_show_all_results_load_nothing_and_escape_everything(tmp_path:
         assert not re.search(r"@import|url\(", markup.source)
         for target in markup.targets:
             assert (page.parent / unquote(target)).resolve() in [p.resolve() for p in pages], f"{page}: {target}"
-    listed = front.read_text(encoding="utf-8")
+    (listed,) = (page.read_text(encoding="utf-8") for page in (reports / TABLES).iterdir())
     assert listed.index(broken.run_name) < listed.index(passed.run_name), "newest first"
     assert "14 → 9" in listed
     failure = (reports / "plans" / f"{broken.run_name}.html").read_text(encoding="utf-8")
     assert "1 key has lost its newest record." in failure
     assert "offset 1, the newest of its key" in failure
     assert "&lt;script" in failure
-    before = {page: page.stat().st_mtime_ns for page in own if page != front}
+    before = {page: page.stat().st_mtime_ns for page in own if page.parent.name == "plans"}
     build_pages(reports)
     assert before == {page: page.stat().st_mtime_ns for page in before}, "results never change"
 

@@ -8,9 +8,10 @@ import sqlite3
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
+from great_expectations.checkpoint.actions import ValidationAction
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 from firnlake_expectations.checkpoint import Judgement, UnjudgedError, check, compare, write_evidence
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from great_expectations.checkpoint.actions import ActionContext
+    from great_expectations.checkpoint.checkpoint import CheckpointResult
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult as Result
     from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 
     from firnlake_expectations.claim import Claim
     from tests.support.judged import Records
 
+THIS = "tests.unit.expectations.test_verdicts"
 COPY = [replace(record, level=1) for record in INPUTS]
 
 
@@ -61,6 +65,63 @@ def test_each_plan_has_its_verdict_and_the_job_one_result(tmp_path: Path) -> Non
     assert given["one"].validation.startswith("0123abcd-")
     documents = [json.loads(file.read_text()) for file in (tmp_path / VERDICTS).glob("*.json")]
     assert {document["claim"]["plan_id"] for document in documents} == set(given)
+
+
+class Tell(ValidationAction):
+    """An owner's own action: notes the outcome of each run."""
+
+    type: Literal["tell"] = "tell"
+    told: ClassVar[list[tuple[str, str | None, bool | None]]] = []
+
+    def run(self, checkpoint_result: CheckpointResult, action_context: ActionContext | None = None) -> dict[str, Any]:
+        assert action_context is not None
+        run_name = checkpoint_result.run_id.run_name
+        self.told.append((self.name, run_name, checkpoint_result.success))
+        return {}
+
+
+def tell(about: str) -> list[ValidationAction]:
+    """The actions of a table's checkpoints."""
+    return [Tell(name=about)]
+
+
+def no_actions(_: str) -> list[object]:
+    """What is no action."""
+    return [1]
+
+
+def test_own_actions_of_the_checkpoint_run_after_each_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRN_CHECKPOINT_ACTIONS", f"{THIS}:tell")
+    monkeypatch.setattr(Tell, "told", [])
+    (given,) = verdicts([CLAIM], [found(INPUTS, without(B))], tmp_path, job="job").values()
+    assert Tell.told == [(CLAIM.table, given.validation, False)]
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        ("nowhere:tell", "No module named 'nowhere'"),
+        (f"{THIS}:nobody", "has no attribute 'nobody'"),
+        (":", "Empty module name"),
+        (f"{THIS}:no_actions", "AttributeError"),
+    ],
+)
+def test_c26_actions_that_cannot_run_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, reason: str
+) -> None:
+    monkeypatch.setenv("FIRN_CHECKPOINT_ACTIONS", named)
+    with pytest.raises(UnjudgedError, match=f"FIRN_CHECKPOINT_ACTIONS.*{reason}"):
+        verdicts([CLAIM], [found(INPUTS, OUTPUTS)], tmp_path, job="job")
+    assert not (tmp_path / VERDICTS).exists()
+
+
+def test_a_result_names_the_snapshots_on_which_the_plans_were_made(tmp_path: Path) -> None:
+    claims = [replace(one, snapshot_id=7 + number % 2) for number, one in enumerate(claims_of("one", "two", "three"))]
+    verdicts(claims, [found(INPUTS, OUTPUTS)] * 3, tmp_path, job="job")
+    details = [one["result"]["details"] for one in stored(tmp_path)["results"] if "details" in one["result"]]
+    assert {one["snapshots"] for one in details} == {"7,8"}
 
 
 def test_expectations_have_names_and_tell_what_was_looked_at(tmp_path: Path) -> None:

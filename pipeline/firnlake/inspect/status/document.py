@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from firnlake.iceberg.files import FrozenModel
+from firnlake_expectations.table_report import Tombstones
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
@@ -108,6 +109,8 @@ class LaneCommit(FrozenModel):
     bytes_out: int
     tombstones_removed: int
     quarantined: int
+    validation: str | None
+    """Name of Great Expectations' run that judged the plans; None if the summary does not say."""
 
 
 class LaneVerdict(FrozenModel):
@@ -212,6 +215,7 @@ class Summary(LaneWork):
     max_lag_ms: int | None
     """Longest time that a cleanable record has waited, milliseconds; None if nothing is cleanable."""
     quarantined_records: int
+    tombstones: Tombstones
     space: TableSpace
     last_publication: LaneCommit | None
     last_verdict: LaneVerdict | None

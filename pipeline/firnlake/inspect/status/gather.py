@@ -45,7 +45,8 @@ from firnlake.table.policies import Policies, doubts, thresholds
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LEVELS, Segments
 from firnlake.table.summaries import CommitSummary, appended
-from firnlake_expectations.wording import count
+from firnlake_expectations.table_report import Seen, Tombstones
+from firnlake_expectations.wording import count, log_name
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
@@ -74,7 +75,21 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Summary:
     """
     (status,) = status_of(lake, table, now_ms)
     write(status)
+    _seen(status).write(lake.reports_folder)
     return status.summary
+
+
+def _seen(status: Status) -> Seen:
+    """``status`` as the data-quality pages need it."""
+    summary, rows = status.summary, status.rows.select(["topic", "partition", "condition"]).to_pylist()
+    return Seen(
+        table=summary.table,
+        snapshot_id=summary.snapshot_id,
+        taken_ms=summary.taken_ms,
+        topic_partitions={log_name(one["topic"], one["partition"]): one["condition"] for one in rows},
+        tombstones=summary.tombstones,
+        published={one.validation: one.snapshot_id for one in status.details().publications if one.validation},
+    )
 
 
 def _tables_of_records(lake: Lake) -> list[str]:
@@ -128,6 +143,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         max_dirty_ratio=max((part.dirty_ratio for part in parts), default=0.0),
         max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
         quarantined_records=moved.total(),
+        tombstones=_tombstones(states, now_ms),
         space=space,
         last_publication=next(iter(publications), None),
         last_verdict=next(iter(verdicts), None),
@@ -254,6 +270,19 @@ def _held(state: PartitionState) -> tuple[str, ...]:
     )
 
 
+def _tombstones(states: Iterable[PartitionState], now_ms: int) -> Tombstones:
+    known, stamped, due, overdue, oldest = [], 0, 0, 0, []
+    for state in states:
+        for one in state.segments:
+            known.append(one.tombstones)
+            stamped += one.stamped
+            if one.first_horizon_ms is not None:
+                oldest.append(one.first_horizon_ms)
+                due += one.stamped * (one.first_horizon_ms <= now_ms)
+                overdue += one.stamped * (one.first_horizon_ms < now_ms - state.policy.full_interval_ms)
+    return Tombstones(_sum(known), stamped, due, overdue, min(oldest, default=None))
+
+
 def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
     ordered = sorted(state.segments, key=lambda segment: segment.level)
     levels = []
@@ -319,5 +348,6 @@ def _publication(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
         lane=told.lane,
         what=told.topic_partition or count(told.plans, "topic partition"),
         reason=told.reason,
+        validation=told.validation,
         **told.counts.model_dump(include=set(LaneCommit.model_fields)),
     )

@@ -18,7 +18,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from firnlake.clock import to_ms
 from firnlake.inspect.status.document import LaneVerdict
-from firnlake_expectations.templates import CERTIFICATES, PLANS, VERDICTS
+from firnlake_expectations.table_report import Seen
+from firnlake_expectations.templates import CERTIFICATES, PLANS, TABLES, VERDICTS
 
 LOOKED_AT = 2_000
 """Maximum number of verdicts that are read for all tables, newest first: old ones must not slow down a run."""
@@ -112,12 +113,17 @@ class StoredReport:
 
 
 def report(reports: Path, path: str) -> StoredReport | None:
-    """The page at ``path`` under the folder ``reports``; None unless it is the page of a stored verdict."""
+    """The page at ``path`` under the folder ``reports``; None unless it is the page of a stored verdict or a table."""
     parts = PurePosixPath(path).parts
     if not path.endswith(".html") or not all(_NAME.fullmatch(part) for part in parts):
         return None
     file = reports.joinpath(*parts)
-    if len(parts) != len(("folder", "name")) or parts[0] != PLANS or not _is_inside(reports, file):
+    if len(parts) != len(("folder", "name")) or not _is_inside(reports, file):
+        return None
+    if parts[0] == TABLES:
+        seen = Seen.read(file.with_suffix(".json"))
+        return StoredReport(file, seen.table) if seen else None
+    if parts[0] != PLANS:
         return None
     verdict = (reports / VERDICTS / parts[1]).with_suffix(".json")
     return next((StoredReport(file, stored.table) for stored in _read([verdict])), None)
