@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.table_report import JudgedPlan, Seen, tables_of
 from firnlake_expectations.templates import CERTIFICATES, TABLES, VERDICTS, environment, write_page
 from firnlake_expectations.wording import file_name
@@ -45,7 +43,9 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     the last front page wins.
     """
     now = int(datetime.now(UTC).timestamp() * 1000) if now_ms is None else now_ms
-    stored = sorted(_stored(reports / VERDICTS), key=lambda one: one.verdict.run_name, reverse=True)
+    found = (one for path in (reports / VERDICTS).glob("*.json") if (one := JudgedPlan.read(path)))
+    named = (one for one in found if NAME.fullmatch(one.verdict.run_name))
+    stored = sorted(named, key=lambda one: one.verdict.run_name, reverse=True)
     seen = {was.table: was for path in (reports / TABLES).glob("[!.]*.json") if (was := Seen.read(path))}
     tables = tables_of(stored, seen, now)
     pages = environment()
@@ -62,21 +62,6 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
         tables=tables, now_ms=now, listed=ON_FRONT, certificates=list(_certificates(reports))
     )
     return write_page(reports / "index.html", front)
-
-
-def _stored(verdicts: Path) -> Iterator[JudgedPlan]:
-    for file in verdicts.glob("*.json"):
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            one = JudgedPlan(
-                claim=Claim.from_dict(document["claim"]),
-                verdict=Verdict.from_dict(document["verdict"]),
-                validated_ms=int(datetime.fromisoformat(document["validated"]).timestamp() * 1000),
-            )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            continue  # deleted, damaged, or not Firn's: the other pages are built anyway
-        if NAME.fullmatch(one.verdict.run_name):
-            yield one
 
 
 def _certificates(reports: Path) -> Iterator[CertificatePage]:

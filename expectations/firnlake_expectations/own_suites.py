@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from great_expectations import ExpectationSuite
 from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.expectations.registry import list_registered_expectation_implementations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    import pandas as pd
     from great_expectations.datasource.fluent.interfaces import Batch
+    from pyspark.sql import DataFrame
 
     from firnlake_expectations.wording import Shown
 
@@ -63,12 +64,19 @@ def _with_expectations(suite: ExpectationSuite, number: int) -> ExpectationSuite
 
 
 def findings_of_suites(
-    suites: Iterable[ExpectationSuite], records: pd.DataFrame, table: str, offset: str, shown: Shown, reports: Path
+    suites: Iterable[ExpectationSuite],
+    records: pd.DataFrame | DataFrame,
+    table: str,
+    offset: str,
+    shown: Shown,
+    reports: Path,
 ) -> tuple[Finding, ...]:
-    """The findings of `suites` in the `records` of a result, whose column `offset` tells them apart: one for each
-    expectation. An expectation that can't be checked has failed."""
+    """The findings of `suites` in the `records` of a result (a data frame of pandas or of Spark), whose column `offset`
+    tells them apart: one for each expectation. An expectation that can't be checked has failed."""
     with ONE_AT_A_TIME:
-        source = context_of(reports).data_sources.add_pandas("firn-staged")
+        sources = context_of(reports).data_sources
+        in_pandas = isinstance(records, pd.DataFrame)
+        source = sources.add_pandas("firn-staged") if in_pandas else sources.add_spark("firn-staged")
         asset = source.add_dataframe_asset(file_name(table))
         batch = asset.add_batch_definition_whole_dataframe("staged").get_batch({"dataframe": records})
         return tuple(finding for suite in suites for finding in _findings(suite, batch, offset, shown))

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
+from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.templates import PLANS, TABLES, write_page
 from firnlake_expectations.wording import file_name, log_name
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from firnlake_expectations.claim import Claim, Verdict
 
 LONG_AGO_MS = 7 * 86_400_000
 """A topic partition that was not judged for this time is listed."""
@@ -81,6 +82,19 @@ class JudgedPlan:
     claim: Claim
     verdict: Verdict
     validated_ms: int
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """The verdict stored at `path`; None if it is gone, damaged, or not Firn's."""
+        try:
+            document = json.loads(path.read_bytes())
+            return cls(
+                claim=Claim.from_dict(document["claim"]),
+                verdict=Verdict.from_dict(document["verdict"]),
+                validated_ms=int(datetime.fromisoformat(document["validated"]).timestamp() * 1000),
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
 
     @property
     def log(self) -> str:

@@ -45,6 +45,11 @@ PAST, LATER, STAMP = NOW - timedelta(minutes=1), NOW + timedelta(minutes=1), NOW
 HEADERS: list[tuple[str, bytes | None]] = [("h", None)]
 
 
+def verdict_document(claim: Claim, verdict: Verdict, validated: datetime) -> dict[str, object]:
+    """The document that Firn stores of a verdict."""
+    return {"validated": validated.isoformat(), "claim": claim.to_dict(), "verdict": verdict.to_dict()}
+
+
 @dataclass(frozen=True)
 class Record:
     """One record; its fields have the names of the columns."""

@@ -133,6 +133,7 @@ def write_overview(
         "max_dirty_ratio": max((row["dirty_ratio"] for row in rows), default=0.0),
         "max_lag_ms": 99 * MINUTE,
         "quarantined_records": sum(row["quarantined"] for row in rows),
+        "tombstones": {"known": 120, "stamped": 40, "due": 4, "overdue": 0, "oldest_ms": TAKEN},
         "landed_bytes": 91_000_000_000,
         "written_bytes": 139_000_000_000,
         "saved_bytes": 62_000_000_000,

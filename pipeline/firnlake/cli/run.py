@@ -59,7 +59,7 @@ def run(
             done.append(result)
             if not as_json:
                 _show(result)
-    if any(result.plans for result in done if result.lane is not Lane.RETAIN):
+    if any(result.plans for result in done):
         from firnlake.inspect.status.gather import write_snapshot
         from firnlake.validate.validate import build_reports
 

@@ -20,6 +20,7 @@ from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableE
 from firnlake.progress import Progress
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from firnlake.engine.worker import Batches
@@ -97,8 +98,10 @@ class SparkEngine:
         results = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
         return [cast("R | Exception", results[number]) for number in range(len(tasks))]
 
-    def read(self, tasks: "Sequence[Callable[[], Batches]]", schema: str) -> "DataFrame":
+    def read(self, tasks: "Sequence[Callable[[], Batches]]", schema: "str | pa.Schema") -> "DataFrame":
         """The rows that ``tasks`` read, as a DataFrame with the columns of ``schema`` and a partition per task."""
+        if not isinstance(schema, str):
+            schema = self._session.createDataFrame(schema.empty_table()).schema
         numbered = {number: pickled(task) for number, task in enumerate(tasks)}
         return self._numbers(len(tasks)).mapInArrow(entry_of(self._expected, "run_read", numbered), schema)
 

@@ -9,26 +9,23 @@ of the table.
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored
-from firnlake.inspect.status.document import LaneVerdict
-from firnlake.inspect.status.verdicts import StoredVerdict, files_below
 from firnlake.job import lease
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
 from firnlake.job.stale import SETTLED_MS
 from firnlake.table.policy import DAY_MS, GIB, UNLIMITED
+from firnlake_expectations.table_report import JudgedPlan
 from firnlake_expectations.templates import PLANS, RESULTS, VERDICTS
 
 
@@ -192,14 +189,9 @@ class _Report:
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
-    def verdict(self) -> LaneVerdict | None:
+    def verdict(self) -> JudgedPlan | None:
         """The verdict in the document; None if there is none."""
-        for file in self.documents:
-            try:
-                return StoredVerdict.model_validate_json(Path(file.path).read_bytes()).of_lane()
-            except (OSError, ValidationError):
-                continue
-        return None
+        return next(filter(None, (JudgedPlan.read(Path(file.path)) for file in self.documents)), None)
 
 
 def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) -> list[Finding]:
@@ -223,6 +215,13 @@ def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) ->
                     Path(file.path).unlink(missing_ok=True)
                     _prune(Path(file.path), report.name)
     return garbage
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files below ``folder``. Unlike ``Path.rglob``, this tolerates that old reports are deleted meanwhile."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield Path(parent, name)
 
 
 def _reports(folder: Path) -> list[_Report]:
@@ -263,24 +262,24 @@ def _beyond(reports: list[_Report], limits: KeepLimits, now_ms: int) -> dict[str
     return reasons
 
 
-def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, LaneVerdict | None]) -> dict[str, str]:
+def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, JudgedPlan | None]) -> dict[str, str]:
     """The reasons why some of the reports in ``verdicts`` stay although they are beyond the limits, by name."""
     kept = {}
     waiting = Waiting(lake)
     # Search from the newest report on, until the newest report of every lane is found.
-    missing = {(one.table, one.lane) for one in verdicts.values() if one}
+    missing = {(one.claim.table, one.claim.lane) for one in verdicts.values() if one}
     for report in reversed(reports):
         if not missing:
             break
         verdict = verdicts[report.name] if report.name in verdicts else report.verdict()
-        if verdict and (verdict.table, verdict.lane) in missing:
-            missing.remove((verdict.table, verdict.lane))
+        if verdict and (place := (verdict.claim.table, verdict.claim.lane)) in missing:
+            missing.remove(place)
             if report.name in verdicts:
-                kept[report.name] = f"the newest report of {verdict.table}, lane {verdict.lane}"
+                kept[report.name] = f"the newest report of {place[0]}, lane {place[1]}"
     for name, verdict in verdicts.items():
-        if verdict and not verdict.passed and waiting.stage_of(verdict.table, verdict.plan):
-            kept[name] = f"the validation failed, and {verdict.topic_partition} waits (firn retry {verdict.table})"
-    results = {verdict.validation: kept[name] for name, verdict in verdicts.items() if verdict and name in kept}
+        if verdict and not verdict.verdict.passed and waiting.stage_of(verdict.claim.table, verdict.claim.plan_id):
+            kept[name] = f"the validation failed, and {verdict.log} waits (firn retry {verdict.claim.table})"
+    results = {verdict.verdict.validation: kept[name] for name, verdict in verdicts.items() if verdict and name in kept}
     return kept | {name: why for name, why in results.items() if name in verdicts}
 
 

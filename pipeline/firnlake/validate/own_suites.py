@@ -2,13 +2,16 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
+from firnlake.engine.engine import Engine
+from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
 from firnlake.table.policies import Policies
 from firnlake.validate.cases import Case, JudgedRecords
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from great_expectations import ExpectationSuite
+    from pyspark.sql import DataFrame
 
+    from firnlake.engine.worker import Batches
     from firnlake_expectations.claim import Finding
     from firnlake_expectations.wording import Shown
 
@@ -30,11 +35,12 @@ _GIB: Final = 1 << 30
 
 
 def own_findings(
-    target: Table, records: JudgedRecords, cases: Sequence[Case], samples: "Shown", reports: "Path"
+    target: Table, records: JudgedRecords, cases: Sequence[Case], samples: "Shown", reports: "Path", engine: Engine
 ) -> "Mapping[str, tuple[Finding, ...]]":
     """The findings of the suites of table ``target``, by plan id; empty if it names none.
 
-    One batch holds all records that a plan has written to the topic. Raises RefusedError if a suite can't be loaded.
+    One batch holds all records that a plan has written to the topic: a pandas data frame, or if it is larger than
+    FIRN_SUITES_BYTES, a DataFrame of Spark, if ``engine`` is one. Raises RefusedError if a suite can't be loaded.
     """
     identifier = ".".join(target.name())
     policy = Policies.parse(identifier, target.properties).default
@@ -51,24 +57,59 @@ def own_findings(
         size = sum(file.bytes for file in written)
         if case.claim.lane in POSITION_DELETING or not case.claim.records_out:
             continue
-        if size > most:
-            observed = f"Not judged: {size:,} bytes; FIRN_SUITES_BYTES is {most:,}."
+        frame: pd.DataFrame | DataFrame
+        if size <= most:
+            frame = _frame(records, case)
+        elif isinstance(engine, SparkEngine):
+            frame = engine.read(_readers(records, case), _plain(records.schema))
+        else:
+            observed = f"Not judged: {size:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}."
             sentence = "The table's suites are run on all records of the result."
             skips = policy.validate_suites_large == "skip"
             found[case.claim.plan_id] = (Finding("firn.validate.suites", sentence, skips, observed),)
             continue
-        frame, offset = _frame(records, case), records.reading.offset
+        offset = records.reading.offset
         found[case.claim.plan_id] = findings_of_suites(suites, frame, identifier, offset, samples, reports)
     return found
 
 
 def _frame(records: JudgedRecords, case: Case) -> "pd.DataFrame":
-    """The records that the plan of ``case`` has written to the topic; quarantined ones and removed tombstones are
-    elsewhere, at levels below 0."""
-    read = [batch for part in records.parts([case]) if part.side == AFTER for batch in part.read(None)]
-    whole = pa.Table.from_batches(read, records.schema)
-    level = whole.column(records.reading.level)
-    return whole.filter(pc.fill_null(pc.greater_equal(level, 0), fill_value=True)).to_pandas()
+    read = [batch for one in _readers(records, case) for batch in one()]
+    return pa.Table.from_batches(read, _plain(records.schema)).to_pandas()
+
+
+def _readers(records: JudgedRecords, case: Case) -> "list[Callable[[], Batches]]":
+    """A reader for each file of the records that the plan of ``case`` has written to the topic."""
+    parts = (one for one in records.parts([case]) if one.side == AFTER)
+    return [partial(_visible, one.read, _plain(records.schema), records.reading.level) for one in parts]
+
+
+def _visible(
+    read: "Callable[[Sequence[str] | None], Iterable[pa.RecordBatch]]", schema: pa.Schema, level: str
+) -> "Batches":
+    """The records that ``read`` gives, without quarantined ones and removed tombstones, whose levels are below 0."""
+    for batch in read(None):
+        stays = pc.fill_null(pc.greater_equal(batch.column(level), 0), fill_value=True)
+        yield batch.filter(stays).cast(schema)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """``schema`` with types that Spark knows: none with 64-bit offsets or of a fixed length."""
+    return pa.schema([one.with_type(_plain_type(one.type)) for one in schema])
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_plain_type(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    return kind
 
 
 def _suite(target: Table, identifier: str, name: str) -> "ExpectationSuite":

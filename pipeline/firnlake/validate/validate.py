@@ -161,7 +161,7 @@ def _verdicts(
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
     claims, reports = [case.claim for case in cases], lake.reports_folder
-    own = own_findings(target, records, cases, samples, reports)
+    own = own_findings(target, records, cases, samples, reports, engine)
     try:
         seconds = time.monotonic() - started
         return verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=own), conflicts

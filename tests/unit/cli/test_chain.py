@@ -9,6 +9,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import mark
 from firnlake.job.plan import Plan
 from firnlake.job.stage import stages_of
+from firnlake.table.summaries import CommitSummary
 from tests.support import lakes
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
@@ -120,8 +121,20 @@ class TestRetain:
         assert ran.code == 0, ran
         assert "of 2 plans: 2 segments with 2 records became 0 segments with 0 records" in ran.out
         assert "2 expired" in ran.out
-        assert "report" not in ran.out
         assert lakes.offsets(lake) == [1, 1]
+
+    def test_a_run_names_its_validation_and_the_report_names_the_run(
+        self, firn: Firn, lake: Lake, expired: list[Path]
+    ) -> None:
+        assert len(expired) == 2
+        front = Path(firn("run", TABLE).out.rpartition("data-quality report: ")[2].strip())
+        snapshot = lake.table(TABLE).current_snapshot()
+        assert snapshot is not None
+        told = CommitSummary.of(snapshot)
+        assert told is not None
+        assert told.validation in {path.name for path in (front.parent / "results" / "firn-retain").iterdir()}
+        page = (front.parent / "tables" / f"{TABLE}.html").read_text(encoding="utf-8")
+        assert page.count(f"<code>{snapshot.snapshot_id}</code>") == 3, "seen there, and two plans are published there"
 
 
 class TestStages:

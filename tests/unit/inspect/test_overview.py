@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from firnlake.inspect.status.gather import write_snapshot
 from firnlake.inspect.status.rows import Query, Shown, Sort, Status, path_of, read, tables
 from firnlake.inspect.status.verdicts import report
 from firnlake.job.failures import mark
+from firnlake_expectations.claim import Finding, Verdict
+from firnlake_expectations.table_report import Seen, Tombstones
+from tests.support.judged import CLAIM, verdict_document
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row, snapshot
 from tests.support.overviews import HOUR, MINUTE, TAKEN, publication_of, row_of, rows_of, verdict_of, write_overview
 from tests.support.publishing import publish
@@ -212,17 +217,20 @@ class TestReports:
     def reports(self, tmp_path: Path) -> Path:
         """The page of one plan, and the verdict that it shows."""
         reports = tmp_path / "reports"
-        document = {
-            "validated": "2026-11-21T05:59:56.771370+00:00",
-            "claim": {
-                "table": TABLE, "lane": "full", "plan_id": "ad97d9098b256fb5", "topic": "orders", "partition": 2,
-                "now_ms": NOW, "records_in": 24, "records_out": 5, "segments_in": 4,
-            },
-            "verdict": {
-                "run_name": "ad97-204f", "validation": "4711-a1b2", "passed": False,
-                "expectations": [{"name": "a", "passed": False, "observed": "2 records are missing."}],
-            },
-        }  # fmt: skip
+        claim = replace(
+            CLAIM, table=TABLE, lane="full", plan_id="ad97d9098b256fb5", partition=2, now_ms=NOW, records_in=24,
+            records_out=5,
+        )  # fmt: skip
+        findings = (Finding("a", "A promise.", passed=False, observed="2 records are missing."),)
+        verdict = Verdict(
+            claim.plan_id,
+            passed=False,
+            expectations=findings,
+            seconds=0.1,
+            run_name="ad97-204f",
+            validation="4711-a1b2",
+        )
+        document = verdict_document(claim, verdict, datetime(2026, 11, 21, 5, 59, 56, 771370, UTC))
         for path, content in {
             "verdicts/ad97-204f.json": json.dumps(document),
             "verdicts/torn.json": "{",
@@ -230,9 +238,14 @@ class TestReports:
             "plans/ad97-204f.html": "Firn's",
             "plans/torn.html": "torn",
             "plans/nobody.html": "without a verdict",
+            "tables/lake.records.html": "the table's",
+            "tables/a%2Fb.html": "the table's with the odd name",
+            "tables/nobody.html": "of a table that nobody has seen",
         }.items():
             (reports / path).parent.mkdir(parents=True, exist_ok=True)
             (reports / path).write_text(content)
+        for table in (TABLE, "a/b"):
+            Seen(table, None, NOW, {}, Tombstones(), {}).write(reports)
         (tmp_path / "secret.html").write_text("secret")
         (reports / "plans" / "linked.html").symlink_to(tmp_path / "secret.html")
         return reports
@@ -242,6 +255,13 @@ class TestReports:
         assert found is not None
         assert (found.file.read_text(), found.table) == ("Firn's", TABLE)
 
+    @pytest.mark.parametrize(("path", "table"), [(f"tables/{TABLE}.html", TABLE), ("tables/a%2Fb.html", "a/b")])
+    def test_the_page_of_a_table(self, reports: Path, path: str, table: str) -> None:
+        found = report(reports, path)
+        assert found is not None
+        assert found.table == table
+        assert found.file.read_text().startswith("the table's")
+
     @pytest.mark.parametrize(
         "path",
         [
@@ -249,7 +269,7 @@ class TestReports:
             "plans/linked.html", "plans/nobody.html", "plans/torn.html", "plans/none.html", "plans/*.html",
             "/etc/passwd", "results/firn-full/4711-a1b2/20261121T055956.771370Z/firn-lake.records.json",
             "verdicts/ad97-204f.json", "verdicts/../plans/ad97-204f.html", "plans/%2e%2e/secret.html", "plans/\0.html",
-            "plans/" + "x" * 300 + ".html", "plans\\ad97-204f.html",
+            "tables/nobody.html", "tables/lake.records.json", "plans/" + "x" * 300 + ".html", "plans\\ad97-204f.html",
         ],
     )  # fmt: skip
     def test_nothing_else(self, reports: Path, path: str) -> None:

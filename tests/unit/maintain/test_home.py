@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from firnlake.job.failures import mark
 from firnlake.job.plan import Plan
 from firnlake.maintain.maintain import maintain_home
 from firnlake.table.policy import DAY_MS
+from firnlake_expectations.claim import Lane, Verdict
 from tests.support import lakes
+from tests.support.judged import CLAIM, verdict_document
 from tests.support.lakes import TABLE, append_two, only_plan, row
 
 HOUR_MS = 3_600_000
@@ -219,20 +222,15 @@ def report(
     days: int,
     *,
     table: str = TABLE,
-    lane: str = "full",
+    lane: Lane = "full",
     passed: bool = True,
     plan: str = "0" * 16,
 ) -> list[Path]:
     """A verdict of so many days ago as Firn stores it: the document, then its page."""
     then = clock.now_ms() - days * DAY_MS
-    document = {
-        "validated": clock.from_ms(then).isoformat(),
-        "claim": {
-            "table": table, "lane": lane, "plan_id": plan, "topic": "orders", "partition": 0, "now_ms": then,
-            "records_in": 2, "records_out": 1,
-        },
-        "verdict": {"run_name": name, "validation": f"job-{name}", "passed": passed, "expectations": []},
-    }  # fmt: skip
+    claim = replace(CLAIM, table=table, lane=lane, plan_id=plan, partition=0, now_ms=then)
+    verdict = Verdict(plan, passed, (), 0.1, name, f"job-{name}")
+    document = verdict_document(claim, verdict, clock.from_ms(then))
     root = lake.reports_folder
     return written(
         days, {root / "verdicts" / f"{name}.json": json.dumps(document), root / "plans" / f"{name}.html": ""}

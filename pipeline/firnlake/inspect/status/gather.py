@@ -45,8 +45,8 @@ from firnlake.table.policies import Policies, doubts, thresholds
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LEVELS, Segments
 from firnlake.table.summaries import CommitSummary, appended
-from firnlake_expectations.table_report import Seen, Tombstones
-from firnlake_expectations.wording import count, log_name
+from firnlake_expectations.table_report import Tombstones
+from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
@@ -75,21 +75,8 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Summary:
     """
     (status,) = status_of(lake, table, now_ms)
     write(status)
-    _seen(status).write(lake.reports_folder)
+    status.seen().write(lake.reports_folder)
     return status.summary
-
-
-def _seen(status: Status) -> Seen:
-    """``status`` as the data-quality pages need it."""
-    summary, rows = status.summary, status.rows.select(["topic", "partition", "condition"]).to_pylist()
-    return Seen(
-        table=summary.table,
-        snapshot_id=summary.snapshot_id,
-        taken_ms=summary.taken_ms,
-        topic_partitions={log_name(one["topic"], one["partition"]): one["condition"] for one in rows},
-        tombstones=summary.tombstones,
-        published={one.validation: one.snapshot_id for one in status.details().publications if one.validation},
-    )
 
 
 def _tables_of_records(lake: Lake) -> list[str]:
@@ -271,16 +258,15 @@ def _held(state: PartitionState) -> tuple[str, ...]:
 
 
 def _tombstones(states: Iterable[PartitionState], now_ms: int) -> Tombstones:
-    known, stamped, due, overdue, oldest = [], 0, 0, 0, []
-    for state in states:
-        for one in state.segments:
-            known.append(one.tombstones)
-            stamped += one.stamped
-            if one.first_horizon_ms is not None:
-                oldest.append(one.first_horizon_ms)
-                due += one.stamped * (one.first_horizon_ms <= now_ms)
-                overdue += one.stamped * (one.first_horizon_ms < now_ms - state.policy.full_interval_ms)
-    return Tombstones(_sum(known), stamped, due, overdue, min(oldest, default=None))
+    segments = [(one, state.policy.full_interval_ms) for state in states for one in state.segments]
+    stamped = [(one.first_horizon_ms, one.stamped, wait) for one, wait in segments if one.first_horizon_ms is not None]
+    return Tombstones(
+        known=_sum(one.tombstones for one, _ in segments),
+        stamped=sum(one.stamped for one, _ in segments),
+        due=sum(number for at, number, _ in stamped if at <= now_ms),
+        overdue=sum(number for at, number, wait in stamped if 0 <= wait < now_ms - at),
+        oldest_ms=min((at for at, *_ in stamped), default=None),
+    )
 
 
 def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:

@@ -20,6 +20,8 @@ from pydantic import ValidationError
 
 from firnlake.errors import RefusedError
 from firnlake.inspect.status.document import Details, Level, LevelStatus, PartitionStatus, Summary
+from firnlake_expectations.table_report import Seen
+from firnlake_expectations.wording import log_name
 
 LEVELS: Final = range(4)
 
@@ -215,6 +217,18 @@ class Status:
             return Details.model_validate_json(self.rows.schema.metadata[_DETAILS])
         except (ValidationError, KeyError) as error:
             raise _unreadable(self.table, self.path, error) from error
+
+    def seen(self) -> Seen:
+        """What the data-quality pages need of this."""
+        summary, rows = self.summary, self.rows.select(["topic", "partition", "condition"]).to_pylist()
+        return Seen(
+            table=summary.table,
+            snapshot_id=summary.snapshot_id,
+            taken_ms=summary.taken_ms,
+            topic_partitions={log_name(one["topic"], one["partition"]): one["condition"] for one in rows},
+            tombstones=summary.tombstones,
+            published={one.validation: one.snapshot_id for one in self.details().publications if one.validation},
+        )
 
     def page(self, query: Query) -> Page:
         """The topic partitions that ``query`` asks for. Raises RefusedError when the rows are damaged."""

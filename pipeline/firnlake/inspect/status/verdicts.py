@@ -4,7 +4,6 @@ A verdict is ``verdicts/<name>.json``, with a page of the same name. Its name be
 A certificate is ``erasures/<table>/request-<id>.json``, with a page of the same name.
 """
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,90 +17,48 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from firnlake.clock import to_ms
 from firnlake.inspect.status.document import LaneVerdict
-from firnlake_expectations.table_report import Seen
+from firnlake_expectations.table_report import JudgedPlan, Seen
 from firnlake_expectations.templates import CERTIFICATES, PLANS, TABLES, VERDICTS
 
 LOOKED_AT = 2_000
 """Maximum number of verdicts that are read for all tables, newest first: old ones must not slow down a run."""
 KEPT = 300
 
-_NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
+_NAME = re.compile(r"[\w%][\w.%-]{0,199}", re.ASCII)
 """Pattern of names under the reports folder: no such name can lead out of the folder or be too long."""
 
 
-class _Claim(BaseModel):
-    table: str
-    lane: str
-    plan_id: str
-    topic: str
-    partition: int
-    now_ms: int
-    records_in: int
-    records_out: int
-
-
-class _Finding(BaseModel):
-    passed: bool
-    observed: str
-
-
-class _Judged(BaseModel):
-    run_name: str
-    validation: str
-    passed: bool
-    expectations: tuple[_Finding, ...]
-
-
-class StoredVerdict(BaseModel):
-    """The parts of a verdict's document that identify its plan and outcome."""
-
-    validated: AwareDatetime
-    claim: _Claim
-    verdict: _Judged
-
-    @property
-    def table(self) -> str:
-        """The table that was judged."""
-        return self.claim.table
-
-    def of_lane(self) -> LaneVerdict:
-        """The verdict without its samples, which only the verdict's own page shows."""
-        claim, judged = self.claim, self.verdict
-        return LaneVerdict(
-            table=claim.table,
-            run_name=judged.run_name,
-            validation=judged.validation,
-            plan=claim.plan_id,
-            topic_partition=f"{claim.topic}-{claim.partition}",
-            lane=claim.lane,
-            passed=judged.passed,
-            at_ms=to_ms(self.validated),
-            as_of_ms=claim.now_ms,
-            records_in=claim.records_in,
-            records_out=claim.records_out,
-            failures=tuple(finding.observed for finding in judged.expectations if not finding.passed),
-        )
+def of_lane(one: JudgedPlan) -> LaneVerdict:
+    """The verdict without its samples, which only the verdict's own page shows."""
+    claim, verdict = one.claim, one.verdict
+    return LaneVerdict(
+        table=claim.table,
+        run_name=verdict.run_name,
+        validation=verdict.validation,
+        plan=claim.plan_id,
+        topic_partition=f"{claim.topic}-{claim.partition}",
+        lane=claim.lane,
+        passed=verdict.passed,
+        at_ms=one.validated_ms,
+        as_of_ms=claim.now_ms,
+        records_in=claim.records_in,
+        records_out=claim.records_out,
+        failures=tuple(finding.observed for finding in verdict.failures),
+    )
 
 
 def last_verdicts(reports: Path) -> Mapping[str, tuple[LaneVerdict, ...]]:
     """The newest verdicts by table, newest first; at most KEPT per table, where failed verdicts have precedence."""
     newest = sorted((reports / VERDICTS).glob("*.json"), reverse=True)
     by_table: dict[str, list[LaneVerdict]] = defaultdict(list)
-    for stored in _read(islice(newest, LOOKED_AT)):
-        by_table[stored.table].append(stored.of_lane())
+    for stored in filter(None, map(JudgedPlan.read, islice(newest, LOOKED_AT))):
+        by_table[stored.claim.table].append(of_lane(stored))
     return {table: _kept(verdicts) for table, verdicts in by_table.items()}
 
 
 def _kept(verdicts: Iterable[LaneVerdict]) -> tuple[LaneVerdict, ...]:
     kept = sorted(verdicts, key=lambda verdict: (verdict.passed, -verdict.at_ms))[:KEPT]
     return tuple(sorted(kept, key=lambda verdict: -verdict.at_ms))
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """All files below ``folder``. Unlike ``Path.rglob``, this tolerates that old reports are deleted meanwhile."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            yield Path(parent, name)
 
 
 @dataclass(frozen=True)
@@ -125,16 +82,8 @@ def report(reports: Path, path: str) -> StoredReport | None:
         return StoredReport(file, seen.table) if seen else None
     if parts[0] != PLANS:
         return None
-    verdict = (reports / VERDICTS / parts[1]).with_suffix(".json")
-    return next((StoredReport(file, stored.table) for stored in _read([verdict])), None)
-
-
-def _read(paths: Iterable[Path]) -> Iterator[StoredVerdict]:
-    for path in paths:
-        try:
-            yield StoredVerdict.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            continue  # the file is not Firn's; the other verdicts are read
+    stored = JudgedPlan.read((reports / VERDICTS / parts[1]).with_suffix(".json"))
+    return StoredReport(file, stored.claim.table) if stored else None
 
 
 _CERTIFICATE: Final = re.compile(r"request-([0-9]{1,18})\.(json|html)", re.ASCII)
