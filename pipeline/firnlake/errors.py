@@ -53,6 +53,12 @@ class OutcomeUnknownError(FirnError):
     exit_code = 5
 
 
+class WaitingError(FirnError):
+    """Topic partitions wait for a person: some of their segments can't be cleaned, or their plan was refused."""
+
+    exit_code = 6
+
+
 def _revived(kind: type[FirnError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> FirnError:
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(fields)

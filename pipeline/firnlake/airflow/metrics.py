@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def send(lake: "Lake", table: str, now_ms: int) -> None:
     """Update the table's page and send its metrics."""
-    for name, value in metrics(write_snapshot(lake, table, now_ms)).items():
+    for name, value in metrics(write_snapshot(lake, table, now_ms).summary).items():
         Stats.gauge(f"firn.{name}", value, tags={"table": table})
         Stats.gauge(f"firn.{table}.{name}", value)
 

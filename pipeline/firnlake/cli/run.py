@@ -25,6 +25,7 @@ from firnlake.cli.options import (
 )
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
@@ -57,26 +58,26 @@ def run(
     with engines(engine, f"firn run {table}", as_json) as started:
         for result in run_lanes(lake, table, at(now), started.of, lanes, force, until_idle, scope):
             done.append(result)
-            if not as_json:
+            if result.plans and not as_json:
                 _show(result)
+    status = write_snapshot(lake, table, at(now))
     if any(result.plans for result in done):
-        from firnlake.inspect.status.gather import write_snapshot
         from firnlake.validate.validate import build_reports
 
-        write_snapshot(lake, table, at(now))
         index = build_reports(lake)
         if not as_json:
             show.line(f"data-quality report: {index}")
+    elif not as_json:
+        show.line(f"{table}: nothing due")
     if as_json:
         show.as_json([_as_dict(result) for result in done])
     failures = [one for result in done for one in result.failures.items()]
-    show.end([error if isinstance(error, ConflictError) else f"{title}: {error}" for title, error in failures])
+    named = [error if isinstance(error, ConflictError) else f"{title}: {error}" for title, error in failures]
+    waiting = status.waiting()
+    show.end(named or ([waiting] if waiting else []))
 
 
 def _show(result: LaneRun) -> None:
-    if not result.plans:
-        show.line(f"{result.lane}: nothing due")
-        return
     by_snapshot: dict[int, list[RecordCounts]] = defaultdict(list)
     for publication in result.publications:
         if publication.counts:

@@ -90,6 +90,9 @@ def status(
     table: Annotated[
         str | None, typer.Argument(metavar="[TABLE]", help="The table. Default: all tables of the catalog.")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print only what waits for a person; exit code 6 if anything does.")
+    ] = False,
     as_json: AsJson = False,
     now: Now = None,
 ) -> None:
@@ -98,11 +101,15 @@ def status(
     statuses = status_of(lake, table, at(now))
     if as_json:
         show.as_json([status.to_dict() for status in statuses])
-        return
-    for status in statuses:
-        _show(status)
-    if not statuses:
+    elif not check:
+        for status in statuses:
+            _show(status)
+    if not statuses and not as_json:
         show.line(f"catalog {lake.name} has no table that Firn can maintain")
+    if check:
+        show.end([waiting for status in statuses if (waiting := status.waiting())])
+        if statuses and not as_json:
+            show.line(f"{count(len(statuses), 'table')}: nothing waits for a person")
 
 
 def checkpoint(

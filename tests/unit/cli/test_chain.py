@@ -137,6 +137,48 @@ class TestRetain:
         assert page.count(f"<code>{snapshot.snapshot_id}</code>") == 3, "seen there, and two plans are published there"
 
 
+class TestWaiting:
+    """What waits for a person is told by run and status, in one line and by the exit code."""
+
+    @pytest.fixture
+    def blocked(self, firn: Firn, lake: Lake) -> str:
+        """A table with three topic partitions, of which two have a record without a key."""
+        firn("create", TABLE, "--property", "firn.null.keys=fail", "--property", "firn.min.cleanable.dirty.ratio=0")
+        append(lake, [row(offset, partition=2) for offset in range(3)])
+        append(lake, [row(0, None), row(1)])
+        append(lake, [row(7, None, partition=1)])
+        return TABLE
+
+    def test_a_run_that_leaves_something_to_a_person_does_not_succeed(self, firn: Firn, blocked: str) -> None:
+        for _ in range(2):
+            ran = firn("run", blocked, "--engine", "local")
+            assert ran.code == 6
+            assert ran.err.count("\n") == 1
+            assert f"firn: {blocked}: 2 of 3 topic partitions wait for a person: orders-0: segment" in ran.err
+            assert "has records without a key (at least 1)" in ran.err
+            assert f"firn status {blocked} names the others" in ran.err
+
+    def test_status_checks(self, firn: Firn, blocked: str, lake: Lake) -> None:
+        checked = firn("status", "--check")
+        assert (checked.code, checked.out) == (6, "")
+        assert "2 of 3 topic partitions wait for a person: orders-0: " in checked.err
+        lake.set_properties(blocked, {"firn.null.keys": "quarantine"})
+        checked = firn("status", blocked, "--check")
+        assert (checked.code, checked.out.strip(), checked.err) == (0, "1 table: nothing waits for a person", "")
+
+    def test_a_refused_plan_waits_until_somebody_looks(self, firn: Firn, lake: Lake, landed: str) -> None:
+        mark(lake, only_plan(lake), "compact", "the file is torn")
+        checked = firn("status", landed, "--check", "--now", NOW)
+        assert checked.code == 6
+        assert "1 of 1 topic partition waits for a person: orders-0: " in checked.err
+        assert "the file is torn" in checked.err
+
+    def test_an_idle_run_is_one_line(self, firn: Firn) -> None:
+        firn("create", TABLE)
+        ran = firn("run", TABLE)
+        assert (ran.code, ran.out.strip()) == (0, f"{TABLE}: nothing due")
+
+
 class TestStages:
     """stages, publish, discard, sweep."""
 

@@ -65,7 +65,7 @@ def broken(stage: Stage) -> None:
 
 
 def pages(lake: Lake, table: str) -> str:
-    summary = write_snapshot(lake, table, NOW)
+    summary = write_snapshot(lake, table, NOW).summary
     found = read(lake.home, table)
     assert found
     verdicts = found.details().verdicts

@@ -68,15 +68,15 @@ def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
     return [_status(lake, name, now_ms, verdicts.get(name, ())) for name in names]
 
 
-def write_snapshot(lake: Lake, table: str, now_ms: int) -> Summary:
-    """Store the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home and return its summary.
+def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
+    """Store the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home and return it.
 
     Raises RefusedError for an unknown table, or a folder that can't be written to.
     """
     (status,) = status_of(lake, table, now_ms)
     write(status)
     status.seen().write(lake.reports_folder)
-    return status.summary
+    return status
 
 
 def _tables_of_records(lake: Lake) -> list[str]:

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from firnlake.errors import RefusedError
-from firnlake.inspect.status.document import Details, Level, LevelStatus, PartitionStatus, Summary
+from firnlake.errors import RefusedError, WaitingError
+from firnlake.inspect.status.document import Details, Level, LevelStatus, PartitionCondition, PartitionStatus, Summary
 from firnlake_expectations.table_report import Seen
-from firnlake_expectations.wording import log_name
+from firnlake_expectations.wording import count, log_name
 
 LEVELS: Final = range(4)
 
@@ -54,6 +54,8 @@ COLUMNS: Final = pa.schema(
 """Schema of a stored status. ``due`` has texts ``lane: reason``; ``in_the_way`` has the blockers."""
 
 PAGE_ROWS: Final = 25
+FOR_PEOPLE: Final = (PartitionCondition.UNCLEANABLE.value, PartitionCondition.REFUSED.value)
+"""The conditions in which a topic partition waits until a person does something."""
 
 
 class Shown(StrEnum):
@@ -217,6 +219,21 @@ class Status:
             return Details.model_validate_json(self.rows.schema.metadata[_DETAILS])
         except (ValidationError, KeyError) as error:
             raise _unreadable(self.table, self.path, error) from error
+
+    def waiting(self) -> WaitingError | None:
+        """What waits for a person, in one line; None if nothing does."""
+        held = self.rows.filter(pc.is_in(self.rows["condition"], pa.array(FOR_PEOPLE))).sort_by("name")
+        if not held.num_rows:
+            return None
+        first = held.slice(0, 1).to_pylist()[0]
+        # What can't be cleaned is told first, and what was refused last.
+        reason = first["in_the_way"][-1 if first["condition"] == PartitionCondition.REFUSED else 0]
+        more = f"; firn status {self.table} names the others" if held.num_rows > 1 else ""
+        wait = "waits" if held.num_rows == 1 else "wait"
+        return WaitingError(
+            f"{self.table}: {held.num_rows:,} of {count(self.rows.num_rows, 'topic partition')} {wait} for a person: "
+            f"{first['name']}: {reason}{more}"
+        )
 
     def seen(self) -> Seen:
         """What the data-quality pages need of this."""
