@@ -14,13 +14,16 @@ from firnlake.inspect.status.gather import write_snapshot
 if TYPE_CHECKING:
     from firnlake.iceberg.catalog import Lake
     from firnlake.inspect.status.document import Summary
+    from firnlake.inspect.status.rows import Status
 
 
-def send(lake: "Lake", table: str, now_ms: int) -> None:
-    """Update the table's page and send its metrics."""
-    for name, value in metrics(write_snapshot(lake, table, now_ms).summary).items():
+def send(lake: "Lake", table: str, now_ms: int) -> "Status":
+    """Update the table's page and send its metrics; return its status."""
+    status = write_snapshot(lake, table, now_ms)
+    for name, value in metrics(status.summary).items():
         Stats.gauge(f"firn.{name}", value, tags={"table": table})
         Stats.gauge(f"firn.{table}.{name}", value)
+    return status
 
 
 def metrics(summary: "Summary") -> Mapping[str, float]:

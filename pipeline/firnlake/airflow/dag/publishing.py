@@ -186,8 +186,11 @@ def report(table: str, outcomes: list[LaneOutcome | None], as_of: str) -> str:  
 
     lake = Lake.load()
     validated = any(outcomes)
+    # The pages show what is seen of the table now.
+    status = send(lake, table, clock.now_ms())
     index = build(lake) if validated else ""
-    send(lake, table, clock.now_ms())
+    if waiting := status.waiting():
+        log.warning("%s", waiting)
     if not validated:
         raise AirflowSkipException("nothing was validated")
     return index
