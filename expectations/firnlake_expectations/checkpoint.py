@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from firnlake_expectations.promises.table import promises_for
+from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS
 from firnlake_expectations.wording import file_name, log_name
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.claim import Claim, Finding
     from firnlake_expectations.findings import Row
 
 
@@ -45,15 +45,16 @@ class UnjudgedError(Exception):
 
 @dataclass(frozen=True)
 class Judgement:
-    """The findings about the plan of `claim`, a row for each promise."""
+    """The findings about the plan of `claim`, a row for each promise, and those of the suites of the table's owner."""
 
     claim: Claim
     rows: Sequence[Row]
+    own: Sequence[Finding] = ()
 
     @property
     def passed(self) -> bool:
-        """True when every promise was kept."""
-        return not any(row.broken for row in self.rows)
+        """True when every promise was kept, and the suites of the table's owner are met."""
+        return not any(row.broken for row in self.rows) and all(one.passed for one in self.own)
 
     def evidence(self) -> dict[str, str | int]:
         """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
@@ -62,6 +63,7 @@ class Judgement:
             "topic_partition": log_name(self.claim.topic, self.claim.partition),
             "snapshot": str(self.claim.snapshot_id or "unknown"),
         }
+        columns |= {OWN_SUITES.checked: len(self.own), OWN_SUITES.name: sum(not one.passed for one in self.own)}
         for row in self.rows:
             columns |= {row.promise.checked: row.checked, **row.violations}
         judged = {row.promise.name for row in self.rows}
@@ -168,7 +170,7 @@ def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Seque
         raise UnjudgedError(
             f"the evidence has {rows and rows.result} rows; allowed: one for each of {len(evidence)} plans"
         )
-    for promise in promises_for(lane):
+    for promise in (*promises_for(lane), OWN_SUITES):
         broken = {name: sum(row[name] for row in evidence) for name in promise.columns}
         sums = {"plans": len(evidence), "checked": sum(row[promise.checked] for row in evidence)} | broken
         answer = answers.pop(promise.name, None)

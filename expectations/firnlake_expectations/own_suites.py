@@ -79,7 +79,11 @@ def findings_of_suites(
         source = sources.add_pandas("firn-staged") if in_pandas else sources.add_spark("firn-staged")
         asset = source.add_dataframe_asset(file_name(table))
         batch = asset.add_batch_definition_whole_dataframe("staged").get_batch({"dataframe": records})
-        return tuple(finding for suite in suites for finding in _findings(suite, batch, offset, shown))
+        found = tuple(finding for suite in suites for finding in _findings(suite, batch, offset, shown))
+        if not isinstance(records, pd.DataFrame):
+            # Great Expectations has persisted it, for its many passes.
+            records.unpersist()
+        return found
 
 
 def _findings(suite: ExpectationSuite, batch: Batch, offset: str, shown: Shown) -> list[Finding]:

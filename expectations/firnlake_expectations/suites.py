@@ -18,7 +18,7 @@ from great_expectations.expectations.core.unexpected_rows_expectation import Une
 from great_expectations.validator.metric_configuration import MetricConfiguration
 from great_expectations.validator.validator import ValidationDependencies
 
-from firnlake_expectations.promises.table import promises_for
+from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ _NAMED = 10
 
 def suite_of(lane: str) -> ExpectationSuite:
     """The suite of `lane`, which is the same for every job; run it with the parameter `PLANS`."""
-    promises = promises_for(lane)
+    promises = (*promises_for(lane), OWN_SUITES)
     columns = dict.fromkeys(name for promise in promises for name in (promise.checked, *promise.columns))
     sums = ", ".join(f'sum("{name}") AS "{name}"' for name in columns)
     rows = ExpectTableRowCountToEqual(
@@ -103,7 +103,7 @@ def _expectation(promise: Promise, query: str) -> PromiseKept:
         checked=promise.checked,
         violations=promise.columns,
         noun=promise.noun,
-        description=promise.sentence,
+        description=f"{promise.sentence} ({promise.name})",
         meta={"contract": promise.number},
     )
 

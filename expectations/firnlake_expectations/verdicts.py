@@ -38,22 +38,22 @@ def verdicts(
     `own` what the suites of the table's owner found, by plan id.
     Raises UnjudgedError if Great Expectations did not check all that was found.
     """
-    judgements = [Judgement(claim, rows(claim, one)) for claim, one in zip(claims, per_claim, strict=True)]
+    judged = zip(claims, per_claim, strict=True)
+    judgements = [Judgement(claim, rows(claim, one), own.get(claim.plan_id, ())) for claim, one in judged]
     validation = check(judgements, job, reports)
     now = datetime.now(UTC)
     given = {}
     for judgement, findings in zip(judgements, per_claim, strict=True):
         plan_id = judgement.claim.plan_id
-        others = own.get(plan_id, ())
         verdict = Verdict(
             plan_id=plan_id,
-            passed=judgement.passed and all(one.passed for one in others),
+            passed=judgement.passed,
             expectations=(
                 *(
                     Finding(row.promise.name, row.promise.sentence, not row.broken, row.observed, row.samples)
                     for row in judgement.rows
                 ),
-                *others,
+                *judgement.own,
             ),
             seconds=round(seconds / len(claims), 3),
             run_name=f"{now:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9_-]', '_', plan_id)[:100]}-{uuid.uuid4().hex[:8]}",

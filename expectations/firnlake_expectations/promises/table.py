@@ -29,6 +29,7 @@ from firnlake_expectations.promises.lanes import (
     REQUESTED_RECORDS_GONE,
     SAME_VISIBLE_RECORDS,
 )
+from firnlake_expectations.promises.promise import Promise
 from firnlake_expectations.promises.records import (
     DISTINCT_OFFSETS,
     LOG_END_KEPT,
@@ -46,8 +47,8 @@ from firnlake_expectations.promises.tombstones import (
 )
 
 if TYPE_CHECKING:
-    from firnlake_expectations.claim import Claim
-    from firnlake_expectations.promises.promise import Promise, Rule
+    from firnlake_expectations.claim import Claim, Sample
+    from firnlake_expectations.promises.promise import Figures, Rule
 
 
 PROMISES = (
@@ -82,6 +83,23 @@ PROMISES = (
     FIGURES_TOLD,
 )
 """All promises, in the order of the reports."""
+
+
+def _found_elsewhere(_: Figures, __: Claim) -> tuple[Sample, ...]:
+    """No sample: Great Expectations has run the suites, and their findings have samples of their own."""
+    return ()
+
+
+OWN_SUITES = Promise(
+    number="C23",
+    name="expect_own_suites_met",
+    lanes=(),
+    sentence="The records that were written meet the suites of the table's owner.",
+    checked="own_expectations",
+    noun="expectation",
+    differences=_found_elsewhere,
+)
+"""What the suites of the table's owner say of a plan; the judge has no rule for it."""
 
 FINGERPRINT = "fingerprint"
 """Rule that is broken when the records written differ from the records read, by the fingerprint taken while reading."""

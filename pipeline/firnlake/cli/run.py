@@ -23,7 +23,7 @@ from firnlake.cli.options import (
     at,
     engines,
 )
-from firnlake.errors import ConflictError
+from firnlake.errors import ConflictError, FirnError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.lane import POSITION_DELETING, Lane
@@ -72,9 +72,16 @@ def run(
     if as_json:
         show.as_json([_as_dict(result) for result in done])
     failures = [one for result in done for one in result.failures.items()]
-    named = [error if isinstance(error, ConflictError) else f"{title}: {error}" for title, error in failures]
+    named = [_named(title, error) for title, error in failures]
     waiting = status.waiting()
     show.end(named or ([waiting] if waiting else []))
+
+
+def _named(title: str, error: FirnError | str) -> FirnError | str:
+    """The error with the plan's title, and with the exit code of an outage if it is one."""
+    if isinstance(error, ConflictError):
+        return error
+    return UnavailableError(f"{title}: {error}") if isinstance(error, UnavailableError) else f"{title}: {error}"
 
 
 def _show(result: LaneRun) -> None:

@@ -15,10 +15,11 @@ from great_expectations.checkpoint.actions import ValidationAction
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 from firnlake_expectations.checkpoint import Judgement, UnjudgedError, check, compare, write_evidence
+from firnlake_expectations.claim import Finding
 from firnlake_expectations.findings import Findings, rows
 from firnlake_expectations.judge import judge
 from firnlake_expectations.promises.promise import EVERY_LANE
-from firnlake_expectations.promises.table import PROMISES, promises_for
+from firnlake_expectations.promises.table import OWN_SUITES, PROMISES, promises_for
 from firnlake_expectations.tables import AFTER, BEFORE
 from firnlake_expectations.templates import RESULTS, VERDICTS
 from firnlake_expectations.verdicts import verdicts
@@ -99,6 +100,21 @@ def test_own_actions_of_the_checkpoint_run_after_each_validation(
     assert Tell.told == [(CLAIM.table, given.validation, False)]
 
 
+def test_a_suite_of_ones_own_that_is_not_met_fails_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRN_CHECKPOINT_ACTIONS", f"{THIS}:tell")
+    monkeypatch.setattr(Tell, "told", [])
+    met = Finding("mine: a", "A.", passed=True, observed="Met.")
+    own = {"two": [met, replace(met, name="mine: b", passed=False, observed="Not met.")]}
+    given = verdicts(claims_of("one", "two"), [found(INPUTS, OUTPUTS)] * 2, tmp_path, job="job", own=own)
+    assert {name: one.passed for name, one in given.items()} == {"one": True, "two": False}
+    assert [success for *_, success in Tell.told] == [False]
+    (result,) = (one for one in stored(tmp_path)["results"] if not one["success"])
+    assert result["expectation_config"]["type"] == "expect_own_suites_met"
+    assert result["result"]["observed_value"] == "1 violation among 2 expectations in 2 topic partitions: orders-1"
+
+
 @pytest.mark.parametrize(
     ("named", "reason"),
     [
@@ -129,7 +145,8 @@ def test_expectations_have_names_and_tell_what_was_looked_at(tmp_path: Path) -> 
     verdicts(claims, [found(INPUTS, without(B)), *[found(INPUTS, OUTPUTS)] * 2], tmp_path, job="job")
     results = {one["expectation_config"]["type"]: one for one in stored(tmp_path)["results"]}
     assert list(results) != []
-    assert {*results} == {"expect_table_row_count_to_equal", *(one.name for one in promises_for("clean"))}
+    promised = {one.name for one in (*promises_for("clean"), OWN_SUITES)}
+    assert {*results} == {"expect_table_row_count_to_equal", *promised}
     kept, broken = results["expect_one_record_per_key"], results["expect_newest_record_kept"]
     assert kept["result"]["observed_value"] == "0 of 26 keys in 3 topic partitions"
     assert broken["result"]["observed_value"] == "1 violation among 30 keys in 3 topic partitions: orders-0"
