@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 396,
     "functions": 2_409,
     "infra lines": 5_766,
-    "test lines": 55_177,
+    "test lines": 55_180,
     "modules above 350 lines": 0,
     "modules that commit": 1,
     "modules that delete": 4,
