@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from firnlake_expectations.table_report import JudgedPlan, Seen, tables_of
+from firnlake_expectations.table_report import RUNS, JudgedPlan, Seen, page_of, tables_of
 from firnlake_expectations.templates import CERTIFICATES, TABLES, VERDICTS, environment, write_page
-from firnlake_expectations.wording import file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,15 +48,15 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     seen = {was.table: was for path in (reports / TABLES).glob("[!.]*.json") if (was := Seen.read(path))}
     tables = tables_of(stored, seen, now)
     pages = environment()
+    pages.globals.update(most_runs=RUNS, page_of=page_of)
     for one in stored:
         target = reports / one.page
         if not target.exists():
             shown = {"claim": one.claim, "verdict": one.verdict, "log": one.log, "validated_ms": one.validated_ms}
-            home = f"../{TABLES}/{file_name(one.claim.table)}.html"
-            write_page(target, pages.get_template("plan.html.j2").render(home=home, **shown))
+            write_page(target, pages.get_template("plan.html.j2").render(shown))
     for table in tables:
         page = pages.get_template("table.html.j2").render(report=table, newest=NEWEST, listed=LISTED)
-        write_page(reports / table.page, page)
+        write_page(reports / page_of(table.table), page)
     front = pages.get_template("index.html.j2").render(
         tables=tables, now_ms=now, listed=ON_FRONT, certificates=list(_certificates(reports))
     )

@@ -28,6 +28,11 @@ RUNS = 30
 """Maximum number of runs that a page shows."""
 
 
+def page_of(table: str) -> str:
+    """Path of the page of `table` under the reports folder."""
+    return f"{TABLES}/{file_name(table)}.html"
+
+
 @dataclass(frozen=True, slots=True)
 class Tombstones:
     """The tombstones in the segments of main, as far as their metadata tells; times are epoch milliseconds.
@@ -63,11 +68,11 @@ class Seen:
 
     def write(self, reports: Path) -> Path:
         """Store this under `reports`, in place of what was seen before."""
-        return write_page(reports / TABLES / f"{file_name(self.table)}.json", json.dumps(asdict(self)))
+        return write_page((reports / page_of(self.table)).with_suffix(".json"), json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """What was stored at `path`; None if it is not there, or not readable."""
+        """Read the document at `path`; None if it is gone, damaged, or not Firn's."""
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             return cls(**{**told, "tombstones": Tombstones(**told["tombstones"])})
@@ -163,11 +168,6 @@ class TableReport:
     seen: Seen | None
     now_ms: int
 
-    @property
-    def page(self) -> str:
-        """Path of the table's page under the reports folder."""
-        return f"{TABLES}/{file_name(self.table)}.html"
-
     @cached_property
     def topics(self) -> list[Topic]:
         """The topics that were judged, by name."""
@@ -179,19 +179,19 @@ class TableReport:
             by_topic[one.claim.topic].append(one)
         return [Topic(name, by_topic[name]) for name in sorted(by_topic)]
 
-    @property
+    @cached_property
     def broken(self) -> list[JudgedPlan]:
         """The newest verdicts that failed: what they judged is not published."""
         return [one for topic in self.topics for one in topic.broken]
 
-    @property
+    @cached_property
     def runs(self) -> list[Run]:
         """The newest runs, newest first."""
         ordered = sorted(self.verdicts, key=lambda one: -one.claim.now_ms)
         by_clock = groupby(ordered, key=lambda one: one.claim.now_ms)
         return [Run(now_ms, list(plans)) for now_ms, plans in by_clock][:RUNS]
 
-    @property
+    @cached_property
     def not_judged(self) -> list[tuple[str, str, int | None]]:
         """The topic partitions that were not judged for a long time: name, condition, and the last time if any.
 

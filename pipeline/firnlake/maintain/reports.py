@@ -217,7 +217,7 @@ def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) ->
     return garbage
 
 
-def files_below(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path) -> Iterator[Path]:
     """All files below ``folder``. Unlike ``Path.rglob``, this tolerates that old reports are deleted meanwhile."""
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -228,11 +228,11 @@ def _reports(folder: Path) -> list[_Report]:
     """All reports below ``folder``. Other files there, such as the front page, belong to no report."""
     documents: dict[str, list[Stored]] = defaultdict(list)
     pages: dict[str, list[Stored]] = defaultdict(list)
-    for path in files_below(folder / RESULTS):
+    for path in _files_below(folder / RESULTS):
         if path.suffix == ".json" and len(path.relative_to(folder / RESULTS).parts) == PARTS:
             documents[path.parts[-3]] += _there(path)
     for place, files, suffix in ((VERDICTS, documents, ".json"), (PLANS, pages, ".html")):
-        for path in files_below(folder / place):
+        for path in _files_below(folder / place):
             unfinished = UNFINISHED.fullmatch(path.name)
             if unfinished or path.suffix == suffix:
                 (pages if unfinished else files)[unfinished[1] if unfinished else path.stem] += _there(path)

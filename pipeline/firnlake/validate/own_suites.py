@@ -80,8 +80,8 @@ def _frame(records: JudgedRecords, case: Case) -> "pd.DataFrame":
 
 def _readers(records: JudgedRecords, case: Case) -> "list[Callable[[], Batches]]":
     """A reader for each file of the records that the plan of ``case`` has written to the topic."""
-    parts = (one for one in records.parts([case]) if one.side == AFTER)
-    return [partial(_visible, one.read, _plain(records.schema), records.reading.level) for one in parts]
+    parts, schema = (one for one in records.parts([case]) if one.side == AFTER), _plain(records.schema)
+    return [partial(_visible, one.read, schema, records.reading.level) for one in parts]
 
 
 def _visible(

@@ -87,7 +87,7 @@ def tell(about: str) -> list[ValidationAction]:
 
 
 def no_actions(_: str) -> list[object]:
-    """What is no action."""
+    """A function that returns something else than actions."""
     return [1]
 
 

@@ -7,6 +7,7 @@ A certificate is ``erasures/<table>/request-<id>.json``, with a page of the same
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -52,7 +53,8 @@ def last_verdicts(reports: Path) -> Mapping[str, tuple[LaneVerdict, ...]]:
     newest = sorted((reports / VERDICTS).glob("*.json"), reverse=True)
     by_table: dict[str, list[LaneVerdict]] = defaultdict(list)
     for stored in filter(None, map(JudgedPlan.read, islice(newest, LOOKED_AT))):
-        by_table[stored.claim.table].append(of_lane(stored))
+        with suppress(ValidationError):  # its types are not Firn's; the other verdicts are read
+            by_table[stored.claim.table].append(of_lane(stored))
     return {table: _kept(verdicts) for table, verdicts in by_table.items()}
 
 
@@ -80,9 +82,8 @@ def report(reports: Path, path: str) -> StoredReport | None:
     if parts[0] == TABLES:
         seen = Seen.read(file.with_suffix(".json"))
         return StoredReport(file, seen.table) if seen else None
-    if parts[0] != PLANS:
-        return None
-    stored = JudgedPlan.read((reports / VERDICTS / parts[1]).with_suffix(".json"))
+    verdict = (reports / VERDICTS / parts[1]).with_suffix(".json")
+    stored = JudgedPlan.read(verdict) if parts[0] == PLANS else None
     return StoredReport(file, stored.claim.table) if stored else None
 
 
