@@ -103,7 +103,7 @@ class _Template:
 
 def create(lake: Lake, identifier: str, snapshots: int, files: int, now_ms: int) -> Table:
     """Create the table ``identifier`` of records with ``snapshots`` on main that added ``files`` data files."""
-    properties = {"commit.manifest-merge.enabled": "false", "firn.maintenance.orphans": "true"}
+    properties = {"commit.manifest-merge.enabled": "false", "firn.maintenance": "manifests,orphans,snapshots"}
     table = records.create(lake, identifier, properties)
     root, metadata = on_disk(table.location()), on_disk(table.metadata_location)
     template = _template(table, max(1, files // snapshots))

@@ -35,7 +35,6 @@ PROPERTIES = {
     f"firn.topic.{LEVELED}.merge.segments": "8",
     f"firn.topic.{LEVELED}.clean.segments": "4",
     f"firn.topic.{LEVELED}.tier.runs": "2",
-    f"firn.topic.{LEVELED}.tier.size.ratio": "4",
 }
 RUNS_AFTER = (8, 16)
 """The numbers of commits after which Firn runs."""

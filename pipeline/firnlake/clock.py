@@ -13,7 +13,8 @@ from firnlake.errors import RefusedError
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _SPAN: Final = re.compile(r"([0-9]{1,15}) ?(d|h|min|s|ms)")
-_UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
+SPANS: Final = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
+"""Milliseconds of each unit of a duration, the largest first."""
 
 
 def now_ms() -> int:
@@ -62,4 +63,4 @@ def parse_span(text: str) -> int:
     match = _SPAN.fullmatch(text.strip())
     if not match:
         raise RefusedError(f"{text!r} is not a duration; allowed: a number with a unit (d, h, min, s, ms), such as 30d")
-    return int(match[1]) * _UNITS[match[2]]
+    return int(match[1]) * SPANS[match[2]]

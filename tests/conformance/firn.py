@@ -76,7 +76,7 @@ def _hide(lake: Lake, engine: Engine, table: str, now: int) -> None:
 def _properties(group: Group, hidden: bool) -> dict[str, str]:
     """Each topic's configs as its own properties of the shared table."""
     buffer = group.workloads[0].dedupe_buffer_bytes
-    properties = {"firn.cleaner.dedupe.buffer.size": str(buffer), "firn.cleaner.threads": "1"}
+    properties = {"firn.cleaner.dedupe.buffer.size": str(buffer)}
     if group.mode is not Mode.LEVELS:
         properties["firn.profile"] = "kafka"
     for workload in group.workloads:

@@ -25,7 +25,7 @@ def erased(lake: Lake, engine: Engine, table: str) -> None:
     """Adopt a table partitioned by its key, erase the key and maintain the table; unless Firn refuses to."""
     make(lake, table, EVENTS_SCHEMA, BY_KEY)
     append(lake, table, event(0, entity=KEY), event(1, entity="b"), event(2, entity="c"))
-    adopt(lake, table, BY_ENTITY, {"firn.erase.history": "expire", "firn.maintenance.enabled": "true"})
+    adopt(lake, table, BY_ENTITY, {"firn.erase.history": "expire", "firn.maintenance": "manifests,snapshots"})
     try:
         asked = ask(lake, table, [[KEY.encode()]], clock.now_ms(), None, 4 * DAY)
     except RefusedError:

@@ -64,7 +64,7 @@ def test_trials_a_file_that_was_added_from_elsewhere_stays_where_it_is(lake: Lak
 def test_trials_a_clock_that_is_ahead_makes_no_file_old(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lake.set_properties(TABLE, {"firn.maintenance.orphans": "true", "firn.maintenance.orphans.age.ms": str(DAY_MS)})
+    lake.set_properties(TABLE, {"firn.maintenance": "manifests,orphans,snapshots"})
     append(lake, [row(0)])
     path = written(on_disk(lake.table(TABLE).location()) / "data", 1)
     ahead = clock.now_ms() + 2 * DAY_MS

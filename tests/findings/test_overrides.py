@@ -17,15 +17,13 @@ from tests.support.topics import DAY, Record, Topic
 
 THRESHOLDS = {
     "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
-    "merge.segments", "clean.segments", "clean.tail.fraction", "leave.to.full.fraction", "tier.runs", "tier.size.ratio",
-    "hide.max.lag.ms", "hide.max.fraction", "hide.max.tail.bytes", "convert.equality.deletes", "position.deletes.max",
+    "merge.segments", "clean.segments", "clean.tail.fraction", "tier.runs",
+    "hide.max.lag.ms", "convert.equality.deletes", "position.deletes.max",
     "profile",
 }  # fmt: skip
 """When each lane works."""
 BUDGETS = {
-    "max.input.bytes", "plan.max.bytes", "plan.max.records",
-    "run.max.bytes", "run.max.records", "run.max.keys", "run.max.jobs", "run.max.wait.ms",
-    "cleaner.dedupe.buffer.size", "cleaner.threads", "cleaner.io.buffer.load.factor",
+    "max.input.bytes", "plan.max.bytes", "plan.max.records", "run.max.bytes", "cleaner.dedupe.buffer.size",
 }  # fmt: skip
 """How much it takes."""
 

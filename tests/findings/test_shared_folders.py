@@ -35,11 +35,11 @@ def publish(lake: Lake, identifier: str, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("shared", ["data path", "location"])
-@pytest.mark.parametrize("enabled", ["true", "false"])
-def test_r24_each_collector_leaves_what_the_other_table_has_published(lake: Lake, shared: str, enabled: str) -> None:
-    table = records.create(lake, TABLE, {"firn.maintenance.enabled": enabled})
+@pytest.mark.parametrize("parts", ["manifests,snapshots", "none"])
+def test_r24_each_collector_leaves_what_the_other_table_has_published(lake: Lake, shared: str, parts: str) -> None:
+    table = records.create(lake, TABLE, {"firn.maintenance": parts})
     lake.create_namespace("other")
-    properties = {DATA_PATH: f"{table.location()}/data", "firn.maintenance.enabled": enabled}
+    properties = {DATA_PATH: f"{table.location()}/data", "firn.maintenance": parts}
     if shared == "location":
         properties[METADATA_PATH] = f"{table.location()}-twin"
     location = table.location() if shared == "location" else None

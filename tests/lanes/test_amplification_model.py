@@ -18,12 +18,9 @@ POLICY = {
     "clean_segments": "2",
     "clean_tail_fraction": "inf",
     "tier_runs": "2",
-    "tier_size_ratio": "1000",
-    "leave_to_full_fraction": "inf",
     "min_cleanable_dirty_ratio": "1",
     "full_interval_ms": str(5 * HOUR_MS),
     "hide_max_lag_ms": "1",
-    "hide_max_fraction": "1",
     "position_deletes_max": "2",
 }
 

@@ -166,9 +166,12 @@ class TestWhenItIsDue:
         assert len(seen) == 3
 
     def test_c20_a_tail_that_is_too_large(self, lake: Lake, engine: Engine) -> None:
-        topic = new(lake, engine, hide_max_tail_bytes="100").land(updates("a=1", "b=1"))
+        topic = new(lake, engine).land(updates("a=1", "b=1"))
         topic.clean("full", force=True)
         topic.land(updates("a=2", start=2))
+        assert len(topic.plans("hide", force=True)) == 1
+        (tail,) = [one.bytes for one in topic.segments() if one.level == 3]
+        lake.set_properties(topic.table, {"firn.max.input.bytes": str(tail - 1)})
         assert topic.plans("hide", force=True) == []
 
 
@@ -223,19 +226,19 @@ class TestGarbage:
         assert later.dirty_bytes == tail.data_bytes // 2 + later.head[-1].data_bytes, "not compared yet"
 
     def test_c28_full_is_due_for_a_segment_with_too_much_hidden(self, lake: Lake, engine: Engine) -> None:
-        topic = new(lake, engine, hide_max_fraction="0.4", min_cleanable_dirty_ratio="1", full_interval_ms="-1")
+        topic = new(lake, engine, min_cleanable_dirty_ratio="1", full_interval_ms="-1")
         topic.land(updates(*(f"k{number}=1" for number in range(10))))
         topic.clean("full", force=True)
-        topic.land(updates(*(f"k{number}=2" for number in range(4)), start=10))
+        topic.land(updates(*(f"k{number}=2" for number in range(9)), start=10))
         topic.clean("hide", force=True)
         assert topic.plans("full") == []
-        topic.land(updates("k9=2", start=14))
+        topic.land(updates("k9=2", start=19))
         topic.clean("hide", force=True)
         (plan,) = topic.plans("full")
-        assert "5 hidden records among 10 records of" in plan.reason
+        assert "10 hidden records among 10 records of" in plan.reason
         topic.clean("full")
         assert topic.plans("full") == []
-        assert topic.offsets() == [4, 5, 6, 7, 8, 10, 11, 12, 13, 14]
+        assert topic.offsets() == [*range(10, 20)]
         assert deletes(topic) == set()
         assert max(map(attrgetter("row_deletes"), topic.segments())) == 0
 

@@ -37,7 +37,7 @@ def test_c15_ten_runs_of_one_record_of_one_key_become_one_record(topic: Topic) -
 
 def test_c15_a_tier_of_tiers_and_a_full_after_it_find_the_newest_records(topic: Topic) -> None:
     """A run is one again after a tier: twice as many records, and its own data sequence number."""
-    topic.create(clean_segments="1", tier_runs="2", tier_size_ratio="1000")
+    topic.create(clean_segments="1", tier_runs="2")
     make_runs(topic, updates("a=1", "b=1"), updates("a=2", "c=2", start=2))
     topic.clean("tier")
     assert topic.offsets() == [1, 2, 3]
@@ -54,7 +54,7 @@ def test_c15_a_tier_of_tiers_and_a_full_after_it_find_the_newest_records(topic: 
 
 
 def test_c7_c8_a_tier_stamps_what_nothing_older_lies_below(topic: Topic) -> None:
-    topic.create(clean_segments="1", tier_runs="2", tier_size_ratio="1000")
+    topic.create(clean_segments="1", tier_runs="2")
     make_runs(topic, updates("a=1", "b=1"), updates("a=", "c=2", start=2))
     topic.clean("tier")
     assert topic.offsets() == [1, 2, 3]

@@ -40,7 +40,6 @@ HARMLESS: Mapping[str, str] = {
     "Plan.reason": NOBODY,
     "Plan.inputs_per_segment": SIZES,
     "Plan.segment_bytes": SIZES,
-    "Plan.cleaner_threads": SIZES,
     "Plan.position_deletes_max": SIZES,
     "Plan.waiting_segments": "it decides when the next cleaning is due",
     "Plan.comparison": "lane hide does not publish without one, and no other lane reads it",

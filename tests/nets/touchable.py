@@ -21,7 +21,7 @@ from firnlake.airflow.configuration import Notifier, Settings
 from firnlake.cli.main import app
 from firnlake.table import published_plans
 from firnlake.table.policies import OVERRIDABLE, TABLE_ONLY
-from firnlake.table.policy import Policy
+from firnlake.table.policy import NAMES, Policy
 from firnlake.table.published_plans import RecordCounts
 from tests.nets.layout import ROOT, modules
 
@@ -76,14 +76,13 @@ def commands(command: Any, path: str) -> Iterator[str]:
 
 def table_properties() -> Iterator[str]:
     """The properties of a table with their defaults, and who else may set them."""
-    for field in Policy.model_fields.values():
-        name = str(field.alias)
+    for name, field in NAMES.items():
         notes = [
             note
             for note, applies in (("of the table alone", name in TABLE_ONLY), ("overridable", name in OVERRIDABLE))
             if applies
         ]
-        yield ", ".join([f"firn.{name} = {field.default}", *notes])
+        yield ", ".join([f"firn.{name} = {Policy.model_fields[field].default}", *notes])
 
 
 def keys(model: type[BaseModel]) -> Iterator[str]:

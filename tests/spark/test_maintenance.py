@@ -22,7 +22,7 @@ def test_c29_spark_reads_what_it_read_and_finds_nothing_to_remove(topic: Topic) 
     topic.spark.sql(
         f"CALL lake.system.rewrite_data_files(table => '{topic.table}', options => map('rewrite-all','true'))"
     )
-    topic.lake.set_properties(topic.table, {"firn.maintenance.orphans": "true"})
+    topic.lake.set_properties(topic.table, {"firn.maintenance": "manifests,orphans,snapshots"})
     table = topic.lake.table(topic.table)
     root = on_disk(table.location())
     (root / "data" / "stray.parquet").write_bytes(b"PAR1")

@@ -14,7 +14,7 @@ def create(world: World, **properties: str) -> None:
     """The table, as Firn makes it."""
     orphans = world.random.random() < 0.7
     world.checker.orphans_may_go = orphans
-    chosen = {"firn.maintenance.orphans": str(orphans).lower(), **properties}
+    chosen = {"firn.maintenance": f"manifests,snapshots{',orphans' * orphans}", **properties}
     if world.random.random() < 0.3:
         chosen["firn.hide.max.lag.ms"] = "0"
     world.firn.create(TABLE, {**PROPERTIES, **chosen})

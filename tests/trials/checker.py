@@ -85,7 +85,7 @@ class Checker:
     deleted: set[str] = field(default_factory=set)
     """Reached paths whose deletion was told already."""
     orphans_may_go: bool = False
-    """The operator's word: firn.maintenance.orphans."""
+    """The operator's word: orphans in firn.maintenance."""
     healthy: set[int] | None = None
     """Partitions that nothing is wrong with; None: all."""
     may_be_blocked: bool = False

@@ -193,7 +193,7 @@ def by_key(world: World, token: bytes) -> None:
     rows = pa.Table.from_pylist([{"seq": 0, "entity": key}, {"seq": 1, "entity": "b"}, {"seq": 2, "entity": "c"}])
     world.by_others(Effect(), lambda table: table.append(rows), identifier=BY_KEY)
     properties = {
-        "firn.maintenance.enabled": "true",
+        "firn.maintenance": "manifests,snapshots",
         "firn.erase.history": "expire",
         "history.expire.max-snapshot-age-ms": str(6 * HOUR),
     }

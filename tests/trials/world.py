@@ -33,8 +33,8 @@ NOW: Final = 1_800_000_000_000
 TABLE: Final = "shop.orders"
 BETWEEN: Final = 20_000
 """Time between two commits, milliseconds: a table on which others commit faster makes Firn wait."""
-AGE: Final = DAY
-"""The age that a file without a reference needs to go: the least that Firn accepts."""
+AGE: Final = 3 * DAY
+"""The age that a file without a reference needs to go."""
 PROPERTIES: Final[Mapping[str, str]] = {
     "firn.merge.segments": "2",
     "firn.clean.segments": "2",
@@ -42,7 +42,6 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "firn.clean.tail.fraction": "0.5",
     "firn.delete.retention.ms": str(HOUR),
     "firn.job.max.age.ms": str(4 * HOUR),
-    "firn.maintenance.orphans.age.ms": str(AGE),
     "history.expire.max-snapshot-age-ms": str(6 * HOUR),
     "commit.retry.min-wait-ms": "1",
     "commit.retry.max-wait-ms": "2",

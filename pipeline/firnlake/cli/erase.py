@@ -51,7 +51,7 @@ def erase(
             "--within",
             parser=clock.parse_span,
             metavar="DURATION",
-            help="Time from now until the deadline, for example 30d or 12h. Default: firn.erase.within.ms.",
+            help="Time from now until the deadline, for example 30d or 12h. Default: 30d.",
         ),
     ] = None,
     status: Annotated[bool, typer.Option("--status", help="Show every request and what blocks it.")] = False,

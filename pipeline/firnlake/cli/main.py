@@ -65,6 +65,7 @@ COMMANDS = {
     ),
     "adopt": Subcommand("ingest", "Adopt an existing table with its own columns."),
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
+    "config": Subcommand("config", "Show or change the settings of a table and its topics."),
     "topic": Subcommand("topic", "Say what it means that a topic's offsets restart: made again, or late."),
     "spark": Subcommand("spark", "Prepare what Spark's executors need."),
 }

@@ -46,7 +46,7 @@ def create(
 ) -> None:
     """Create a table of Kafka records."""
     chosen = pairs(properties)
-    policies = Policies.parse(table, chosen)
+    policies = Policies.parse(table, chosen).check()
     created = records.create(Lake.load(), table, chosen, transactions)
     show.line(f"created {table} at {created.location()}")
     for text in doubts(policies):

@@ -26,7 +26,6 @@ class Kind(StrEnum):
     STAGE = "stage"
     PLAN_LIST = "list of plans"
     """List of the plans of a commit that is not in the table's history."""
-    QUARANTINE = "quarantine"
     TOMBSTONES = "removed tombstones"
     DATA = "data files"
     PLAN = "plan"

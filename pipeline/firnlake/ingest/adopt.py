@@ -74,7 +74,7 @@ def adopt(
     def commit() -> bool:
         table = lake.table(identifier)
         _check_table(table, identifier)
-        Policies.parse(identifier, {**table.properties, **properties})
+        Policies.parse(identifier, {**table.properties, **properties}).check()
         before = table.properties.get(COLUMNS)
         chosen = _mapping(table.schema(), identifier, choice)
         with lake.single_attempt(table).transaction() as transaction:

@@ -192,10 +192,10 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
     """Discard the stages of table ``identifier`` that will never be published.
 
     These are the stages of the caller's own plans (``plan_ids``); stages that can't be published because an input is
-    gone; stages older than ``firn.job.max.age.ms``; and the oldest stages beyond ``firn.maintenance.stages.bytes``. The
-    age of a stage, by the machine's clock, only decides when the stage is deleted; deletion is safe under any clock. A
-    failed stage whose inputs are all live is shelved instead, however old. A shelved stage marks a plan that must not
-    be retried, until a later failure of the same lane and topic partition replaces this marker (C20).
+    gone; and stages older than ``firn.job.max.age.ms``. The age of a stage, by the machine's clock, only decides when
+    the stage is deleted; deletion is safe under any clock. A failed stage whose inputs are all live is shelved instead,
+    however old. A shelved stage marks a plan that must not be retried, until a later failure of the same lane and topic
+    partition replaces this marker (C20).
     """
     with lake.answering():
         return clear(lake, identifier, found_stages(lake, identifier, plan_ids))

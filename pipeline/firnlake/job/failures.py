@@ -1,7 +1,8 @@
 """Failed plans (C20): while a plan's inputs are live, a document in its job's folder says why the plan was refused.
 
 If the same work is planned again, the plan waits because of this document: without a change, another try would fail as
-well. Failures are recorded nowhere else. This module loads no stage, because planning comes before any stage.
+well. If only more segments have landed, another try would most likely fail as well, so there is one a day. Failures are
+recorded nowhere else. This module loads no stage, because planning comes before any stage.
 """
 
 import uuid
@@ -27,6 +28,8 @@ ABANDONED: Final = "abandoned"
 """Kinds of documents in a job's folder."""
 SHOWS_RECORDS: Final = "allowed: one record per offset"
 """This text is in each reason that describes two different records at one offset; such a reason may contain a key."""
+AGAIN_MS: Final = 86_400_000
+"""Milliseconds after which a plan is tried again that has all segments of a failed one, and more."""
 
 
 class Failure(FrozenModel):
@@ -67,13 +70,25 @@ class FailedPlan:
             and _searched_for(self.plan) == _searched_for(plan)
         )
 
+    def holds_back(self, plan: Plan, clock_ms: int) -> bool:
+        """True when ``plan`` takes more segments than the failed plan, all of which it takes too, and the failure is
+        less than a day from ``clock_ms``, the time by the machine's clock. Such a plan would meet the same records."""
+        return (
+            self.plan.lane is plan.lane
+            and self.plan.topic_partition == plan.topic_partition
+            and _read_by(self.plan) <= _read_by(plan)
+            and _searched_for(self.plan) == _searched_for(plan)
+            and abs(clock_ms - self.failure.clock_ms) < AGAIN_MS
+        )
+
     def __str__(self) -> str:
         """Message that says which plan waits, since when, why, and what ends the wait."""
         where = self.plan.topic_partition
         changes = "its segments change" if self.plan.search is None else "its segments or requests change"
         return (
-            f"{where} {self.plan.lane} waits: its plan {self.failure}; the plan is retried when {changes}, or by "
-            f"`firn retry {self.plan.table} {where}`"
+            f"{where} {self.plan.lane} waits: its plan {self.failure}; the plan is retried when {changes} (if others "
+            f"land beside them, not before {show_ms(self.failure.clock_ms + AGAIN_MS)}), or by `firn retry "
+            f"{self.plan.table} {where}`"
         )
 
 
@@ -143,13 +158,14 @@ def plans_in(texts: Mapping[str, str], source: str) -> tuple[Plan, ...] | None:
 
 
 def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:
-    """Yield each of ``plans`` that a ``known`` failure covers, with the newest failure that covers it."""
+    """Yield each of ``plans`` that a ``known`` failure covers or holds back, with the newest such failure."""
     by_place: dict[tuple[str, str], list[FailedPlan]] = {}
+    now_ms = clock.now_ms()
     for marker in known:
         by_place.setdefault((str(marker.plan.topic_partition), marker.plan.lane), []).append(marker)
     for plan in plans:
         for marker in by_place.get((str(plan.topic_partition), plan.lane), ()):
-            if marker.covers(plan):
+            if marker.covers(plan) or marker.holds_back(plan, now_ms):
                 yield plan, marker
                 break
 

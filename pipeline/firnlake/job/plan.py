@@ -151,8 +151,6 @@ class Plan(FrozenModel):
     clock_behind_ms: Count = 0
     """Milliseconds by which ``now_ms`` is behind the clock of an earlier commit of Firn, from which new delete horizons
     count instead (C8)."""
-    cleaner_threads: int = Field(default=1, ge=1, le=1000)
-    """Number of plans that may run at the same time and share the table's budget of keys (C17)."""
     waiting_segments: Count = 0
     """Lane `full`: number of cleanable segments that had no room in this plan and wait for the next one."""
     transactional: bool = False

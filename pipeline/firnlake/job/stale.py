@@ -1,6 +1,6 @@
 """Find the stale jobs of a table and decide what to do with each. ``sweep`` carries out the decisions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -10,14 +10,13 @@ from pyiceberg.table import Table
 from firnlake import clock
 from firnlake.errors import FirnError, GoneError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import Stored, newest_ms
+from firnlake.iceberg.files import Stored
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import PLANS
 from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
 from firnlake.table.policies import Policies
-from firnlake.table.policy import UNLIMITED
 from firnlake.table.published_plans import published
 from firnlake.table.segments import LiveInputs
 
@@ -102,11 +101,10 @@ class _Reasons:
             for stage in sorted(stages, key=lambda stage: stage.failure.clock_ms if stage.failure else 0)
             if stage.failure
         }
-        self._crowding = self._beyond_limit(stages) if self._policy.maintenance_stages_bytes != UNLIMITED else {}
 
     def of(self, stage: Stage) -> FoundStage:
         """The decision about ``stage``."""
-        reason = self._to_discard(stage) or self._crowding.get(stage.identifier)
+        reason = self._to_discard(stage)
         if reason:
             return FoundStage(stage.identifier, stage.documents, End.DISCARD, reason, stage)
         if stage.failure is None:
@@ -134,22 +132,6 @@ class _Reasons:
             return None if newest == stage.identifier else f"{newest} failed later"
         return None
 
-    def _beyond_limit(self, stages: Sequence[Stage]) -> Mapping[str, str]:
-        """Reasons, by stage, to discard the oldest idle stages beyond ``firn.maintenance.stages.bytes``."""
-        stored = [(stage, list(stage.stored().values())) for stage in stages]
-        total, reasons = sum(file.bytes for _, files in stored for file in files), {}
-        for stage, files in sorted(stored, key=lambda one: one[0].documents.written_ms or self._now_ms):
-            own = sum(file.bytes for file in files)
-            documents = [document.stored for document in stage.documents.found]
-            touched = newest_ms([*files, *documents]) or self._now_ms
-            if total > self._policy.maintenance_stages_bytes and own and self._now_ms - touched > SETTLED_MS:
-                reasons[stage.identifier] = (
-                    f"it is the oldest, and the stages hold {total} bytes; firn.maintenance.stages.bytes allows "
-                    f"{self._policy.maintenance_stages_bytes}"
-                )
-                total -= own
-        return reasons
-
 
 SETTLED_MS: Final = 3_600_000
-"""Milliseconds after the last write to a stage during which no size limit discards it, as it may still be in use."""
+"""Milliseconds after the last write to a stage without plans during which it may still be opened."""

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.budget import Budget
@@ -19,6 +19,11 @@ from firnlake.table.segment import RUN, TAIL, Segment
 from firnlake_expectations.wording import count
 
 FEWEST = 2
+SIMILAR: Final = 2.0
+"""Runs are of similar size when the largest has at most this many times the bytes of the smallest (WarpStream tiers
+files "of similar size"; the figure is Firn's)."""
+MOST_HIDDEN: Final = 0.9
+"""The fraction of the records of a tail segment or run that may be hidden before `full` is due."""
 """The smallest number of runs that can be combined into one."""
 
 
@@ -59,12 +64,12 @@ def runs(state: PartitionState) -> list[Run]:
 def similar_runs(state: PartitionState, fewest: int) -> Iterator[tuple[Run, ...]]:
     """Series of at least ``fewest`` neighbouring runs of similar size, each as long as possible, the oldest first.
 
-    Runs are similar when the largest has at most ``tier.size.ratio`` times the bytes of the smallest. They are
+    Runs are similar when the largest has at most ``SIMILAR`` times the bytes of the smallest. They are
     neighbours when no other segment lies between them in offset order.
     """
     every = runs(state)
     for start in range(len(every) - fewest + 1):
-        together = _neighbours(_similar(every[start:], state.policy.tier_size_ratio))
+        together = _neighbours(_similar(every[start:], SIMILAR))
         if len(together) >= fewest:
             yield tuple(together)
 
@@ -180,13 +185,12 @@ def hidden_reason(state: PartitionState, taken: Iterable[Segment]) -> str | None
 
     Landed and merged segments don't count, because lanes `merge` and `clean` rewrite them sooner.
     """
-    most = state.policy.hide_max_fraction
     for segment in (*(one for one in taken if one.level == RUN), *state.tail_inputs):
         hidden = state.hide_memory.hidden_in(segment)
-        if hidden > most * segment.records:
+        if hidden > MOST_HIDDEN * segment.records:
             return (
                 f"{count(hidden, 'hidden record')} among {count(segment.records, 'record')} of segment {segment.path}, "
-                f"more than the allowed fraction of {most}"
+                f"more than the allowed fraction of {MOST_HIDDEN}"
             )
     return None
 

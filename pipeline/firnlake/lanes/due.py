@@ -50,6 +50,8 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
         return None
     if state.blockers and lane not in UNBLOCKED:
         return None
+    if state.policy.problem and lane is not Lane.CONVERT:
+        return None
     work = _CHECKS[lane](state, force)
     return None if work and waits_for_erasure(work, state) else work
 

@@ -20,7 +20,7 @@ from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.manifests import Manifests
 from firnlake.lanes.erasure.memory import ErasuresChange
 from firnlake.table.memory import tombstones_on_branch
-from firnlake.table.policies import TOPIC_PREFIX, Policies
+from firnlake.table.policies import Policies, topic_key
 from firnlake.table.published_plans import properties_of
 from firnlake.table.restarts import APART_MS, Restart, is_rewritten, restarts
 from firnlake.table.segment import Segment, Segments
@@ -160,10 +160,9 @@ def accept_late(lake: Lake, identifier: str, topic: str) -> int:
         own = _of_topic(identifier, segments, topic)
         suspected = sum(1 for some in own.values() for _ in restarts(some, late_through))
         if suspected:
-            plain, quoted = (f"{TOPIC_PREFIX}{name}.offsets.restart" for name in (topic, f'"{topic}"'))
-            setting = f"late:{segments.snapshot_number}"
+            key = topic_key(table.properties, topic, "offsets.restart")
             with lake.single_attempt(table).transaction() as transaction:
-                transaction.set_properties({plain if plain in table.properties else quoted: setting})
+                transaction.set_properties({key: f"late:{segments.snapshot_number}"})
 
     lake.until_committed(commit)
     return suspected

@@ -239,6 +239,8 @@ def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
     end stays (C4).
     """
     policy = policies.of(plan.topic)
+    if policy.problem:
+        return f": {policy.problem}"
     own = segments.by_partition.get(plan.topic_partition, ())
     strays = segments.strays_of(plan.topic_partition)
     past = retention(PartitionState(plan.topic_partition, own, policy, plan.now_ms, strays))

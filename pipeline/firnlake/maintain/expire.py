@@ -45,6 +45,7 @@ from firnlake.iceberg.snapshots import SnapshotRetention, retained
 from firnlake.job.job import planned_on
 from firnlake.lanes.erasure.history import expire_below
 from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS
 from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.unreached import Coming, Unreached
 from firnlake.table.memory import drop_void_tombstones
@@ -74,8 +75,8 @@ def dropped_by(table: Table, commits: int) -> list[str]:
     return locations[: max(0, len(locations) - 1 + commits - most)] if commits else []
 
 
-def former(table: Table, locations: list[str], limit_ms: int, now_ms: int, *, remove: bool) -> Iterator[Finding]:
-    """Findings about the files at ``locations`` that are older than ``limit_ms`` milliseconds; ``remove`` deletes them.
+def former(table: Table, locations: list[str], now_ms: int, *, remove: bool) -> Iterator[Finding]:
+    """Findings about the files at ``locations`` that are past ``ORPHAN_AGE_MS``; ``remove`` deletes them.
 
     Yields nothing if the table's commits delete such files themselves.
     """
@@ -84,9 +85,9 @@ def former(table: Table, locations: list[str], limit_ms: int, now_ms: int, *, re
     stores = Stores(table)
     located = [(files, files.get_file_info(path)) for files, path in map(stores.of, locations)]
     stored = [(files, Stored.of(info)) for files, info in located if info.is_file]
-    old = [(files, file) for files, file in stored if file.is_older(now_ms - limit_ms)]
+    old = [(files, file) for files, file in stored if file.is_older(now_ms - ORPHAN_AGE_MS)]
     deleted = delete(old, remove=remove, title="deleting former metadata files", total=len(old))
-    reason = f"no longer named in the metadata log; older than firn.maintenance.orphans.age.ms = {limit_ms}"
+    reason = f"no longer named in the metadata log; older than {OF_AGE}"
     yield from deleted.findings(Kind.METADATA, table.location(), reason, now_ms)
 
 

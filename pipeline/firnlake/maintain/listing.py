@@ -28,13 +28,17 @@ from firnlake.iceberg.files import (
 )
 from firnlake.iceberg.referenced_files import Hashes, Reach
 from firnlake.job.documents import documents_folder
+from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import plans_folder
 from firnlake.table.references import Known, is_in
 
 T = TypeVar("T")
 
 METADATA_FILE: Final = re.compile(r".*\.metadata\.json(\.gz)?")
-ORPHANS: Final = "firn.maintenance.orphans"
+ORPHAN_AGE_MS: Final = 3 * DAY_MS
+"""Age, in milliseconds, from which on a file that nothing refers to is deleted, as by Iceberg's remove_orphan_files: a
+writer may still publish a younger one."""
+OF_AGE: Final = "3 days"
 """Property by which the operator allows the deletion of files that the table never named."""
 _PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 """Iceberg's properties for the folders of a table's files; the last two are older names of the first property."""
@@ -124,7 +128,7 @@ def _answer(identifier: str, problem: str, question: Callable[[], T]) -> T:
         reason = " ".join(str(error).split())
         raise UnknownTableError(
             f"table {identifier}: orphans stay, because another table's files may be among them: {problem}: {reason}; "
-            f"allowed: a catalog in which all tables can be loaded, or {ORPHANS} = false"
+            f"allowed: a catalog in which all tables can be loaded"
         ) from error
 
 
@@ -143,7 +147,7 @@ def _refused(identifier: str, table: Table, problem: str) -> RefusedError:
     return RefusedError(
         f"table {identifier}: orphans stay, because other tables may share its location {table.location()}: {problem}; "
         "allowed: a location with no other table's files at, below or above it (you can remove the files of a dropped "
-        f"table by hand), or {ORPHANS} = false"
+        "table by hand)"
     )
 
 

@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored
@@ -31,7 +32,7 @@ from firnlake.maintain.listing import Listing
 from firnlake.maintain.manifests import manifests_to_rewrite, rewrite_manifests
 from firnlake.maintain.orphans import orphans
 from firnlake.maintain.reports import KeepLimits, Works, old_plans, old_reports
-from firnlake.maintain.side_branches import old_on_branches
+from firnlake.maintain.side_branches import old_tombstones
 from firnlake.maintain.unreached import Coming
 from firnlake.table.policies import Policies
 from firnlake.table.references import UnknownReferencesError, Unreferenced, is_in, metadata_locations, whole_table
@@ -108,8 +109,7 @@ class _Maintenance:
 
     def parts(self, parts: Collection[MaintenancePart]) -> list[Finding]:
         """Findings of the ``parts``, in their order."""
-        policy = Policies.parse(self.identifier, self.table.properties).default
-        enabled = policy.maintenance_enabled
+        maintained = Policies.parse(self.identifier, self.table.properties).default.maintained
         garbage: list[Finding] = []
         if MaintenancePart.STAGES in parts:
             try:
@@ -119,19 +119,19 @@ class _Maintenance:
                 garbage.append(Finding.of_error(Kind.STAGE, self.identifier, error))
         if MaintenancePart.SIDE_BRANCHES in parts:
             garbage += self._side_branches()
-        if MaintenancePart.MANIFESTS in parts and enabled and policy.maintenance_manifests:
+        if MaintenancePart.MANIFESTS in parts and "manifests" in maintained:
             garbage += self._manifests()
         listing = None
         if MaintenancePart.ORPHANS in parts:
-            own, listing = self._orphans(enabled)
+            own, listing = self._orphans(bool(maintained & {"snapshots", "orphans"}))
             garbage += own
         after, expiries = None, 0
-        if MaintenancePart.SNAPSHOTS in parts and enabled and policy.maintenance_snapshots:
+        if MaintenancePart.SNAPSHOTS in parts and "snapshots" in maintained:
             own, after = self._snapshots()
             garbage += own
             expiries = int(any(one.goes and one.kind in (Kind.SNAPSHOTS, Kind.REF) for one in own))
         if listing and not listing.own_only:
-            garbage += self._former(expiries, policy.maintenance_orphans_age_ms)
+            garbage += self._former(expiries)
         if MaintenancePart.CERTIFICATES in parts:
             garbage += certificates(self.lake, self.identifier, self.now_ms, issue=self.remove)
         return [*garbage, *self._held(listing, after)]
@@ -148,9 +148,10 @@ class _Maintenance:
         return [replace(one, goes=False, reason=kept[one.name]) if one.name in kept else one for one in garbage]
 
     def _side_branches(self) -> list[Finding]:
-        garbage, self.lost = old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
-        for branch in self.lost:
-            self.moving += [MAIN_BRANCH, branch]
+        garbage, lost = old_tombstones(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        if lost:
+            self.lost[REMOVED_TOMBSTONES] = lost
+            self.moving += [MAIN_BRANCH, REMOVED_TOMBSTONES]
         return garbage
 
     def _manifests(self) -> list[Finding]:
@@ -189,12 +190,12 @@ class _Maintenance:
         done = expire(self.lake, self.identifier, self.now_ms, self.contents, coming, remove=self.remove)
         return done.findings, done.after
 
-    def _former(self, expiries: int, limit_ms: int) -> Iterator[Finding]:
+    def _former(self, expiries: int) -> Iterator[Finding]:
         if self.remove:
             locations = dropped(self.table, self.lake.table(self.identifier))
         else:
             locations = dropped_by(self.table, self.moving.count(MAIN_BRANCH) + expiries)
-        return former(self.table, locations, limit_ms, self.now_ms, remove=self.remove)
+        return former(self.table, locations, self.now_ms, remove=self.remove)
 
     def _held(self, listing: Listing | None, after: TableMetadata | None) -> Iterator[Finding]:
         """Findings about files that only past snapshots hold.

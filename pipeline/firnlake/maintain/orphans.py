@@ -25,7 +25,7 @@ from firnlake.iceberg.files import JOB_ID, OWN_FOLDER, Stored, data_folder, meta
 from firnlake.iceberg.referenced_files import Contents
 from firnlake.job.collect import newer_snapshot, prune
 from firnlake.job.documents import JobDocuments, documents_folder
-from firnlake.maintain.listing import ORPHANS, Listing, UnknownTableError, check_alone, listed
+from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS, Listing, UnknownTableError, check_alone, listed
 from firnlake.maintain.unreached import named_once
 from firnlake.table.policies import Policies
 from firnlake.table.published_plans import plans_folder
@@ -97,9 +97,10 @@ def held_back(
     unnamed = [file for file in others if file.path not in named]
     held: list[Stored] = []
     findings: list[Finding] = []
-    if unnamed and not Policies.parse(".".join(target.name()), target.properties).default.maintenance_orphans:
+    if unnamed and "orphans" not in Policies.parse(".".join(target.name()), target.properties).default.maintained:
         held, unnamed = unnamed, []
-        reason = f"the table's metadata never named them, so another table may own them; {ORPHANS} = true deletes them"
+        reason = "the table's metadata never named them, so another table may own them"
+        reason += "; orphans in firn.maintenance deletes them"
         findings.append(_finding(target, held, reason, now_ms))
     try:
         if own or unnamed:
@@ -128,7 +129,7 @@ def orphans(
 ) -> tuple[list[Finding], Listing]:
     """Findings about the files of table ``identifier`` that nothing refers to, by folder, and the listing of all files.
 
-    ``remove`` deletes the files that are older than ``firn.maintenance.orphans.age.ms`` at ``now_ms``, unless they
+    ``remove`` deletes the files that are older than ``ORPHAN_AGE_MS`` at ``now_ms``, unless they
     belong to a job that has a stage, or may be another table's. Without ``everything``, only Firn's own folders
     are searched. ``former`` are locations of metadata files that stay, although the table's metadata log may have
     dropped them. Raises UnknownReferencesError if a manifest is gone.
@@ -143,9 +144,8 @@ def orphans(
     unreferenced = Unreferenced((file.path for file in candidates), contents, listing.hashes)
     unreferenced.look(lake, identifier)
     candidates = [file for file in candidates if file.path in unreferenced]
-    limit_ms = Policies.parse(identifier, target.properties).default.maintenance_orphans_age_ms
-    young = [file for file in candidates if not file.is_older(now_ms - limit_ms)]
-    old = [file for file in candidates if file.is_older(now_ms - limit_ms)]
+    young = [file for file in candidates if not file.is_older(now_ms - ORPHAN_AGE_MS)]
+    old = [file for file in candidates if file.is_older(now_ms - ORPHAN_AGE_MS)]
     held, reasons = held_back(lake, target, places, contents, listing, old, now_ms)
     old = [file for file in old if file.path not in held]
     if remove and old:
@@ -156,7 +156,7 @@ def orphans(
         unreferenced.look(lake, identifier)
     going = [file for file in old if file.path in unreferenced]
     staying = [file for file in old if file.path not in unreferenced]
-    limit = f"older than firn.maintenance.orphans.age.ms = {limit_ms}"
+    limit = f"older than {OF_AGE}"
     return [
         *_not_looked_at(target),
         *reasons,

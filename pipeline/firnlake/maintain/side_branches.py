@@ -1,17 +1,15 @@
-"""Remove whole data files past their age limit from side branches (C5, C9).
+"""Remove removed tombstones that are older than ``firn.late.max.ms`` from their branch, in whole data files (C5, C9).
 
-Removed tombstones stay on their branch for ``firn.late.max.ms``; without a limit their keys would stay for ever.
-Quarantined records may be the only copy, so they stay unless ``firn.maintenance.quarantine.age.ms`` sets a limit. If a
-plan needs a removed tombstone that is no longer on the branch, Firn makes the plan again.
+Without such a limit, their keys would stay for ever. If a plan needs a removed tombstone that is no longer on the
+branch, Firn makes the plan again. Quarantined records may be the only copy, so they stay until somebody clears them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyiceberg.table import Table
 
 from firnlake.iceberg.branch_snapshot import BranchChange
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
@@ -22,58 +20,27 @@ from firnlake.table.policy import UNLIMITED
 from firnlake.table.segments import read_entries
 
 
-@dataclass(frozen=True)
-class _Limit:
-    """Maximum age of a data file on a branch, in milliseconds, and the property that sets it."""
+def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> tuple[list[Finding], list[str]]:
+    """Findings about the files of removed tombstones of ``identifier``, and the locations of those past the limit.
 
-    branch: str
-    kind: Kind
-    property: str
-    age_ms: int
-
-    def __str__(self) -> str:
-        return f"{self.property} = {self.age_ms}"
-
-
-def old_on_branches(
-    lake: Lake, identifier: str, now_ms: int, *, remove: bool
-) -> tuple[list[Finding], dict[str, list[str]]]:
-    """Findings about files on the side branches of ``identifier``, and, by branch, locations of those past their limit.
-
-    With ``remove``, a commit for each branch removes its files past the limit. The age of a file is the age of the
-    snapshot that added it, or of the file itself if that snapshot has expired.
+    With ``remove``, one commit removes the files past the limit. The age of a file is the age of the snapshot that
+    added it, or of the file itself if that snapshot has expired.
     """
-    garbage: list[Finding] = []
-    past: dict[str, list[str]] = {}
-    for limit in _limits(lake, identifier):
-        old, young = _parted(lake, identifier, limit, now_ms)
-        if old:
-            past[limit.branch] = [file.path for file in old]
-            if remove:
-                _drop(lake, identifier, limit.branch, set(past[limit.branch]))
-        name = f"{identifier} ({limit.branch})"
-        for files, goes, reason in ((old, True, f"older than {limit}"), (young, False, f"within {limit}")):
-            if files:
-                garbage.append(Finding.of_files(limit.kind, name, files, now_ms, goes=goes, reason=reason))
-    return garbage, past
-
-
-def _limits(lake: Lake, identifier: str) -> tuple[_Limit, ...]:
-    policy = Policies.parse(identifier, lake.table(identifier).properties).default
-    return (
-        _Limit(QUARANTINE, Kind.QUARANTINE, "firn.maintenance.quarantine.age.ms", policy.maintenance_quarantine_age_ms),
-        _Limit(REMOVED_TOMBSTONES, Kind.TOMBSTONES, "firn.late.max.ms", policy.late_max_ms),
-    )
-
-
-def _parted(lake: Lake, identifier: str, limit: _Limit, now_ms: int) -> tuple[list[Stored], list[Stored]]:
-    """The files of the branch that are past the limit, and its other files."""
+    limit_ms = Policies.parse(identifier, lake.table(identifier).properties).default.late_max_ms
     old: list[Stored] = []
     young: list[Stored] = []
-    for file in _files(on_branch(lake.table(identifier), limit.branch)):
-        is_old = limit.age_ms != UNLIMITED and file.is_older(now_ms - limit.age_ms)
+    for file in _files(on_branch(lake.table(identifier), REMOVED_TOMBSTONES)):
+        is_old = limit_ms != UNLIMITED and file.is_older(now_ms - limit_ms)
         (old if is_old else young).append(file)
-    return old, young
+    past = [file.path for file in old]
+    if past and remove:
+        _drop(lake, identifier, set(past))
+    name, limit = f"{identifier} ({REMOVED_TOMBSTONES})", f"firn.late.max.ms = {limit_ms}"
+    return [
+        Finding.of_files(Kind.TOMBSTONES, name, files, now_ms, goes=goes, reason=reason)
+        for files, goes, reason in ((old, True, f"older than {limit}"), (young, False, f"within {limit}"))
+        if files
+    ], past
 
 
 def _files(branch: Table) -> list[Stored]:
@@ -95,11 +62,11 @@ def _written_ms(branch: Table, location: str) -> int | None:
     return Stored.of(info).written_ms if info.is_file else None
 
 
-def _drop(lake: Lake, identifier: str, branch: str, paths: set[str]) -> None:
-    """Remove the files at ``paths`` from ``branch``; main gets an empty snapshot in the same commit."""
+def _drop(lake: Lake, identifier: str, paths: set[str]) -> None:
+    """Remove the files at ``paths`` from the branch; main gets an empty snapshot in the same commit."""
 
     def changes(table: Table) -> Mapping[str, BranchChange]:
-        going = sorted(paths & {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, branch))})
-        return {branch: Change(removed=going)} if going else {}
+        own = {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, REMOVED_TOMBSTONES))}
+        return {REMOVED_TOMBSTONES: Change(removed=sorted(paths & own))} if paths & own else {}
 
     commit_changes(lake, identifier, changes)

@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.iceberg.deleter import Deletable, Finding, Kind, delete
 from firnlake.iceberg.files import Stored, Stores, path_of
 from firnlake.iceberg.referenced_files import Contents, Hashes, Numbers, Reach
+from firnlake.maintain.listing import OF_AGE
 from firnlake.table.published_plans import document_of
 from firnlake.table.references import UnknownReferencesError, is_in
 
@@ -179,7 +180,7 @@ class Unreached:
     def _stays(self, location: str) -> Finding:
         reason = (
             "it is gone or damaged, so nobody can tell which files it names; those files stay, unless "
-            "firn.maintenance.orphans = true deletes them as orphans (firn.maintenance.orphans.age.ms)"
+            f"orphans in firn.maintenance deletes them, once older than {OF_AGE}"
         )
         return Finding(Kind.EXPIRED, location, goes=False, reason=reason, files=0)
 

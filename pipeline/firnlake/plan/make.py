@@ -20,9 +20,8 @@ from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.lanes.erasure.searches import DueSearch
 from firnlake.lanes.hiding.comparing import DueComparison
 from firnlake.lanes.hiding.memory import HideMemory
-from firnlake.plan.order import Candidate, Postponed, RunBudget, admit, inputs_of, rank
+from firnlake.plan.order import Postponed, RunBudget, admit, rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
-from firnlake.table.budget import keys_of
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import TAIL, Segment, Segments
 
@@ -95,7 +94,7 @@ def plan_work(
     """Plan the work that is due in ``lane`` of table ``identifier`` at ``now`` (aware, or epoch milliseconds).
 
     The plans are in the order of work (see ``firnlake.plan.order``), within the budgets of one run of a lane
-    (``firn.run.max.bytes`` and so on). Four lanes have no budgets: `retain`, because it reads and writes only metadata;
+    (``firn.run.max.bytes``). Four lanes have no budgets: `retain`, because it reads and writes only metadata;
     `erase`, because it must erase all requested keys at once; `hide` and `convert`, because they read only a few
     columns. Plans of `hide` wait for open jobs on their topic partitions. A plan of `convert` is left out unless its
     job makes an equality delete file needless.
@@ -174,21 +173,20 @@ def _work(
     lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "", full: FullPlans | None = None
 ) -> LanePlans:
     identifier, states = sensed.segments.identifier, sensed.states(lane, force)
-    due = candidates(lane, sensed.segments, states, force, asked)
+    due = due_plans(lane, sensed.segments, states, force, asked)
     if due and lane in BEFORE_FULL and full:
         # The plans that lane `full` really gets: without those that failed before, or that exceed the run's budgets.
         taken = {plan.topic_partition: plan for plan in full().plans}
-        due = [one for one in due if not ((own := taken.get(one.plan.topic_partition)) and own.takes(one.plan))]
+        due = [plan for plan in due if not ((own := taken.get(plan.topic_partition)) and own.takes(plan))]
     failed: dict[str, FailedPlan] = {}
     if due and not force:
-        repeated = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
+        repeated = waiting(failed_plans(lake, identifier), due)
         failed = {plan.id: marker for plan, marker in repeated}
-    possible = [candidate for candidate in due if candidate.plan.id not in failed]
+    plans = [plan for plan in due if plan.id not in failed]
     if lane in LEVELING and states:
         # The budgets of a run are set for the table, so every topic's policy has the same budgets.
-        admitted = admit(possible, RunBudget.of(states[0].policy))
+        admitted = admit(plans, RunBudget.of(states[0].policy))
         return LanePlans(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states)
-    plans = [candidate.plan for candidate in possible]
     busy: list[OpenJob] = []
     if lane is Lane.HIDE and plans:
         at_work = open_jobs(lake, identifier)
@@ -199,16 +197,16 @@ def _work(
     return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, busy)
 
 
-def candidates(
+def due_plans(
     lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False, asked: str = ""
-) -> list[Candidate]:
+) -> list[Plan]:
     """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
     chosen = [
         (plan, state)
         for state in states
         if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
     ]
-    return [_candidate(plan, state) for plan, state in sorted(chosen, key=lambda one: rank(*one))]
+    return [plan for plan, _ in sorted(chosen, key=lambda one: rank(*one))]
 
 
 def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:
@@ -243,11 +241,6 @@ def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
         yield f"{rest}: {count - SHOWN} more"
 
 
-def _candidate(plan: Plan, state: PartitionState) -> Candidate:
-    head = [segment for segment in inputs_of(plan, state) if segment.level != TAIL]
-    return Candidate(plan, keys_of(head) if plan.lane in LEVELING - {Lane.MERGE} else 0)
-
-
 def plan_partition(
     lane: Lane, segments: Segments, state: PartitionState, force: bool = False, asked: str = ""
 ) -> Plan | None:
@@ -276,7 +269,6 @@ def plan_partition(
         sequence_number=segments.snapshot_number if lane in POSITION_DELETING else segments.sequence_number,
         delete_retention_ms=policy.delete_retention_ms,
         clock_behind_ms=behind_ms(segments, state.now_ms),
-        cleaner_threads=policy.cleaner_threads,
         waiting_segments=work.waiting_segments,
         transactional=_transactional(lane, inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),

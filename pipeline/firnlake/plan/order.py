@@ -2,7 +2,7 @@
 
 1. Overdue plans come first, and among them the plan that has been overdue longest. A plan is overdue if its topic
    partition is past ``max.compaction.lag.ms``, if it has records below a removed tombstone (readers may see a deleted
-   value, C9), or if it has been due for longer than ``run.max.wait.ms``. Time before the lane's last work on the topic
+   value, C9), or if it has been due for longer than ``PATIENCE_MS``. Time before the lane's last work on the topic
    partition does not count. So no plan starves: an overdue plan waits only for plans that were overdue earlier, and
    once the lane has worked on a topic partition, its next plan moves to the end of the queue.
 2. Among all other plans, the plan whose topic partition has the highest dirty ratio comes first (C12).
@@ -18,9 +18,13 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.plan.forecast import arrived_ms, due_since
 from firnlake.table.partition import PartitionState
-from firnlake.table.policy import Policy
+from firnlake.table.policy import DAY_MS, Policy
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 
+PATIENCE_MS: Final = DAY_MS
+"""Milliseconds after which a plan that is due, but has had no room in any run, is overdue."""
+MOST_JOBS: Final = 1000
+"""Maximum number of jobs per run of a lane; Airflow's default allows 1024 mapped tasks (``core.max_map_length``)."""
 WRITES: Final = {Lane.MERGE: (MERGED, RUN), Lane.CLEAN: (RUN,), Lane.FULL: (TAIL,)}
 """The levels whose newest segment shows when a lane last worked on a topic partition.
 
@@ -81,7 +85,7 @@ def _limit_ms(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> i
         if segment.level in WRITES.get(lane, ()) and segment.by_firn and segment.committed_ms is not None
     ]
     last = max(worked, default=0)
-    limits = [max(due_since(lane, state, inputs), last) + policy.run_max_wait_ms]
+    limits = [max(due_since(lane, state, inputs), last) + PATIENCE_MS]
     if state.cleanable:
         oldest = min(segment.oldest_ms for segment in state.cleanable)
         limits.append(max(oldest + policy.max_compaction_lag_ms, last))
@@ -92,25 +96,15 @@ def _limit_ms(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> i
 
 @dataclass(frozen=True)
 class RunBudget:
-    """The budget of one run of a lane, for all its plans together: file bytes, records, keys of the head, and jobs."""
+    """The budget of one run of a lane, for all its plans together: file bytes, and jobs."""
 
     bytes: int
-    records: int
-    keys: int
-    jobs: int
+    jobs: int = MOST_JOBS
 
     @classmethod
     def of(cls, policy: Policy) -> "RunBudget":
         """The budget of a run under ``policy``; it is set for the table, and is the same for all topics."""
-        return cls(policy.run_max_bytes, policy.run_max_records, policy.run_max_keys, policy.run_max_jobs)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A due plan, and the number of keys in the head that it has to compare."""
-
-    plan: Plan
-    keys: int
+        return cls(policy.run_max_bytes)
 
 
 @dataclass(frozen=True)
@@ -137,18 +131,17 @@ class Admission:
     postponed: list[Postponed] = field(default_factory=list)
 
 
-def admit(candidates: Iterable[Candidate], budget: RunBudget) -> Admission:
-    """Take each of ``candidates``, which are in the order of work, if it fits the rest of ``budget``.
+def admit(plans: Iterable[Plan], budget: RunBudget) -> Admission:
+    """Take each of ``plans``, which are in the order of work, if it fits the rest of ``budget``.
 
-    A candidate that does not fit waits for the next run, while smaller candidates after it are taken. If it is first in
-    the next run, that run has room for it. A candidate larger than the whole budget is never taken (C17).
+    A plan that does not fit waits for the next run, while smaller plans after it are taken. If it is first in the next
+    run, that run has room for it. A plan larger than the whole budget is never taken (C17).
     """
     taken = Admission()
     packing = Packing()
     left = budget
-    for candidate in candidates:
-        plan = candidate.plan
-        needed = RunBudget(plan.bytes, plan.records, candidate.keys, 0 if packing.has_room(plan) else 1)
+    for plan in plans:
+        needed = RunBudget(plan.bytes, 0 if packing.has_room(plan) else 1)
         reason = _over(needed, left, budget)
         if reason:
             too_large = _over(replace(needed, jobs=1), budget, budget) is not None
@@ -156,20 +149,14 @@ def admit(candidates: Iterable[Candidate], budget: RunBudget) -> Admission:
             continue
         packing.add(plan)
         taken.plans.append(plan)
-        left = RunBudget(
-            left.bytes - needed.bytes,
-            left.records - needed.records,
-            left.keys - needed.keys,
-            left.jobs - needed.jobs,
-        )
+        left = RunBudget(left.bytes - needed.bytes, left.jobs - needed.jobs)
     return replace(taken, jobs=packing.jobs)
 
 
 def _over(needed: RunBudget, left: RunBudget, budget: RunBudget) -> str | None:
     """Message about the first amount in ``needed`` that exceeds what is ``left`` of ``budget``; None if all fit."""
-    for name, unit in (("bytes", "byte"), ("records", "record"), ("keys", "key"), ("jobs", "more job")):
-        wanted, available, whole = (getattr(one, name) for one in (needed, left, budget))
-        if wanted > available:
-            needs = f"needs {wanted} {unit}{'s' * (wanted != 1)}"
-            return f"{needs}; available: {available} of {whole} (firn.run.max.{name})"
+    if needed.bytes > left.bytes:
+        return f"needs {needed.bytes} bytes; available: {left.bytes} of {budget.bytes} (firn.run.max.bytes)"
+    if needed.jobs > left.jobs:
+        return f"needs one more job; a run of a lane has at most {budget.jobs}"
     return None

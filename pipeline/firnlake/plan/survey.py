@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.cleaning import FEWEST, near_full
+from firnlake.lanes.cleaning import FEWEST, MOST_HIDDEN, near_full
 from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.arrays import UNKNOWN, Arrays, Bools
@@ -243,9 +243,8 @@ def _full(figures: Figures, force: bool) -> Bools:
     expired = figures.sum(np.where(wholly, arrays.stamped, np.minimum(arrays.stamped, 1)), past)
     records = figures.sum(arrays.records, figures.tail)
     cleanable = figures.count(figures.cleanable) > 0
-    most = figures.each_segment(lambda policy: policy.hide_max_fraction)
     taken = figures.tail | (figures.cleanable & (arrays.level == RUN))
-    hidden = figures.count(taken & (figures.hidden > most * arrays.records)) > 0
+    hidden = figures.count(taken & (figures.hidden > MOST_HIDDEN * arrays.records)) > 0
     flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | hidden
     if force:
         flags |= cleanable | (figures.count(figures.tail) > 0)

@@ -32,8 +32,8 @@ class Budget:
         """
         return cls(
             min(policy.plan_max_bytes, policy.run_max_bytes - sum(segment.bytes for segment in tail)),
-            min(policy.plan_max_records, policy.run_max_records - sum(segment.records for segment in tail)),
-            min(policy.keys_per_plan, policy.run_max_keys),
+            policy.plan_max_records,
+            policy.keys_per_plan,
         )
 
     @classmethod
@@ -63,9 +63,9 @@ def keys_of(segments: Sequence[Segment]) -> int:
 
 def small(policy: Policy) -> tuple[int, int]:
     """The limits on bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
-    records = min(policy.plan_max_records, policy.run_max_records)
+    records = policy.plan_max_records
     if policy.compacts:
-        records = min(records, policy.keys_per_plan, policy.run_max_keys)
+        records = min(records, policy.keys_per_plan)
     return min(policy.max_input_bytes, policy.plan_max_bytes, policy.run_max_bytes), records
 
 
@@ -76,31 +76,25 @@ def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
         problems += _over("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes")
         problems += _over("plan.max.records", policy.plan_max_records, segment.records, "records")
         problems += _over("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes")
-        problems += _over("run.max.records", policy.run_max_records, segment.records, "records")
     return tuple(f"segment {segment} {problem}" for problem in problems)
 
 
 def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
-    """A message for each limit on keys that ``segment`` of the head exceeds; a merge can still take the segment."""
+    """A message if ``segment`` of the head has more keys than a plan; a merge can still take the segment."""
     keys, size = keys_of([segment]), policy.bytes_per_key
-    if segment.level == TAIL or not policy.compacts:
+    if segment.level == TAIL or not policy.compacts or keys <= policy.keys_per_plan:
         return ()
-    problems = tuple(f"segment {segment} {over}" for over in _over("run.max.keys", policy.run_max_keys, keys, "keys"))
-    if keys <= policy.keys_per_plan:
-        return problems
     problem = (
         f"segment {segment} needs {keys * size} bytes for {keys} keys; available: {policy.keys_per_plan * size} bytes "
-        f"for {policy.keys_per_plan} keys (firn.cleaner.dedupe.buffer.size {policy.cleaner_dedupe_buffer_size} divided "
-        f"by firn.cleaner.threads {policy.cleaner_threads}, at load factor {policy.cleaner_io_buffer_load_factor})"
+        f"for {policy.keys_per_plan} keys (firn.cleaner.dedupe.buffer.size = {policy.cleaner_dedupe_buffer_size})"
     )
-    return (*problems, problem)
+    return (problem,)
 
 
 def excess_beside(tail: Sequence[Segment], segment: Segment, policy: Policy) -> tuple[str, ...]:
-    """A message for each limit of a run that the head segment ``segment`` and the ``tail`` exceed together."""
+    """A message if the head segment ``segment`` and the ``tail`` together exceed what a run may read."""
     together = (*tail, segment)
     problems = _over("run.max.bytes", policy.run_max_bytes, sum(one.bytes for one in together), "bytes")
-    problems += _over("run.max.records", policy.run_max_records, sum(one.records for one in together), "records")
     return tuple(f"segment {segment} together with the tail (segments: {len(tail)}) {problem}" for problem in problems)
 
 
@@ -108,7 +102,7 @@ def can_be_cleaned_as_one(group: Sequence[Segment], policy: Policy) -> bool:
     """True when a segment made of ``group`` would fit a cleaning; otherwise ``group`` must not be merged."""
     if sum(segment.bytes for segment in group) > policy.max_input_bytes:
         return False
-    return not policy.compacts or keys_of(group) <= min(policy.keys_per_plan, policy.run_max_keys)
+    return not policy.compacts or keys_of(group) <= policy.keys_per_plan
 
 
 def _over(name: str, limit: int, size: int, unit: str) -> list[str]:

@@ -252,7 +252,7 @@ class PartitionState:
     @cached_property
     def blockers(self) -> tuple[str, ...]:
         """A message for each reason why this topic partition can't be cleaned now (C20); empty if there is none."""
-        reasons = []
+        reasons = [self.policy.problem] if self.policy.problem else []
         if self.transactions.problem:
             reasons.append(f"{self.topic_partition}: {self.transactions.problem}")
         if self.restart:

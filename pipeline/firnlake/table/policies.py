@@ -1,8 +1,9 @@
 """The policies of a table, parsed from its properties (C21), and whether they can meet ``max.compaction.lag.ms``."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 
 from pydantic import ValidationError
@@ -19,14 +20,9 @@ OVERRIDABLE = frozenset(
         "clean.segments",
         "clean.tail.fraction",
         "cleaner.dedupe.buffer.size",
-        "cleaner.io.buffer.load.factor",
-        "cleaner.threads",
         "convert.equality.deletes",
         "full.interval.ms",
-        "hide.max.fraction",
         "hide.max.lag.ms",
-        "hide.max.tail.bytes",
-        "leave.to.full.fraction",
         "max.compaction.lag.ms",
         "max.input.bytes",
         "merge.segments",
@@ -36,12 +32,7 @@ OVERRIDABLE = frozenset(
         "position.deletes.max",
         "profile",
         "run.max.bytes",
-        "run.max.jobs",
-        "run.max.keys",
-        "run.max.records",
-        "run.max.wait.ms",
         "tier.runs",
-        "tier.size.ratio",
         "tombstone.fraction",
     }
 )
@@ -53,8 +44,8 @@ TABLE_ONLY = frozenset(
     {
         "job.max.age.ms",
         "cleaner.dedupe.buffer.size",
-        "cleaner.threads",
-        "cleaner.io.buffer.load.factor",
+        "run.max.bytes",
+        "maintenance",
         "report.samples",
         "validate",
         "validate.suites",
@@ -63,7 +54,7 @@ TABLE_ONLY = frozenset(
         "side.branches",
         "carry",
     }
-    | {name for name in NAMES if name.startswith(("run.", "maintenance.", "erase."))}
+    | {name for name in NAMES if name.startswith("erase.")}
 )
 """Configs that apply to all topics of a table together."""
 _TOPIC_WITHOUT_PREFIX = re.compile(rf"topic\..+\.({'|'.join(map(re.escape, NAMES))})")
@@ -79,8 +70,15 @@ class Policies:
     topics: Mapping[str, Policy]
 
     def of(self, topic: str) -> Policy:
-        """The policy of ``topic``."""
+        """The policy of ``topic``; with a ``problem`` if a property of the topic is refused."""
         return self.topics.get(topic, self.default)
+
+    def check(self, topics: Iterable[str] = ()) -> "Policies":
+        """These policies; raises RefusedError if a property of one of ``topics`` is refused, without them of any."""
+        for topic in topics or self.topics:
+            if problem := self.of(topic).problem:
+                raise RefusedError(problem)
+        return self
 
     @classmethod
     def parse(
@@ -90,12 +88,13 @@ class Policies:
 
         Raises RefusedError, which names the property, the value and what is allowed. Unknown names, known names without
         their prefix, contradictions, and overrides that are not ``OVERRIDABLE`` are refused too, because a silently
-        ignored threshold is worse than none.
+        ignored threshold is worse than none. A wrong value of one topic's property, which any client may have set,
+        becomes the ``problem`` of that topic's policy, so that the other topics go on.
         """
         common: dict[str, str] = {}
         topics: dict[str, dict[str, str]] = {}
         for key, value in {**properties, **overrides}.items():
-            if key.startswith(TOPIC_PREFIX):
+            if _is_of_topic(key):
                 topic, name = _split(identifier, key, value)
                 if name in topics.setdefault(topic, {}):
                     raise RefusedError(
@@ -121,16 +120,16 @@ class Policies:
                 )
         if COLUMNS in properties:
             # Other tools maintain an adopted table until its owner says otherwise.
-            common.setdefault("maintenance.enabled", "false")
+            common.setdefault("maintenance", "none")
             # Only its owner knows whether its order is that of a broker's log.
             common.setdefault("offsets.restart", "late")
+        default = _policy(identifier, PREFIX, common, common)
         policies = cls(
-            default=_policy(identifier, PREFIX, common, common),
-            topics={
-                topic: _policy(identifier, f"{TOPIC_PREFIX}{topic}.", common | own, own)
-                for topic, own in topics.items()
-            },
+            default,
+            topics={topic: _of_topic(identifier, topic, default, common, own) for topic, own in topics.items()},
         )
+        if overridden := {_split(identifier, key, value)[0] for key, value in overrides.items() if _is_of_topic(key)}:
+            policies.check(overridden)
         if COLUMNS in properties:
             policies._check_times(identifier, properties[COLUMNS])
         return policies
@@ -194,8 +193,30 @@ def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
     raise _unknown(identifier, key, value)
 
 
+def topic_key(properties: Mapping[str, str], topic: str, name: str) -> str:
+    """The property that sets ``name`` for ``topic``: the one in ``properties``, otherwise without quotes if they are
+    not needed."""
+    plain, quoted = (f"{TOPIC_PREFIX}{one}.{name}" for one in (topic, f'"{topic}"'))
+    if plain in properties or quoted in properties:
+        return plain if plain in properties else quoted
+    return plain if _split("", plain, "") == (topic, name) else quoted
+
+
+def _is_of_topic(key: str) -> bool:
+    return key.startswith(TOPIC_PREFIX)
+
+
+def _of_topic(
+    identifier: str, topic: str, default: Policy, common: Mapping[str, str], own: Mapping[str, str]
+) -> Policy:
+    try:
+        return _policy(identifier, f"{TOPIC_PREFIX}{topic}.", {**common, **own}, own)
+    except RefusedError as error:
+        return default.model_copy(update={"problem": str(error)})
+
+
 def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mapping[str, str]) -> Policy:
-    given = with_defaults(values, DEFAULT.cleaner_threads)
+    given = with_defaults(values)
     try:
         policy = Policy.model_validate(given)
     except ValidationError as error:
@@ -234,16 +255,22 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
             yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
     if policy.keys_per_plan < 1:
-        room = (
-            f"room for a key of {policy.bytes_per_key} bytes per thread (cleaner.threads {policy.cleaner_threads}) at "
-            f"cleaner.io.buffer.load.factor {policy.cleaner_io_buffer_load_factor}"
-        )
+        room = f"room for a key, which takes {policy.bytes_per_key} bytes of a buffer that is filled up to 90%"
         yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
 
 
 def _unknown(identifier: str, key: str, value: str) -> RefusedError:
-    return RefusedError(
-        f"table {identifier}: property {key} = {_short(value)} is unknown; allowed: {', '.join(sorted(NAMES))}"
+    return RefusedError(f"table {identifier}: property {key} = {_short(value)} is unknown; {nearest(key)}")
+
+
+def nearest(key: str) -> str:
+    """A question with the known properties that ``key`` resembles; without any, all properties that are allowed."""
+    name = key.removeprefix(PREFIX).lower().replace("_", ".")
+    found = get_close_matches(name, NAMES, n=2, cutoff=0.8) or [one for one in NAMES if name.endswith(f".{one}")]
+    return (
+        f"did you mean {' or '.join(PREFIX + one for one in found)}?"
+        if found
+        else f"allowed: {', '.join(sorted(NAMES))}"
     )
 
 
@@ -252,8 +279,8 @@ def _short(value: str) -> str:
 
 
 def _allowed(message: str) -> str:
-    """The allowed X in pydantic's message "Input should be X"."""
-    return message.removeprefix("Input should be ")
+    """The allowed X in pydantic's message "Input should be X", or in a message of Firn's own validators."""
+    return message.removeprefix("Input should be ").removeprefix("Value error, ")
 
 
 @dataclass(frozen=True)
@@ -281,7 +308,7 @@ def doubts(policies: Policies) -> Iterator[str]:
 
 def by_itself(policy: Policy) -> Iterator[Doubt]:
     """Yield the reasons why ``policy`` can't meet its maximum lag, whatever records land; none without such a lag."""
-    lag, young, gap = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms, policy.run_interval_ms
+    lag, young = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms
     if not policy.compacts or lag >= LONG_MAX:
         return
     if young >= lag:
@@ -289,12 +316,6 @@ def by_itself(policy: Policy) -> Iterator[Doubt]:
             "min.compaction.lag.ms",
             f"max.compaction.lag.ms {lag} can't be met: nothing younger than min.compaction.lag.ms {young} is cleaned",
             f"a min.compaction.lag.ms below {lag}",
-        )
-    if gap >= lag:
-        yield Doubt(
-            "run.interval.ms",
-            f"max.compaction.lag.ms {lag} can't be met: runs start every {gap} ms (run.interval.ms)",
-            f"start runs less than {lag} ms apart, and set run.interval.ms to match",
         )
     if policy.active_segments:
         yield Doubt(

@@ -3,10 +3,21 @@
 from math import inf
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
+from firnlake.clock import parse_span
+from firnlake.errors import RefusedError
 from firnlake.iceberg.bookkeeping import NEVER_CARRIED
-from firnlake.table.profiles import BYTES_PER_KEY
+from firnlake.table.profiles import BYTES_PER_KEY, LEAVE_TO_FULL, LOAD_FACTOR
 from firnlake.table.restarts import check_setting, late_through
 
 LONG_MAX = 2**63 - 1
@@ -32,6 +43,43 @@ def _check_carried(names: str) -> str:
     return names
 
 
+def _as_ms(value: object) -> object:
+    """Milliseconds from a duration with a unit, such as ``7d``; other values stay and are checked later."""
+    if not isinstance(value, str) or not value[-1:].isalpha():
+        return value
+    try:
+        return parse_span(value)
+    except RefusedError as error:
+        raise ValueError("milliseconds, or a number with a unit (d, h, min, s, ms), such as 7d") from error
+
+
+def _as_bytes(value: object) -> object:
+    """Bytes from a size with a unit, such as ``512MiB``; other values stay and are checked later."""
+    if not isinstance(value, str) or not value[-1:].isalpha():
+        return value
+    try:
+        return int(_SIZE.validate_python(value))
+    except ValidationError as error:
+        raise ValueError("bytes, or a number with a unit (KB, MB, GB, KiB, MiB, GiB, …), such as 512MiB") from error
+
+
+def _as_parts(value: object) -> object:
+    """The parts of maintenance in one order; unknown words are refused."""
+    text = _as_list(value)
+    wrong = sorted({*str(text).split(",")} - {"manifests", "orphans", "snapshots"})
+    if text != "none" and wrong:
+        raise ValueError("none, or some of manifests, orphans, snapshots, separated by commas")
+    return text
+
+
+_SIZE = TypeAdapter(ByteSize)
+Span = Annotated[int, BeforeValidator(_as_ms)]
+"""Milliseconds; as text also a number with a unit (d, h, min, s, ms)."""
+Duration = Annotated[Span, Field(le=LONG_MAX)]
+"""A ``Span`` up to the largest of Java's longs."""
+Size = Annotated[Long, BeforeValidator(_as_bytes)]
+"""Bytes; as text also a number with a unit, 1000 bytes to the KB and 1024 to the KiB."""
+Maintenance = Annotated[str, BeforeValidator(_as_parts)]
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
 SummaryProperties = Annotated[str, AfterValidator(_check_carried)]
 Samples = Literal["none", "keys", "full"]
@@ -51,18 +99,21 @@ class Policy(BaseModel):
 
     cleanup_policy: CleanupPolicy = Field(
         default="compact",
-        description="`compact`: keep the newest record per key; `delete`: drop segments past retention.",
+        description="`compact`: keep the newest record per key; `delete`: drop segments past retention; "
+        "`compact,delete`: both, so that retention drops even the newest record of a key.",
     )
-    retention_ms: Long = Field(
+    retention_ms: Duration = Field(
         default=7 * DAY_MS,
         ge=UNLIMITED,
-        description="Under `delete`, a segment is dropped when its newest record is older than this; -1: no limit.",
+        description="Under `delete`, a segment is dropped when its newest record is older than this; a record without"
+        " a timestamp counts from its landing. With `compact,delete`: at least `min.compaction.lag.ms`. "
+        "-1: no limit.",
     )
-    retention_bytes: Long = Field(
+    retention_bytes: Size = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
-        description="Under `delete`, the oldest segments beyond this many bytes per topic partition are dropped; "
-        "-1: no limit.",
+        description="Under `delete`, the oldest segments of a topic partition are dropped as long as the others have "
+        "at least this many bytes. -1: no limit.",
     )
     min_cleanable_dirty_ratio: float = Field(
         default=0.5,
@@ -70,23 +121,23 @@ class Policy(BaseModel):
         le=1,
         description="`full` is due when dirty bytes / (tail bytes + cleanable head bytes) is greater than this.",
     )
-    min_compaction_lag_ms: Long = Field(
+    min_compaction_lag_ms: Duration = Field(
         default=0,
         ge=0,
         description="A segment whose newest record is younger than this is not cleaned, nor is any later segment.",
     )
-    max_compaction_lag_ms: Long = Field(
+    max_compaction_lag_ms: Duration = Field(
         default=LONG_MAX,
         ge=1,
-        description="`full` is due when the oldest head record is older than this, whatever the dirty ratio.",
+        description="`full` is due when the oldest record of the head is older than this, whatever the dirty ratio.",
     )
-    delete_retention_ms: int = Field(
+    delete_retention_ms: Span = Field(
         default=DAY_MS,
         ge=0,
         le=1000 * 365 * DAY_MS,
         description="How long a tombstone stays after the first cleaning that finds it clean. At most 1000 years.",
     )
-    segment_bytes: Long = Field(
+    segment_bytes: Size = Field(
         default=GIB,
         ge=1,
         description="Target size of the segments that Firn writes.",
@@ -94,7 +145,7 @@ class Policy(BaseModel):
     active_segments: Long = Field(
         default=0,
         ge=0,
-        description="Number of newest landed segments that are not cleaned.",
+        description="Number of newest landed segments that are not cleaned, like Kafka's active segment.",
     )
     merge_segments: Long = Field(
         default=32, ge=2, description="Number of L0 segments that `merge` merges into one L1 segment."
@@ -105,14 +156,10 @@ class Policy(BaseModel):
     clean_tail_fraction: float = Field(
         default=inf,
         gt=0,
-        description="`clean` is also due when L1 bytes reach this fraction of the tail's bytes.",
+        description="`clean` is also due when L1 bytes reach this fraction of the tail's bytes; `inf`: not for this "
+        "reason.",
     )
-    leave_to_full_fraction: float = Field(
-        default=inf,
-        gt=0,
-        description="Segments that hold at least this fraction of the bytes for which `full` waits are left to `full`.",
-    )
-    full_interval_ms: Long = Field(
+    full_interval_ms: Duration = Field(
         default=DAY_MS,
         ge=NEVER,
         description="`full` is due this long after the last `full` if anything is cleanable; -1: not for this reason.",
@@ -121,35 +168,25 @@ class Policy(BaseModel):
         default=0.05,
         ge=0,
         le=1,
-        description="`full` is due when tombstones past their delete horizon exceed this fraction of tail records.",
+        description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail's "
+        "records, even if nothing new has landed; 1: not for this reason.",
     )
-    hide_max_lag_ms: Long = Field(
+    hide_max_lag_ms: Duration = Field(
         default=NEVER,
         ge=NEVER,
-        description="`hide` hides superseded records this long after the newer record has landed; -1: never.",
-    )
-    hide_max_fraction: float = Field(
-        default=0.9,
-        gt=0,
-        le=1,
-        description="`full` is due when more than this fraction of a tail segment or run is hidden; 1: never for this "
-        "reason.",
-    )
-    hide_max_tail_bytes: Long = Field(
-        default=128 * GIB,
-        ge=1,
-        description="`hide` skips a topic partition with a larger tail, because comparing the keys costs too much.",
+        description="`hide` is due to hide a superseded record by a position delete this long after the newer record "
+        "has landed. At least `min.compaction.lag.ms`; needs `side.branches`. -1: never.",
     )
     tier_runs: Long = Field(
         default=10, ge=2, description="Number of L2 runs of similar size that `tier` combines into one."
     )
-    tier_size_ratio: float = Field(
-        default=2.0,
+    max_input_bytes: Size = Field(
+        default=128 * GIB,
         ge=1,
-        description="Runs are of similar size when the largest is at most this many times the smallest.",
+        description="A segment larger than this is never an input, and `hide` skips a topic partition with a larger "
+        "tail.",
     )
-    max_input_bytes: Long = Field(default=128 * GIB, ge=1, description="A segment larger than this is never an input.")
-    plan_max_bytes: Long = Field(default=64 * GIB, ge=1, description="Maximum head bytes per plan.")
+    plan_max_bytes: Size = Field(default=64 * GIB, ge=1, description="Maximum head bytes per plan.")
     plan_max_records: Long = Field(default=1_000_000_000, ge=1, description="Maximum head records per plan.")
     null_keys: Literal["quarantine", "fail"] = Field(
         default="quarantine",
@@ -159,56 +196,29 @@ class Policy(BaseModel):
     offsets_restart: Annotated[str, AfterValidator(check_setting)] = Field(
         default="block",
         description="`block`: a topic whose offsets seem to restart waits until somebody says what happened; `late`: "
-        "such records are late data; `late:N`: those that landed up to sequence number N are (set by `firn topic "
-        "late`).",
+        "such records are late data; `late:N`: those that landed up to sequence number N are (set by "
+        "`firn topic late`). An adopted table has the default `late`.",
+        json_schema_extra={"allowed": "block, late or late:N"},
     )
     profile: Literal["firn", "lean", "kafka", "warpstream"] = Field(
         default="firn",
         description="The set of defaults for properties that are not set.",
     )
-    cleaner_dedupe_buffer_size: Long = Field(
-        default=128 * GIB,
+    cleaner_dedupe_buffer_size: Size = Field(
+        default=32 * GIB,
         ge=1,
-        description="Bytes for the keys of all plans that run at the same time; a key takes 24 (`warpstream`: 41).",
+        description="Bytes for the keys of a plan; a key takes 24 (`warpstream`: 41).",
     )
-    cleaner_threads: int = Field(
-        default=4,
-        ge=1,
-        le=1000,
-        description="Number of plans that run at the same time and share the buffer.",
-    )
-    cleaner_io_buffer_load_factor: float = Field(
-        default=0.9,
-        gt=0,
-        le=1,
-        description="Fraction of its share of the buffer that a plan may fill.",
-    )
-    job_max_age_ms: int = Field(
+    job_max_age_ms: Span = Field(
         default=DAY_MS,
         ge=60_000,
         le=2 * DAY_MS,
-        description="The next run discards a stage that is older than this.",
+        description="The next run discards a stage that is older than this, unless the stage records a failure.",
     )
-    run_max_bytes: Long = Field(default=16 << 40, ge=1, description="Maximum bytes per run of a lane.")
-    run_max_records: Long = Field(
-        default=100_000_000_000,
+    run_max_bytes: Size = Field(
+        default=16 << 40,
         ge=1,
-        description="Maximum records per run of a lane.",
-    )
-    run_max_keys: Long = Field(
-        default=100_000_000_000,
-        ge=1,
-        description="Maximum number of head keys per run of a lane.",
-    )
-    run_max_jobs: Long = Field(
-        default=1000,
-        ge=1,
-        description="Maximum jobs per run of a lane; small plans share a job.",
-    )
-    run_max_wait_ms: Long = Field(
-        default=DAY_MS,
-        ge=0,
-        description="A plan that has been due for longer than this is overdue, like a plan past max.compaction.lag.ms.",
+        description="Maximum bytes of files, tails included, per run of a lane.",
     )
     report_samples: Samples = Field(
         default="keys",
@@ -217,64 +227,34 @@ class Policy(BaseModel):
     validate_by: Validation = Field(
         default="fingerprint",
         alias="validate",
-        description="How values are validated: by fingerprints that are taken during the work, or by reading inputs "
-        "and results again.",
+        description="`fingerprint`: the judge reads the written values once, and compares the sum of their hashes "
+        "with the sum that `compact` computed from the inputs; `full`: it reads inputs and results, and "
+        "trusts nothing that `compact` reports.",
     )
     validate_suites: str = Field(
         default="none",
-        description="Suites of Great Expectations that every result must pass: locations of JSON, or module:function.",
+        description="Suites of Great Expectations that every result must pass before it is published: locations of "
+        "JSON, or `module:function`.",
+        json_schema_extra={"allowed": "none, or suites separated by commas"},
     )
     validate_suites_large: Literal["fail", "skip"] = Field(
         default="fail",
-        description="What becomes of a result that is too large for validate.suites.",
+        description="What becomes of a result that is larger than `FIRN_SUITES_BYTES`, so that `validate.suites` "
+        "can't judge it: it counts as failed (`fail`), or is published anyway (`skip`).",
     )
-    run_interval_ms: Long = Field(
-        default=900_000,
-        ge=1,
-        description="Interval of scheduled runs, used to check that max.compaction.lag.ms can be met.",
+    maintenance: Maintenance = Field(
+        default="manifests,snapshots",
+        description="What `firn maintain` does beyond Firn's own files: expire `snapshots` by `history.expire.*`, "
+        "together with the files that only they refer to; rewrite `manifests` when there are many small "
+        "ones; delete `orphans`, the files below the table's location to which the table never referred, "
+        "whoever wrote them. An adopted table has the default `none`.",
+        json_schema_extra={"allowed": "none, or some of manifests, orphans and snapshots"},
     )
-
-    maintenance_enabled: bool = Field(
-        default=True,
-        description="Whether `firn maintain` expires snapshots, rewrites manifests and deletes orphans.",
-    )
-    maintenance_snapshots: bool = Field(
-        default=True,
-        description="Whether snapshots expire by `history.expire.*`, together with the files that only they refer to.",
-    )
-    maintenance_manifests: bool = Field(
-        default=True,
-        description="Whether manifests are rewritten when there are many small ones.",
-    )
-    maintenance_orphans: bool = Field(
-        default=False,
-        description="Whether files below the table's location to which the table never referred are deleted, "
-        "whoever wrote them.",
-    )
-    maintenance_stages_bytes: Long = Field(
-        default=UNLIMITED,
-        ge=UNLIMITED,
-        description="When all stages together hold more than this, the oldest idle stages are discarded; -1: no limit.",
-    )
-    maintenance_orphans_age_ms: Long = Field(
-        default=3 * DAY_MS,
-        ge=DAY_MS,
-        description="A file that nothing refers to is deleted when it is older than this.",
-    )
-    maintenance_quarantine_age_ms: Long = Field(
-        default=UNLIMITED,
-        ge=UNLIMITED,
-        description="Records that have been quarantined for longer than this are dropped for good; -1: never.",
-    )
-    late_max_ms: Long = Field(
+    late_max_ms: Duration = Field(
         default=30 * DAY_MS,
         ge=UNLIMITED,
-        description="How late an older record may land and still be superseded by a removed tombstone; -1: no limit.",
-    )
-    erase_within_ms: Long = Field(
-        default=30 * DAY_MS,
-        ge=1,
-        description="How long files may hold keys after a request to erase them, unless the request sets a time.",
+        description="How long Firn remembers a tombstone after the commit that removed it: for this time, the "
+        "tombstone still supersedes older records that land late. -1: no limit.",
     )
     erase_history: Literal["keep", "expire"] = Field(
         default="keep",
@@ -283,7 +263,8 @@ class Policy(BaseModel):
     )
     erase_object_versions: Literal["unknown", "none"] = Field(
         default="unknown",
-        description="`none`: the operator vouches that the object store keeps no older versions of deleted files.",
+        description="`none`: the operator vouches that the object store keeps no older versions of deleted files, and"
+        " certificates repeat it; `unknown`: there is no certificate on an object store.",
     )
     convert_equality_deletes: Long = Field(
         default=16,
@@ -301,10 +282,17 @@ class Policy(BaseModel):
         default="none",
         description="Further properties of snapshot summaries that Firn's snapshots repeat, separated by commas; "
         "`none`: no others.",
+        json_schema_extra={"allowed": "none, or names separated by commas"},
     )
     side_branches: bool = Field(
         default=True,
         description="Whether the catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
+    )
+
+    problem: str = Field(
+        default="",
+        exclude=True,
+        description="Why a property of the topic is refused; no lane works on such a topic. No setting.",
     )
 
     @property
@@ -340,10 +328,19 @@ class Policy(BaseModel):
     @property
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
-        slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
-        return int(slots * self.cleaner_io_buffer_load_factor)
+        return int(self.cleaner_dedupe_buffer_size // self.bytes_per_key * LOAD_FACTOR.get(self.profile, 0.9))
+
+    @property
+    def leave_to_full_fraction(self) -> float:
+        """Segments with at least this fraction of the bytes for which `full` waits are left to `full`."""
+        return LEAVE_TO_FULL.get(self.profile, inf)
+
+    @property
+    def maintained(self) -> frozenset[str]:
+        """What `firn maintain` does beyond Firn's own files: `snapshots`, `manifests`, `orphans`."""
+        return frozenset(self.maintenance.split(",")) - {"none"}
 
 
 DEFAULT = Policy()
-NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias}
+NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias and not field.exclude}
 """Field names by property name without prefix."""

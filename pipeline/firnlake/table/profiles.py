@@ -3,7 +3,6 @@
 An explicit property takes precedence. A profile decides when and how much is cleaned, never which record survives.
 """
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -28,15 +27,20 @@ SEEDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The systems from which Firn's default thresholds come, by property name without prefix."""
 
-WARPSTREAM_BUFFER: Final = 128 * MIB
-"""WarpStream's buffer for each topic partition of a compaction job, in bytes."""
+LOAD_FACTOR: Final[Mapping[str, float]] = MappingProxyType({"warpstream": 1.0})
+"""The fraction of the buffer that a plan may fill, by profile; the others have 0.9, the default of Kafka's
+log.cleaner.io.buffer.load.factor."""
+
+LEAVE_TO_FULL: Final[Mapping[str, float]] = MappingProxyType({"lean": 0.2})
+"""The fraction of the bytes for which `full` waits from which on other lanes leave segments to `full`, by profile; the
+other profiles leave nothing to it that it does not take in the same run."""
 
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         # The triggers of WarpStream (32, 32, 10 files and a day) and Kafka's dirty ratio, which are Firn's defaults.
         "firn": {},
         # The fewest bytes written at a space amplification of at most 2 (docs/amplification.md).
-        "lean": {"min.cleanable.dirty.ratio": "0.66", "leave.to.full.fraction": "0.2"},
+        "lean": {"min.cleanable.dirty.ratio": "0.66"},
         # Kafka has a single lane, with two of Firn's triggers: dirty ratio and maximum lag.
         "kafka": {
             "merge.segments": str(INT_MAX),
@@ -45,27 +49,20 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "full.interval.ms": "-1",
             "tombstone.fraction": "1",
             "cleaner.dedupe.buffer.size": str(128 * MIB),
-            "cleaner.threads": "1",
         },
         # WarpStream has Firn's default triggers: merge 32 files, clean 32 files, tier 10 files, full clean every day.
         "warpstream": {
             "min.cleanable.dirty.ratio": "1",
-            "cleaner.io.buffer.load.factor": "1",
+            # WarpStream has such a buffer per topic partition of a job.
+            "cleaner.dedupe.buffer.size": str(128 * MIB),
         },
     }
 )
 
 
-def with_defaults(values: Mapping[str, str], threads: int) -> dict[str, str]:
+def with_defaults(values: Mapping[str, str]) -> dict[str, str]:
     """``values`` (names without prefix) on top of their profile's defaults.
 
-    ``threads`` is Firn's default of ``cleaner.threads``. An unknown profile has no defaults; the caller refuses it.
+    An unknown profile has no defaults; the caller refuses it.
     """
-    profile = values.get("profile", "firn")
-    properties = {**PROFILES.get(profile, {}), **values}
-    if profile == "warpstream" and "cleaner.dedupe.buffer.size" not in values:
-        # WarpStream has one buffer per topic partition, Kafka a shared one. The caller refuses an invalid number.
-        text = values.get("cleaner.threads", str(threads))
-        given = int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else 1
-        properties["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * given)
-    return properties
+    return {**PROFILES.get(values.get("profile", "firn"), {}), **values}

@@ -166,8 +166,9 @@ class Basis:
         return self.segments.snapshot_number if lane in POSITION_DELETING else self.segments.sequence_number
 
     def retention_ms(self, topic: str) -> int | None:
-        """The topic's delete.retention.ms (C8); None if the properties are unknown."""
-        return None if self._policies is None else self._policies.of(topic).delete_retention_ms
+        """The topic's delete.retention.ms (C8); None if the properties are unknown or refused."""
+        policy = None if self._policies is None else self._policies.of(topic)
+        return None if policy is None or policy.problem else policy.delete_retention_ms
 
     def behind_ms(self, now_ms: int) -> int:
         """Milliseconds by which ``now_ms`` is behind the newest clock on main's line (C8)."""

@@ -45,6 +45,9 @@ def refused_drops(
         if isinstance(basis, ConflictError):
             errors[plan.id] = basis
             continue
+        if problem := policies.of(plan.topic).problem:
+            errors[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}): {problem}; plan again")
+            continue
         told, removed = PublishedPlan.of(plan, counts[plan.id]), basis.files([one.path for one in plan.inputs])
         change = JudgedChange(told, basis, plan.now_ms, removed=removed, left=(), added=())
         claims.append(claim_of(change, plan))

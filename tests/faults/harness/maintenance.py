@@ -85,7 +85,7 @@ def trial(seed: int, lake: Lake, folder: Path) -> Trial:
 def _properties(random: Random, age_ms: int) -> dict[str, str]:
     return {
         "firn.active.segments": "0",
-        "firn.maintenance.orphans": "true",
+        "firn.maintenance": "manifests,orphans,snapshots",
         "firn.job.max.age.ms": str(STAGE_AGE),
         "history.expire.max-snapshot-age-ms": str(age_ms),
         "history.expire.min-snapshots-to-keep": str(random.choice([1, 1, 3])),

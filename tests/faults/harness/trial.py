@@ -96,7 +96,8 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     stand = Stand(seed, random, place, topic, reader, folder / str(seed), cleaning)
     stand.requester = requester if requester.random() < ERASING else None
     hiding = {"hide_max_lag_ms": "0"} if Random(f"masks {seed}").random() < HIDING else {}  # noqa: S311
-    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), maintenance_orphans="true", **hiding)
+    kept = random.choice(["0", "0", str(DAY)])
+    stand.topic.create(delete_retention_ms=kept, maintenance="manifests,orphans,snapshots", **hiding)
     found = Trial(seed)
     reader.watch(stand.topic.table)
     try:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from infra.bench.arrivals import START_MS, Arrivals, uniform
 SECOND = 1000
 ONLY_FULL = {"firn.profile": "kafka"}
 ONLY_MERGE = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1", "firn.merge.segments": "2"}
-ONLY_HIDE = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1", "firn.hide.max.fraction": "1"}
+ONLY_HIDE = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1"}
 
 
 def one_key(records: int, *, deletes: bool = False) -> Arrivals:
@@ -110,7 +109,7 @@ def test_amplification_of_kafkas_rules() -> None:
 POLICIES = st.builds(
     Policy,
     merge_segments=st.integers(2, 6),
-    leave_to_full_fraction=st.sampled_from((0.25, 1.0, inf)),
+    profile=st.sampled_from(("firn", "lean")),
     clean_segments=st.integers(1, 6),
     tier_runs=st.integers(2, 3),
     min_cleanable_dirty_ratio=st.sampled_from((0.0, 0.5, 0.9)),
@@ -120,7 +119,6 @@ POLICIES = st.builds(
     min_compaction_lag_ms=st.sampled_from((0, 120_000)),
     segment_bytes=st.sampled_from((20_000, 10**9)),
     hide_max_lag_ms=st.sampled_from((-1, 0, 60_000)),
-    hide_max_fraction=st.sampled_from((0.5, 1.0)),
     position_deletes_max=st.integers(1, 8),
 )
 

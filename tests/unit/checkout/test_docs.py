@@ -4,20 +4,16 @@ import re
 from pathlib import Path
 
 from firnlake.table.policies import OVERRIDABLE, Policies
-from firnlake.table.policy import NAMES, Policy
+from firnlake.table.policy import NAMES
 from firnlake.table.profiles import PROFILES
+from infra.reference import page
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_property_is_documented_with_its_default() -> None:
-    rows = re.findall(r"^\| `([a-z.]+)` \|.*\| `([^`]+)` \| [^|`]+ \|$", _read("configuration.md"), re.MULTILINE)
-    assert dict(rows) == {str(field.alias): as_property(field.default) for field in Policy.model_fields.values()}
-
-
-def as_property(value: object) -> str:
-    """``value`` as it is written in a table's properties."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def test_the_reference_of_settings_is_what_the_code_makes() -> None:
+    assert _read("settings.md") == page(), "make it again: python -m infra.reference > docs/settings.md"
+    assert len(NAMES) <= 40
 
 
 def test_every_profile_is_documented_with_its_defaults() -> None:

@@ -1,6 +1,8 @@
 """plan, retain, publish, and what is done with stages."""
 
 import json
+import os
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -46,15 +48,19 @@ class TestPlan:
         assert len(firn("plan", TABLE, "--lane", "merge", "--force", "--json").json) == 1
 
     def test_c26_what_has_no_room_is_named_beside_the_plans(self, firn: Firn, lake: Lake) -> None:
-        firn("create", TABLE, "--property", "firn.run.max.records=3")
+        firn("create", TABLE)
         for partition in range(2):
             append(lake, [row(offset, partition=partition) for offset in range(2)])
-        append(lake, [row(offset, partition=2) for offset in range(4)])
+        append(lake, [row(offset, value=os.urandom(5000), partition=2) for offset in range(4)])
+        first, *_ = sorted(firn("plan", TABLE, "--lane", "full", "--force", "--json").json, key=itemgetter("partition"))
+        size = sum(one["bytes"] for one in first["inputs"])
+        lake.set_properties(TABLE, {"firn.run.max.bytes": str(size + 1)})
         ran = firn("plan", TABLE, "--lane", "full", "--force", "--json")
         assert [plan["partition"] for plan in ran.json] == [0]
-        assert "orders-1 full waits for the next run: its plan needs 2 records; available: 1 of 3" in ran.err
+        needs = f"its plan needs {size} bytes; available: 1 of {size + 1}"
+        assert f"orders-1 full waits for the next run: {needs}" in ran.err
         assert "orders-2 L0 [0..3]" in ran.err
-        assert "needs 4 records; available: 3 (firn.run.max.records)" in ran.err
+        assert f"bytes; available: {size + 1} (firn.run.max.bytes)" in ran.err
 
     def test_people_see_what_goes_in_and_why(self, firn: Firn, landed: str) -> None:
         out = firn("plan", landed, "--lane", "merge").out

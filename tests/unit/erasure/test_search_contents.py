@@ -83,7 +83,7 @@ class TestBounds:
 
     @pytest.mark.parametrize("key", [b"a", b"a" * 40])
     def test_bounds_that_another_tool_has_left(self, lake: Lake, table: str, key: bytes) -> None:
-        lake.set_properties(TABLE, {"firn.maintenance.manifests": "false"})
+        lake.set_properties(TABLE, {"firn.maintenance": "snapshots"})
         append(lake, [row(0, key)], table)
         append(lake, [row(1, b"b")])
         request(lake, key)
@@ -94,7 +94,7 @@ class TestBounds:
         assert found.lifted_by == "firn maintain, which rewrites the manifest"
 
     def test_bounds_of_another_key_are_harmless(self, lake: Lake, table: str) -> None:
-        lake.set_properties(TABLE, {"firn.maintenance.manifests": "false"})
+        lake.set_properties(TABLE, {"firn.maintenance": "snapshots"})
         append(lake, [row(0, b"c")], table)
         append(lake, [row(1, b"b")])
         request(lake, b"a")

@@ -82,7 +82,6 @@ def test_a_newer_record_before_the_certificate(lake: Lake, file: str) -> None:
     assert file
     erase(lake, b"a")
     append(lake, [row(9, b"a")])
-    lake.set_properties(TABLE, {"firn.maintenance.snapshots": "true"})
     expire(lake)
     certify(lake, TABLE, clock.now_ms(), ENGINE)
     found = check(lake)

@@ -14,9 +14,10 @@ from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain import manifests
-from firnlake.maintain.side_branches import old_on_branches
+from firnlake.maintain.side_branches import old_tombstones
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, append, append_two, row
+from tests.support.maintaining import removed_tombstone
 from tests.support.moving import audit, heads, null_key_stage, seen
 from tests.support.publishing import publish
 from tests.support.watched import Nth, watched
@@ -49,16 +50,18 @@ def many_manifests(lake: Lake) -> None:
 
 def quarantined(lake: Lake) -> None:
     publish(lake, null_key_stage(lake).identifier)
-    lake.set_properties(TABLE, {"firn.maintenance.quarantine.age.ms": "1"})
+
+
+def removed(lake: Lake) -> None:
+    removed_tombstone(lake)
+    lake.set_properties(TABLE, {"firn.late.max.ms": "1"})
 
 
 KINDS = {
     "create": Kind(branches_gone, lambda lake, _: create_side_branches(lake, TABLE)),
     "publish": Kind(lambda lake: null_key_stage(lake).identifier, lambda lake, name: publish(lake, str(name))),
     "a newer snapshot": Kind(lambda lake: append(lake, [row(0), row(1)]), lambda lake, _: newer_snapshot(lake, TABLE)),
-    "an age limit": Kind(
-        quarantined, lambda lake, _: old_on_branches(lake, TABLE, clock.now_ms() + YEAR_MS, remove=True)
-    ),
+    "an age limit": Kind(removed, lambda lake, _: old_tombstones(lake, TABLE, clock.now_ms() + YEAR_MS, remove=True)),
     "clear": Kind(quarantined, lambda lake, _: clear(lake, TABLE, as_of_now(lake, TABLE))),
     "manifests": Kind(many_manifests, lambda lake, _: manifests.rewrite_manifests(lake, TABLE, NOW, remove=True)),
 }

@@ -334,7 +334,7 @@ class TestSnapshot:
 
     def test_what_blocks_is_uncleanable_with_its_reason(self, lake: Lake) -> None:
         append(lake, [row(offset, b"%d" % offset) for offset in range(10)])
-        lake.set_properties(TABLE, {"firn.cleaner.dedupe.buffer.size": "120", "firn.cleaner.threads": "1"})
+        lake.set_properties(TABLE, {"firn.cleaner.dedupe.buffer.size": "120"})
         write_snapshot(lake, TABLE, NOW)
         found = opened(lake.home, TABLE)
         (blocked,) = found.page(Query(shown=Shown.UNCLEANABLE)).rows

@@ -78,7 +78,7 @@ class TestStatus:
 
     def test_c17_a_segment_too_large_is_named(self, lake: Lake) -> None:
         append(lake, [row(offset, b"%d" % offset) for offset in range(10)])
-        part = orders(lake, cleaner_dedupe_buffer_size="120", cleaner_threads="1")
+        part = orders(lake, cleaner_dedupe_buffer_size="120")
         assert part.due == {}
         assert "needs 240 bytes for 10 keys; available: 96 bytes for 4 keys" in part.blockers[0]
 

@@ -17,6 +17,7 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
 from firnlake.plan.make import plan_table
 from firnlake.table import records
+from firnlake.table.policy import DAY_MS
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
@@ -138,18 +139,29 @@ class TestPlanning:
         (record,) = caplog.records
         assert record.levelname == "WARNING"
         assert f"{TABLE}: orders-0 full waits: its plan failed in validate at" in record.getMessage()
-        assert f"{REASON}; the plan is retried when its segments change, or by `firn retry {TABLE}" in caplog.text
+        assert f"{REASON}; the plan is retried when its segments change (if others land beside them" in caplog.text
+        assert f"or by `firn retry {TABLE} orders-0`" in caplog.text
         assert failed.title.startswith("orders-0 full")
 
     def test_c20_shelved_or_not(self, lake: Lake, failed: Plan) -> None:
         sweep(lake, TABLE, [failed.id])
         assert names(planned(lake)) == ["orders-1", "payments-0"]
 
-    @pytest.mark.parametrize("change", ["landed", "gone", "listed again"])
+    @pytest.mark.usefixtures("failed")
+    @pytest.mark.parametrize(("after_ms", "orders"), [(-DAY_MS, 1), (1 - DAY_MS, 0), (DAY_MS - 1, 0), (DAY_MS, 1)])
+    def test_c20_where_only_more_has_landed_there_is_one_try_a_day(
+        self, lake: Lake, monkeypatch: pytest.MonkeyPatch, after_ms: int, orders: int
+    ) -> None:
+        """A clock that was wrong when the plan failed holds up nobody for longer."""
+        append(lake, [row(3)])
+        (marker,) = failed_plans(lake, TABLE)
+        monkeypatch.setattr(clock, "now_ms", lambda: marker.failure.clock_ms + after_ms)
+        assert names(planned(lake)) == ["orders-0"] * orders + ["orders-1", "payments-0"]
+        assert names(planned(lake, force=True)) == ["orders-0", "orders-1", "payments-0"]
+
+    @pytest.mark.parametrize("change", ["gone", "listed again"])
     def test_c20_a_change_of_its_segments_is_another_try(self, lake: Lake, failed: Plan, change: str) -> None:
         match change:
-            case "landed":
-                append(lake, [row(3)])
             case "gone":
                 lake.table(TABLE).delete("topic = 'orders' and partition = 0 and offset = 2")
             case "listed again":
@@ -239,10 +251,10 @@ class TestSweeping:
         self, lake: Lake, swept: Plan, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         append(lake, [row(3)])
+        later = clock.now_ms() + DAY_MS
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
         (again,) = (one for one in planned(lake) if one.topic_partition == lakes.TOPIC_PARTITION)
         lakes.opened(lake, again)
-        later = clock.now_ms() + 1
-        monkeypatch.setattr(clock, "now_ms", lambda: later)
         mark(lake, again, "compact", REASON)
         assert sweep(lake, TABLE).discarded == {swept.stage: f"{again.stage} failed later"}
         assert names(planned(lake)) == ["orders-1", "payments-0"]
@@ -316,8 +328,18 @@ class TestStatus:
         assert (free.blockers, "full" in free.due) == ((), True)
 
     @pytest.mark.usefixtures("failed")
-    def test_c20_what_changed_since_is_due_again(self, lake: Lake) -> None:
+    def test_c20_what_was_asked_for_before_it_was_due_is_told_as_well(self, lake: Lake) -> None:
+        lake.set_properties(TABLE, {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1"})
+        assert planned(lake) == []
+        (status,) = status_of(lake, TABLE, NOW)
+        assert status.partitions[0].condition == "refused"
+        assert "waits for a person: orders-0: orders-0 full waits: its plan failed" in str(status.waiting())
+
+    @pytest.mark.usefixtures("failed")
+    def test_c20_what_changed_since_is_due_again(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         append(lake, [row(3)])
+        later = clock.now_ms() + DAY_MS
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
         (status,) = status_of(lake, TABLE, NOW)
         assert status.partitions[0].blockers == ()
         assert "full" in status.partitions[0].due

@@ -105,9 +105,10 @@ class TestPlans:
     )
 )
 @fuzzed
-@example({"firn.profile": "warpstream", "firn.cleaner.threads": "0"})
-@example({"firn.profile": "warpstream", "firn.cleaner.threads": "9" * 5000})
-@example({"firn.profile": "warpstream", "firn.cleaner.threads": "٣"})
+@example({"firn.retention.ms": "٣d"})
+@example({"firn.retention.ms": "9" * 5000 + "d"})
+@example({"firn.segment.bytes": "9" * 5000 + "GB"})
+@example({"firn.segment.bytes": "infGB"})
 @example({"firn.cleaner.dedupe.buffer.size": "9" * 400})
 @example({"firn.x\ny": "1"})
 def test_c21_any_properties_are_policies_or_refused(properties: dict[str, str]) -> None:

@@ -9,14 +9,12 @@ from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import sweep
 from firnlake.job.documents import JobDocuments
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.stage import stages_of
 from firnlake.job.stale import SETTLED_MS, End, found_stages
-from firnlake.plan.make import plan_table
 from infra.foreign.files import files_under
 from tests.support import lakes
-from tests.support.lakes import NOW, TABLE, Fates, append, ready, row
+from tests.support.lakes import TABLE, Fates, ready, row
 from tests.support.stages import aged, data_of, document, documents_of
 
 
@@ -94,22 +92,6 @@ class TestSweeping:
         assert files_under(data_of(stage)) == files_under(documents_of(stage)) == set()
         assert lakes.snapshot(lake) != before, "what was about to be committed on it is refused"
         assert lakes.offsets(lake) == [0, 1]
-
-    def test_the_oldest_go_beyond_a_limit_of_bytes_but_not_what_may_be_at_work(self, lake: Lake, table: str) -> None:
-        append(lake, [row(0, partition=number) for number in range(3)])
-        append(lake, [row(1, partition=number) for number in range(3)])
-        made = sorted(plan_table(lake, table, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
-        stages = [ready(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in made]
-        sizes = [sum(path.stat().st_size for path in files_under(data_of(stage))) for stage in stages]
-        lake.set_properties(table, {"firn.maintenance.stages.bytes": str(max(sizes))})
-        assert sweep(lake, table).discarded == {}, "all of them were written to just now"
-        for number, stage in enumerate(stages):
-            aged(documents_of(stage), SETTLED_MS + (3 - number) * 1000)
-            aged(data_of(stage), SETTLED_MS + (3 - number) * 1000)
-        swept = sweep(lake, table)
-        assert sorted(swept.discarded) == sorted(stage.identifier for stage in stages[:2])
-        assert all("firn.maintenance.stages.bytes allows" in reason for reason in swept.discarded.values())
-        assert stages_of(lake, table) == [stages[2].identifier]
 
     def test_a_catalog_that_is_gone_is_said(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)

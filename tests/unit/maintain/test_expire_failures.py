@@ -38,7 +38,7 @@ class TestFailures:
     def test_c26_of_a_missing_manifest_the_rest_goes_and_it_is_named(
         self, lake: Lake, old: set[Path], harm: Callable[[Path], None]
     ) -> None:
-        lake.set_properties(TABLE, {"firn.maintenance.orphans": "true"})
+        lake.set_properties(TABLE, {"firn.maintenance": "manifests,orphans,snapshots"})
         manifest = first_of(lake).manifests(lake.table(TABLE).io)[0].manifest_path
         harm(on_disk(manifest))
         found = maintain(lake)
@@ -50,7 +50,7 @@ class TestFailures:
         assert lakes.offsets(lake) == [3]
 
     def test_c26_of_a_missing_manifest_list_the_rest_goes_and_it_is_named(self, lake: Lake, old: set[Path]) -> None:
-        lake.set_properties(TABLE, {"firn.maintenance.orphans": "true"})
+        lake.set_properties(TABLE, {"firn.maintenance": "manifests,orphans,snapshots"})
         listed = first_of(lake).manifest_list
         on_disk(listed).unlink()
         assert listed in kept(maintain(lake), Kind.EXPIRED)
@@ -123,9 +123,9 @@ class TestFailures:
 class TestSwitches:
     """Others may look after the table."""
 
-    @pytest.mark.parametrize("name", ["firn.maintenance.enabled", "firn.maintenance.snapshots"])
-    def test_each_part_can_be_left_to_others(self, lake: Lake, old: set[Path], name: str) -> None:
-        lake.set_properties(TABLE, {name: "false"})
+    @pytest.mark.parametrize("parts", ["none", "manifests", "orphans"])
+    def test_each_part_can_be_left_to_others(self, lake: Lake, old: set[Path], parts: str) -> None:
+        lake.set_properties(TABLE, {"firn.maintenance": parts})
         before = lake.table(TABLE).metadata.snapshots
         expire(lake)
         assert lake.table(TABLE).metadata.snapshots == before

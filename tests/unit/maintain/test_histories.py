@@ -49,7 +49,6 @@ changes = st.sampled_from(
         "expire",
         "tag",
         "age",
-        "limit",
         "clear",
     ]
 )
@@ -133,11 +132,6 @@ class History:
         for path in files_under(self._data):
             os.utime(path, (then, then))
 
-    def limit(self) -> None:
-        self.lake.set_properties(
-            self.table, {"firn.maintenance.quarantine.age.ms": str(DAY_MS), "firn.maintenance.stages.bytes": "9000"}
-        )
-
     def clear(self) -> None:
         """Somebody clears the quarantine."""
         quarantine.clear(self.lake, self.table, quarantine.as_of_now(self.lake, self.table))
@@ -183,7 +177,7 @@ class History:
         assert self.removable(now_ms) == set(), "everything past its limit is gone"
         again = maintain_table(self.lake, self.table, now_ms, remove=True)
         assert [one for one in again if one.goes] == [], "C25: nothing is left to do"
-        assert {one.kind for one in again} <= {Kind.STAGE, Kind.DATA, Kind.QUARANTINE, Kind.ORPHANS}
+        assert {one.kind for one in again} <= {Kind.STAGE, Kind.DATA, Kind.ORPHANS}
 
 
 # A history takes a second: looking for a shorter one that fails as well would take minutes.
@@ -192,7 +186,7 @@ class History:
 @example(happened=[(["forget", "age", "land", "stage"], 6 * DAY_MS)])
 def test_c25_only_what_nothing_refers_to_is_collected(lake: Lake, happened: list[tuple[list[str], int]]) -> None:
     history = History(lake)
-    records.create(lake, history.table, {"firn.maintenance.orphans": "true"})
+    records.create(lake, history.table, {"firn.maintenance": "manifests,orphans,snapshots"})
     history.land()
     for names, after_ms in happened:
         for name in names:

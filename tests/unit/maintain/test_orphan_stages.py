@@ -1,29 +1,25 @@
 """Stages that nobody will publish go by age and by size; a dry run says which (C25)."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from firnlake import clock
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
 from firnlake.job.failures import failed_plans, mark
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
 from firnlake.job.stale import SETTLED_MS
-from firnlake.plan.make import plan_table
 from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import plans_folder
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
-from tests.support.lakes import TABLE, Fates, append_two, compacted, ready, row
+from tests.support.lakes import TABLE, Fates, compacted, ready, row
 from tests.support.late import late
 from tests.support.maintaining import HOUR_MS, LATER, collect, gone, kept
 from tests.support.publishing import publish
-from tests.support.stages import aged, data_of, documents_of
+from tests.support.stages import data_of
 
 
 class TestStages:
@@ -123,37 +119,6 @@ class TestStages:
         assert kept(collect(lake, SETTLED_MS // 2), Kind.STAGE) == {stage.identifier: "it is being opened"}
         assert list(gone(collect(lake, 2 * SETTLED_MS), Kind.STAGE)) == [stage.identifier]
         assert not path.exists()
-
-    @pytest.mark.usefixtures("table")
-    def test_beyond_the_limit_the_oldest_that_nobody_works_on_goes(self, lake: Lake) -> None:
-        for partition in range(3):
-            append_two(lake, row(0, partition=partition), row(1, partition=partition))
-        plans = plan_table(lake, TABLE, Lane.FULL, lakes.NOW, force=True)
-        stages = [compacted(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in plans]
-        for number, one in enumerate(stages):
-            for path in files_under(on_disk(one.documents.location)):
-                then = clock.now_ms() / 1000 - 10 + number
-                os.utime(path, (then, then))
-        own = size_of(stages[0])
-        lake.set_properties(TABLE, {"firn.maintenance.stages.bytes": str(2 * own + 100)})
-        assert gone(collect(lake), Kind.STAGE) == {}, "they may be at work"
-        found = collect(lake, 2 * HOUR_MS)
-        assert list(gone(found, Kind.STAGE)) == [stages[0].identifier]
-        assert stages_of(lake, TABLE) == sorted(one.identifier for one in stages[1:])
-        assert gone(collect(lake, 2 * HOUR_MS), Kind.STAGE) == {}
-
-    @pytest.mark.usefixtures("table")
-    def test_c25_beyond_the_limit_one_that_holds_no_files_stays(self, lake: Lake) -> None:
-        """It is not compacted yet, and frees nothing."""
-        for partition in range(2):
-            append_two(lake, row(0, partition=partition), row(1, partition=partition))
-        first, second = plan_table(lake, TABLE, Lane.FULL, lakes.NOW, force=True)
-        planned = lakes.opened(lake, first)
-        aged(documents_of(planned), 1000)
-        stage = compacted(lake, second, [row(1, partition=second.partition)], Fates(superseded=1))
-        lake.set_properties(TABLE, {"firn.maintenance.stages.bytes": str(size_of(stage) - 1)})
-        assert list(gone(collect(lake, 2 * HOUR_MS), Kind.STAGE)) == [stage.identifier]
-        assert stages_of(lake, TABLE) == [planned.identifier]
 
 
 def size_of(stage: Stage) -> int:

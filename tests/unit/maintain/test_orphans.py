@@ -25,7 +25,7 @@ from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
 from tests.support.late import late
-from tests.support.maintaining import HOUR_MS, LATER, collect, gone, kept, quarantined
+from tests.support.maintaining import HOUR_MS, LATER, collect, files_on, gone, kept, quarantined
 from tests.support.publishing import publish
 
 
@@ -137,14 +137,8 @@ class TestData:
             (Kind.ORPHANS, False, 1, 4),
         ]
         for one in found:
-            assert one.reason == "unreferenced, but not older than firn.maintenance.orphans.age.ms = 259200000"
+            assert one.reason == "unreferenced, but not older than 3 days"
         assert all(path.exists() for path in paths)
-
-    def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
-        path = stray(lake, f"_firn/{plan.id}")
-        lake.set_properties(TABLE, {"firn.maintenance.orphans.age.ms": str(DAY_MS)})
-        assert collect(lake, DAY_MS + HOUR_MS)
-        assert not path.exists()
 
     @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize(
@@ -160,7 +154,7 @@ class TestData:
     @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize("folder", ["", "other/0123456789abcdef", "topic=a/partition=0/level=0", "..", "../x/y/z"])
     def test_other_writers_files_go(self, lake: Lake, folder: str) -> None:
-        lake.set_properties(TABLE, {"firn.maintenance.orphans": "true"})
+        lake.set_properties(TABLE, {"firn.maintenance": "manifests,orphans,snapshots"})
         path = stray(lake, folder)
         checksum = stray(lake, folder, ".stray.parquet.crc")
         assert [one.files for one in collect(lake, LATER) if one.goes] == [2]
@@ -169,9 +163,9 @@ class TestData:
         assert lakes.offsets(lake) == [0, 1]
 
     @pytest.mark.usefixtures("plan")
-    @pytest.mark.parametrize("switch", ["firn.maintenance.enabled", "firn.maintenance.orphans"])
-    def test_where_others_look_after_the_table_only_firns_own_go(self, lake: Lake, switch: str) -> None:
-        lake.set_properties(TABLE, {switch: "false"})
+    @pytest.mark.parametrize("parts", ["none", "manifests", "manifests,snapshots"])
+    def test_where_others_look_after_the_table_only_firns_own_go(self, lake: Lake, parts: str) -> None:
+        lake.set_properties(TABLE, {"firn.maintenance": parts})
         own, others = stray(lake, "_firn/0123456789abcdef"), stray(lake, "topic=a")
         assert [one.kind for one in collect(lake, LATER) if one.goes] == [Kind.DATA]
         assert others.exists()
@@ -197,13 +191,13 @@ class TestData:
         assert lakes.offsets(lake) == [1]
         assert not path.exists(), "deleting the stage takes it away"
 
-    def test_c5_the_quarantine_refers_to_files(self, lake: Lake, table: str) -> None:
+    @pytest.mark.usefixtures("table")
+    def test_c5_the_quarantine_refers_to_files(self, lake: Lake) -> None:
         file = quarantined(lake)
         expire(lake)
-        found = collect(lake, LATER)
+        collect(lake, LATER)
         assert file.exists()
-        (stays,) = (one for one in found if not one.goes)
-        assert (stays.kind, stays.files, stays.name) == (Kind.QUARANTINE, 1, f"{table} ({QUARANTINE})")
+        assert files_on(lake, QUARANTINE) == {file}
 
     def test_c25_what_is_published_meanwhile_is_not_deleted(self, lake: Lake, plan: Plan) -> None:
         """Between the first look and the deletion another process refers to what nothing referred to."""

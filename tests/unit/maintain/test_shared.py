@@ -26,7 +26,7 @@ OTHER = str(uuid.uuid4())
 @pytest.fixture
 def orphan(lake: Lake, table: str) -> Path:
     append(lake, [row(0)])
-    lake.set_properties(table, {"firn.maintenance.orphans": "true"})
+    lake.set_properties(table, {"firn.maintenance": "manifests,orphans,snapshots"})
     path = location(lake, table) / "data" / "orphan.parquet"
     path.write_bytes(b"PAR1")
     return path
@@ -53,7 +53,6 @@ def assert_refused(found: list[Finding], told: str, orphan: Path) -> None:
     (refused,) = (one for one in found if one.kind is Kind.ORPHANS)
     assert told in refused.reason
     assert "its location" in refused.reason
-    assert "firn.maintenance.orphans = false" in refused.reason
     assert (refused.goes, refused.exit_code) == (False, RefusedError.exit_code)
     assert orphan.exists()
 
@@ -119,7 +118,7 @@ def test_former_metadata_goes_with_the_commit_that_drops_it_from_the_log(lake: L
 def test_c29_a_location_through_a_link_takes_nothing(lake: Lake, table: str, tmp_path: Path) -> None:
     """The store lists files under paths that the metadata does not name: their names hold them."""
     append(lake, [row(0)])
-    lake.set_properties(table, {"firn.maintenance.orphans": "true"})
+    lake.set_properties(table, {"firn.maintenance": "manifests,orphans,snapshots"})
     link = tmp_path / "link"
     link.symlink_to(location(lake))
     document = json.loads(on_disk(lake.table(table).metadata_location).read_text())

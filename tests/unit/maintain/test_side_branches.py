@@ -8,7 +8,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake import clock
 from firnlake.errors import ConflictError, FirnError
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, ancestors
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
@@ -18,10 +18,9 @@ from firnlake.table.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, only_plan, row
 from tests.support.late import late
-from tests.support.maintaining import HOUR_MS, collect, files_on, gone, kept, offsets_on, quarantined, removed_tombstone
+from tests.support.maintaining import HOUR_MS, collect, files_on, gone, offsets_on, quarantined, removed_tombstone
 from tests.support.topics import DAY, NOW, Topic, updates
 
-AGE = "firn.maintenance.quarantine.age.ms"
 LATE = "firn.late.max.ms"
 
 
@@ -36,123 +35,12 @@ def going(found: list[Finding]) -> list[Finding]:
     return [one for one in found if one.goes]
 
 
-class TestQuarantine:
-    """The only copy of records without a key: kept for ever unless the table says otherwise."""
-
-    @pytest.mark.parametrize("limit", [None, "-1"])
-    def test_c5_without_a_limit_it_is_kept_for_ever(self, lake: Lake, table: str, limit: str | None) -> None:
-        if limit:
-            lake.set_properties(table, {AGE: limit})
-        quarantined(lake)
-        found = collect(lake, 10_000 * DAY_MS)
-        assert gone(found, Kind.QUARANTINE) == {}
-        assert kept(found, Kind.QUARANTINE) == {f"{table} ({QUARANTINE})": f"within {AGE} = -1"}
-        assert len(quarantine.records(lake, table, 10)) == 1
-
-    def test_c5_what_is_older_than_the_limit_leaves_the_branch(self, lake: Lake, table: str) -> None:
-        file = quarantined(lake)
-        lake.set_properties(table, {AGE: str(5 * DAY_MS), MAX_SNAPSHOT_AGE: str(9 * DAY_MS)})
-        now_ms = clock.now_ms() + 6 * DAY_MS
-        commits = len(list(ancestors(lake.table(table))))
-        shown = maintain_table(lake, table, now_ms, remove=False)
-        assert offsets_on(lake, QUARANTINE) == [0]
-        assert going(maintain_table(lake, table, now_ms, remove=True)) == going(shown)
-        assert gone(shown, Kind.QUARANTINE) == {f"{table} ({QUARANTINE})": f"older than {AGE} = {5 * DAY_MS}"}
-        assert quarantine.records(lake, table, 10) == []
-        assert lakes.offsets(lake) == [1], "readers of main see what they saw"
-        assert len(list(ancestors(lake.table(table)))) == commits + 1
-        assert file.exists(), "a snapshot of the branch still refers to it"
-        assert gone(collect(lake, 6 * DAY_MS), Kind.QUARANTINE) == {}
-
-    def test_a_mistake_is_undone_with_icebergs_own_means(self, lake: Lake, table: str) -> None:
-        """Until its snapshots are expired the branch can be put back to where it was."""
-        quarantined(lake)
-        before = lake.table(table).metadata.refs[QUARANTINE].snapshot_id
-        lake.set_properties(table, {AGE: "0"})
-        collect(lake, HOUR_MS)
-        assert lake.table(table).scan(snapshot_id=before).to_arrow()["offset"].to_pylist() == [0]
-        lake.table(table).manage_snapshots().create_branch(before, QUARANTINE).commit()
-        assert [one.offset for one in quarantine.records(lake, table, 10)] == [0]
-
-    def test_c5_what_is_younger_stays(self, lake: Lake, table: str) -> None:
-        """A file is as old as the snapshot that added it, whatever the time on its store."""
-        first = quarantined(lake)
-        second = quarantined(lake, start=10)
-        os.utime(second, (0, 0))
-        added = {one.snapshot_id: one.timestamp_ms for one in lake.table(table).metadata.snapshots}
-        newest_ms = added[lake.table(table).metadata.refs[QUARANTINE].snapshot_id]
-        lake.set_properties(table, {AGE: str(DAY_MS)})
-        found = maintain_table(lake, table, newest_ms + DAY_MS, remove=True)
-        assert [(one.goes, one.files) for one in found if one.kind is Kind.QUARANTINE] == [(True, 1), (False, 1)]
-        assert files_on(lake, QUARANTINE) == {second}
-        assert first.exists()
-        assert [one.offset for one in quarantine.records(lake, table, 10)] == [10]
-
-    def test_where_its_snapshot_is_expired_a_file_is_as_old_as_itself(self, lake: Lake, table: str) -> None:
-        first = quarantined(lake)
-        second = quarantined(lake, start=10)
-        expire(lake)
-        then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
-        for file in (first, second):
-            os.utime(file, (then, then))
-        lake.set_properties(table, {AGE: str(DAY_MS)})
-        collect(lake)
-        assert files_on(lake, QUARANTINE) == {second}
-
-    def test_it_goes_for_good_once_nothing_refers_to_it(self, lake: Lake, table: str) -> None:
-        file = quarantined(lake)
-        lake.set_properties(table, {AGE: "0"})
-        collect(lake, HOUR_MS)
-        expire(lake)
-        assert file.exists()
-        assert len(gone(collect(lake, 4 * DAY_MS), Kind.DATA)) == 1
-        assert not file.exists()
-        assert collect(lake, 4 * DAY_MS) == []
-
-    def test_tags_hold_what_left_the_branch(self, lake: Lake, table: str) -> None:
-        file = quarantined(lake)
-        snapshot_id = lake.table(table).metadata.refs[QUARANTINE].snapshot_id
-        lake.table(table).manage_snapshots().create_tag(snapshot_id, "audit").commit()
-        lake.set_properties(table, {AGE: "0"})
-        collect(lake, HOUR_MS)
-        expire(lake)
-        assert gone(collect(lake, 4 * DAY_MS), Kind.DATA) == {}
-        assert file.exists()
-        assert lake.table(table).scan(snapshot_id=snapshot_id).to_arrow()["offset"].to_pylist() == [0]
-
-    def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(self, lake: Lake, table: str) -> None:
-        first = quarantined(lake)
-        added_ms = lake.table(table).metadata.last_updated_ms
-        lake.set_properties(table, {AGE: str(DAY_MS)})
-        slow, catalog = late(lake, "records", "yes")
-        with ThreadPoolExecutor(1) as other:
-            collecting = other.submit(maintain_table, slow, table, added_ms + DAY_MS + 1, remove=True)
-            assert catalog.came.wait(60)
-            second = quarantined(lake, start=10)
-            catalog.go.set()
-            collecting.result()
-        assert files_on(lake, QUARANTINE) == {second}
-        assert first.exists()
-        assert lakes.offsets(lake) == [11]
-
-    def test_c22_an_appender_beside_it_is_not_refused(self, lake: Lake, table: str) -> None:
-        quarantined(lake)
-        lake.set_properties(table, {AGE: "0"})
-        slow, catalog = late(lake, "records", "yes")
-        with ThreadPoolExecutor(1) as other:
-            appending = other.submit(append, slow, [row(5)])
-            assert catalog.came.wait(60)
-            collect(lake, HOUR_MS)
-            catalog.go.set()
-            appending.result()
-        assert (lakes.offsets(lake), offsets_on(lake, QUARANTINE)) == ([1, 5], [])
-
-    def test_several_collectors_at_the_same_time_do_no_harm(self, lake: Lake, table: str) -> None:
-        quarantined(lake)
-        lake.set_properties(table, {AGE: "0"})
-        done = lakes.together(*[lambda: collect(Lake.embedded(lake.home), HOUR_MS)] * 3)
-        assert not [one for one in done if isinstance(one, FirnError)]
-        assert (lakes.offsets(lake), offsets_on(lake, QUARANTINE)) == ([1], [])
+def test_c5_the_quarantine_is_kept_for_ever(lake: Lake, table: str) -> None:
+    """It may be the only copy of records without a key: somebody clears it, or nobody."""
+    file = quarantined(lake)
+    collect(lake, 10_000 * DAY_MS)
+    assert file.exists()
+    assert len(quarantine.records(lake, table, 10)) == 1
 
 
 class TestRemovedTombstones:
@@ -193,6 +81,75 @@ class TestRemovedTombstones:
         assert files_on(lake, MAIN_BRANCH)
         assert lakes.offsets(lake) == [11], "readers of main see what they saw"
 
+    def test_c9_a_file_is_as_old_as_the_snapshot_that_added_it(self, lake: Lake, table: str) -> None:
+        """Whatever the time on its store."""
+        removed_tombstone(lake)
+        second = removed_tombstone(lake, start=10)
+        os.utime(second, (0, 0))
+        added = {one.snapshot_id: one.timestamp_ms for one in lake.table(table).metadata.snapshots}
+        newest_ms = added[lake.table(table).metadata.refs[REMOVED_TOMBSTONES].snapshot_id]
+        lake.set_properties(table, {LATE: str(DAY_MS)})
+        found = maintain_table(lake, table, newest_ms + DAY_MS, remove=True)
+        assert [(one.goes, one.files) for one in found if one.kind is Kind.TOMBSTONES] == [(True, 1), (False, 1)]
+        assert files_on(lake, REMOVED_TOMBSTONES) == {second}
+
+    def test_where_its_snapshot_is_expired_a_file_is_as_old_as_itself(self, lake: Lake, table: str) -> None:
+        first = removed_tombstone(lake)
+        second = removed_tombstone(lake, start=10)
+        expire(lake)
+        then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
+        for file in (first, second):
+            os.utime(file, (then, then))
+        lake.set_properties(table, {LATE: str(DAY_MS)})
+        collect(lake)
+        assert files_on(lake, REMOVED_TOMBSTONES) == {second}
+
+    def test_tags_hold_what_left_the_branch(self, lake: Lake, table: str) -> None:
+        file = removed_tombstone(lake)
+        snapshot_id = lake.table(table).metadata.refs[REMOVED_TOMBSTONES].snapshot_id
+        lake.table(table).manage_snapshots().create_tag(snapshot_id, "audit").commit()
+        lake.set_properties(table, {LATE: "0"})
+        collect(lake, HOUR_MS)
+        expire(lake)
+        assert gone(collect(lake, 4 * DAY_MS), Kind.DATA) == {}
+        assert file.exists()
+
+    def test_c9_what_is_removed_at_the_same_time_is_not_lost(self, lake: Lake, table: str) -> None:
+        first = removed_tombstone(lake)
+        added_ms = lake.table(table).metadata.last_updated_ms
+        lake.set_properties(table, {LATE: str(DAY_MS)})
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            collecting = other.submit(maintain_table, slow, table, added_ms + DAY_MS + 1, remove=True)
+            assert catalog.came.wait(60)
+            second = removed_tombstone(lake, start=10)
+            catalog.go.set()
+            collecting.result()
+        assert files_on(lake, REMOVED_TOMBSTONES) == {second}
+        assert first.exists()
+        assert lakes.offsets(lake) == [11]
+
+    def test_c22_an_appender_beside_it_is_not_refused(self, lake: Lake, table: str) -> None:
+        removed_tombstone(lake)
+        kept_offsets = lakes.offsets(lake)
+        lake.set_properties(table, {LATE: "0"})
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            appending = other.submit(append, slow, [row(5)])
+            assert catalog.came.wait(60)
+            collect(lake, HOUR_MS)
+            catalog.go.set()
+            appending.result()
+        assert (lakes.offsets(lake), offsets_on(lake, REMOVED_TOMBSTONES)) == ([*kept_offsets, 5], [])
+
+    def test_several_collectors_at_the_same_time_do_no_harm(self, lake: Lake, table: str) -> None:
+        removed_tombstone(lake)
+        before = lakes.offsets(lake)
+        lake.set_properties(table, {LATE: "0"})
+        done = lakes.together(*[lambda: collect(Lake.embedded(lake.home), HOUR_MS)] * 3)
+        assert not [one for one in done if isinstance(one, FirnError)]
+        assert (lakes.offsets(lake), offsets_on(lake, REMOVED_TOMBSTONES)) == (before, [])
+
     def test_c9_a_plan_that_reads_one_which_goes_meanwhile_is_planned_again(self, lake: Lake, table: str) -> None:
         removed_tombstone(lake, start=10)
         append(lake, [row(5)])
@@ -220,13 +177,11 @@ class TestRemovedTombstones:
 
 
 def test_c25_a_dry_run_counts_the_commit_of_each_branch(lake: Lake, table: str) -> None:
-    """Each adds a snapshot to main, which pushes an older one out of those that are kept for their number."""
+    """It adds a snapshot to main, which pushes an older one out of those that are kept for their number."""
     quarantined(lake)
     removed_tombstone(lake, start=2)
-    lake.set_properties(
-        table, {AGE: str(5 * DAY_MS), LATE: str(5 * DAY_MS), "history.expire.min-snapshots-to-keep": "4"}
-    )
+    lake.set_properties(table, {LATE: str(5 * DAY_MS), "history.expire.min-snapshots-to-keep": "4"})
     now_ms = clock.now_ms() + 6 * DAY_MS
     shown = maintain_table(lake, table, now_ms, remove=False)
-    assert {one.kind for one in going(shown)} >= {Kind.QUARANTINE, Kind.TOMBSTONES, Kind.SNAPSHOTS}
+    assert {one.kind for one in going(shown)} >= {Kind.TOMBSTONES, Kind.SNAPSHOTS}
     assert going(maintain_table(lake, table, now_ms, remove=True)) == going(shown)

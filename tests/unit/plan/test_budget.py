@@ -33,12 +33,14 @@ def large(count: int, level: int = LANDED, records: int = MILLION, **facts: Any)
     ]
 
 
-def buffer(size: int, threads: int = 1, load_factor: float = 1.0) -> dict[str, Any]:
-    return {
-        "cleaner_dedupe_buffer_size": size,
-        "cleaner_threads": threads,
-        "cleaner_io_buffer_load_factor": load_factor,
-    }
+def buffer(size: int) -> dict[str, Any]:
+    """A buffer of ``size`` bytes that a plan may fill up to nine tenths, as Kafka's."""
+    return {"cleaner_dedupe_buffer_size": size}
+
+
+def buffer_for(keys: int) -> dict[str, Any]:
+    """The smallest buffer with room for ``keys``."""
+    return buffer(-(-keys * 10 // 9) * 24)
 
 
 def taken(at: PartitionState, lane: Lane = Lane.FULL) -> int:
@@ -49,43 +51,36 @@ def taken(at: PartitionState, lane: Lane = Lane.FULL) -> int:
 class TestWorkedFigures:
     """The figures of the documents that the project was made from."""
 
-    def test_c17_a_gigabyte_over_five_threads_is_200_megabytes_each(self) -> None:
-        assert Policy(**buffer(10**9, threads=5)).keys_per_plan == 200_000_000 // 24 == 8_333_333
+    def test_c17_nine_million_keys_take_240_megabytes(self) -> None:
+        """A key takes 24 bytes, and a tenth of the buffer stays empty."""
+        assert Policy(**buffer(240_000_000)).keys_per_plan == 9 * MILLION
+        assert Policy(**buffer(239_999_999)).keys_per_plan == 9 * MILLION - 1
 
-    def test_c17_a_million_keys_take_24_megabytes(self) -> None:
-        assert Policy(**buffer(24_000_000)).keys_per_plan == MILLION
-        assert Policy(**buffer(23_999_999)).keys_per_plan == MILLION - 1
-
-    @pytest.mark.parametrize(
-        ("size", "load_factor", "fitting"),
-        [(10**9, 1.0, 8), (10**9, 0.9, 7), (1 << 30, 0.9, 8), (1 << 30, 1.0, 8)],
-        ids=["1 GB, full", "1 GB, at Kafka's load factor", "1 GiB, at Kafka's load factor", "1 GiB, full"],
-    )
+    @pytest.mark.parametrize(("size", "fitting"), [(200_000_000, 7), (214_000_000, 8)])
     @pytest.mark.parametrize(("lane", "level"), CLEANINGS.items())
-    def test_c17_eight_segments_of_a_million_keys_fit_and_the_ninth_waits(
-        self, lane: Lane, level: int, size: int, load_factor: float, fitting: int
+    def test_c17_segments_of_a_million_keys_fit_and_the_next_one_waits(
+        self, lane: Lane, level: int, size: int, fitting: int
     ) -> None:
         """Eight take 192 MB. Of exactly 200 MB Kafka's load factor leaves 180: seven then."""
-        assert taken(state(*large(9, level), **buffer(size, 5, load_factor)), lane) == fitting
+        assert taken(state(*large(9, level), **buffer(size)), lane) == fitting
 
     @pytest.mark.parametrize(("lane", "level"), CLEANINGS.items())
     def test_c17_a_segment_of_480_megabytes_of_keys_is_reported_and_others_go_on(self, lane: Lane, level: int) -> None:
         huge = segment("huge", 9 * MILLION, 29 * MILLION - 1, level, bytes=20 * 10**9, sequence_number=99)
-        found = state(*large(3, level), huge, **buffer(10**9, threads=5))
+        found = state(*large(3, level), huge, **buffer(200_000_000))
         assert taken(found, lane) == 3
         (problem,) = found.oversized
-        assert "needs 480000000 bytes for 20000000 keys; available: 199999992 bytes for 8333333 keys" in problem
-        assert "dedupe.buffer.size 1000000000 divided by firn.cleaner.threads 5, at load factor 1.0" in problem
+        assert "needs 480000000 bytes for 20000000 keys; available: 179999976 bytes for 7499999 keys" in problem
+        assert "(firn.cleaner.dedupe.buffer.size = 200000000)" in problem
         assert found.blockers == ()
 
     def test_c17_a_repeated_key_counts_once_when_it_is_known(self) -> None:
-        assert taken(state(*large(9, keys=1), **buffer(10**9, threads=5))) == 9
-        assert taken(state(*large(9, records=20 * MILLION, keys=1), plan_max_bytes=1 << 40, **buffer(10**9, 5))) == 9
+        assert taken(state(*large(9, keys=1), **buffer(200_000_000))) == 9
+        huge = large(9, records=20 * MILLION, keys=1)
+        assert taken(state(*huge, plan_max_bytes=1 << 40, **buffer(200_000_000))) == 9
 
     def test_c17_warpstream_has_room_for_3_273_603_keys_per_topic_partition(self) -> None:
-        for threads in ("1", "4", "7"):
-            policy = Policies.parse("lake.t", {"firn.profile": "warpstream", "firn.cleaner.threads": threads}).default
-            assert policy.keys_per_plan == 3_273_603
+        assert Policies.parse("lake.t", {"firn.profile": "warpstream"}).default.keys_per_plan == 3_273_603
 
     def test_c17_kafkas_own_default(self) -> None:
         """128 MiB for one thread: 5,592,405 slots, nine tenths of them."""
@@ -103,7 +98,7 @@ class TestKeys:
 
     def test_c17_the_tail_needs_no_room(self) -> None:
         tail = segment("tail", 0, 99, TAIL, keys=100)
-        found = state(tail, segment("head", 100, 109), **buffer(240))
+        found = state(tail, segment("head", 100, 109), **buffer_for(10))
         assert taken(found) == 1
         assert found.oversized == ()
 
@@ -112,16 +107,16 @@ class TestMerge:
     """A merge looks at no key, and makes nothing that a cleaning could never take."""
 
     def test_c13_groups_together_may_exceed_the_budget_in_keys(self) -> None:
-        found = state(*large(6), merge_segments=3, **buffer(3 * 24 * MILLION))
+        found = state(*large(6), merge_segments=3, **buffer_for(3 * MILLION))
         assert taken(found, Lane.MERGE) == 6
 
     def test_c17_no_group_becomes_a_segment_with_too_many_keys(self) -> None:
-        found = state(*large(6), merge_segments=3, **buffer(3 * 24 * MILLION - 1))
+        found = state(*large(6), merge_segments=3, **buffer_for(3 * MILLION - 1))
         assert due(Lane.MERGE, found) is None
         assert taken(found) == 2
 
     def test_c19_a_topic_that_is_only_deleted_has_no_budget_in_keys(self) -> None:
-        found = state(*large(3), merge_segments=3, cleanup_policy="delete", **buffer(24))
+        found = state(*large(3), merge_segments=3, cleanup_policy="delete", **buffer_for(1))
         assert taken(found, Lane.MERGE) == 3
         assert found.oversized == ()
 
@@ -132,7 +127,7 @@ class TestMerge:
     def test_c17_a_segment_with_too_many_keys_is_merged_all_the_same(self) -> None:
         """Its own keys are what is too much, so the group does not pass; the others do."""
         huge = segment("huge", 0, 99, keys=100)
-        found = state(huge, *(segment(f"s{n}", n, n + 9) for n in (100, 110)), merge_segments=2, **buffer(24 * 20))
+        found = state(huge, *(segment(f"s{n}", n, n + 9) for n in (100, 110)), merge_segments=2, **buffer_for(20))
         result = due(Lane.MERGE, found)
         assert result is not None
         assert [one.path for one in result.candidates] == ["s100", "s110"]
@@ -141,11 +136,10 @@ class TestMerge:
 def test_c17_what_had_no_room_is_for_the_next_plan_and_the_interval_goes_on() -> None:
     """A full clean that left something out is not the last one: the next is due at the same clock."""
     waiting = large(3)
-    found = state(*waiting, **buffer(2 * 24 * MILLION))
+    found = state(*waiting, **buffer_for(2 * MILLION))
     plan = plan_partition(Lane.FULL, Segments.of(TABLE, "uuid", 7, waiting), found)
     assert plan is not None
     assert (len(plan.inputs), plan.waiting_segments) == (2, 1)
-    assert plan.cleaner_threads == 1
 
 
 @given(

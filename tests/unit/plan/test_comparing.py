@@ -84,10 +84,9 @@ def test_c17_at_least_what_begins_first_is_compared() -> None:
 
 
 def test_c20_what_keeps_it_from_work_is_named() -> None:
-    assert "allowed: 50 (firn.hide.max.tail.bytes)" in _only(
-        obstacles(
-            state(segment("tail", 0, 9, TAIL, bytes=100), policy=hiding(hide_max_lag_ms=0, hide_max_tail_bytes=50))
-        )
+    tail = [segment(f"tail-{n}", 10 * n, 10 * n + 9, TAIL, bytes=100) for n in range(2)]
+    assert "allowed: 150 (firn.max.input.bytes)" in _only(
+        obstacles(state(*tail, policy=hiding(hide_max_lag_ms=0, max_input_bytes=150)))
     )
     assert "is listed 2 times" in _only(obstacles(state(landed("a", 0, 1, copies=2))))
     assert obstacles(state(landed("a", 0, 1, copies=2), policy=Policy())) == ()
@@ -161,9 +160,7 @@ def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
     chosen = draw(st.lists(drawn, min_size=5, max_size=25, unique_by=lambda one: one.path))
     table = Segments.of("lake.t", "uuid", 1, chosen)
     lags = st.sampled_from([-1, 0, 60_000, 120_000])
-    policy = draw(POLICIES).model_copy(
-        update={"hide_max_lag_ms": draw(lags), "hide_max_fraction": draw(st.sampled_from([0.01, 0.5, 1.0]))}
-    )
+    policy = draw(POLICIES).model_copy(update={"hide_max_lag_ms": draw(lags)})
     policies = Policies(policy, {})
     hide_memory = {
         place: HideMemory(

@@ -1,7 +1,6 @@
 """Due work and its reason, lane by lane: C13 to C16."""
 
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ class TestMerge:
     @pytest.mark.parametrize("level", [MERGED, RUN, TAIL])
     def test_c17_candidates_are_neighbours_and_the_oldest_series_comes_first(self, level: int) -> None:
         parts = [*series(2), segment("between", 15, 25, level), *series(3, start=30), *series(1, level, start=60)]
-        found = of(Lane.MERGE, state(*parts, *series(3, start=70), merge_segments=3, leave_to_full_fraction=inf))
+        found = of(Lane.MERGE, state(*parts, *series(3, start=70), merge_segments=3))
         assert names(found.candidates) == ["L0-00030", "L0-00040", "L0-00050"]
 
     def test_c17_segments_without_a_record_are_no_neighbours(self) -> None:
@@ -83,7 +82,7 @@ class TestClean:
     @pytest.mark.parametrize("level", [LANDED, RUN, TAIL])
     def test_c17_candidates_are_neighbours(self, level: int) -> None:
         parts = [*series(2, MERGED), segment("between", 15, 25, level), *series(3, MERGED, start=30)]
-        found = of(Lane.CLEAN, state(*parts, clean_segments=3, leave_to_full_fraction=inf))
+        found = of(Lane.CLEAN, state(*parts, clean_segments=3))
         assert names(found.candidates) == ["L1-00030", "L1-00040", "L1-00050"]
 
 
@@ -97,33 +96,31 @@ class TestLeftToFull:
     def at(count: int, size: int, level: int = LANDED, **policy: Any) -> PartitionState:
         parts = series(count, level, start=10, bytes=size)
         lanes = {"merge_segments": 4, "clean_segments": 4, "tier_runs": 4}
-        whole = {"min_cleanable_dirty_ratio": 0.5, "leave_to_full_fraction": 0.25} | lanes | policy
+        whole = {"min_cleanable_dirty_ratio": 0.5, "profile": "lean"} | lanes | policy
         numbered = [replace(one, sequence_number=number) for number, one in enumerate(parts)]
         return state(segment("t", 0, 9, TAIL, bytes=100), *numbered, **whole)
 
     @pytest.mark.parametrize(("lane", "level"), [(Lane.MERGE, LANDED), (Lane.CLEAN, MERGED), (Lane.TIER, RUN)])
     @pytest.mark.parametrize(("size", "is_due"), [(4, True), (5, False)])
-    def test_c13_from_a_quarter_of_what_full_waits_for_on(
-        self, lane: Lane, level: int, size: int, is_due: bool
-    ) -> None:
-        """4 of 4 bytes are 16 while 84 are missing, 4 of 5 are 20 while 80 are: a quarter."""
+    def test_c13_from_a_fifth_of_what_full_waits_for_on(self, lane: Lane, level: int, size: int, is_due: bool) -> None:
+        """4 of 4 bytes are 16 while 84 are missing: less than a fifth. 4 of 5 are 20 while 80 are: more."""
         assert (due(lane, self.at(4, size, level)) is not None) is is_due
 
-    @pytest.mark.parametrize(("count", "is_due"), [(20, False), (21, True)])
+    @pytest.mark.parametrize(("count", "is_due"), [(24, False), (25, True)])
     def test_c13_what_is_left_is_bounded(self, count: int, is_due: bool) -> None:
-        """Four, and what lands until `full` is due: no more than 4 * (1 + 1 / 0.25)."""
+        """Four, and what lands until `full` is due: no more than 4 * (1 + 1 / 0.2)."""
         assert (due(Lane.MERGE, self.at(count, 5)) is not None) is is_due
 
     def test_c13_a_series_is_counted_with_what_is_not_cleanable(self) -> None:
         """Else a segment that grows old enough would make less due."""
         young = self.at(5, 4, MERGED, min_compaction_lag_ms=1000)
         assert due(Lane.CLEAN, young) is None
-        assert due(Lane.CLEAN, replace(young, policy=young.policy.model_copy(update={"leave_to_full_fraction": 9.0})))
+        assert due(Lane.CLEAN, replace(young, policy=young.policy.model_copy(update={"profile": "firn"})))
 
     def test_c13_never_without_a_tail_or_a_ratio_or_where_nothing_is_compacted(self) -> None:
         assert due(Lane.MERGE, state(*series(4, bytes=5), merge_segments=4)) is not None
         assert due(Lane.MERGE, self.at(4, 5, min_cleanable_dirty_ratio=1.0)) is not None
-        assert due(Lane.MERGE, self.at(4, 5, leave_to_full_fraction=inf)) is not None
+        assert due(Lane.MERGE, self.at(4, 5, profile="firn")) is not None
         assert due(Lane.MERGE, self.at(4, 5, cleanup_policy="delete")) is not None
 
     def test_force_leaves_nothing(self) -> None:

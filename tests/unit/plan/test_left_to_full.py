@@ -59,7 +59,8 @@ def test_c13_a_run_merges_what_its_full_leaves(due_twice: Lake) -> None:
 
 def test_c17_a_run_merges_what_its_full_has_no_budget_for(due_twice: Lake) -> None:
     append(due_twice, [row(offset, partition=1) for offset in range(50)])
-    one = Scope(properties={"firn.run.max.jobs": "1", "firn.run.max.records": "50"})
+    larger = max(plan.bytes for plan in plan_work(due_twice, TABLE, Lane.FULL, NOW).plans)
+    one = Scope(properties={"firn.run.max.bytes": str(larger)})
     work = plan_work(due_twice, TABLE, Lane.FULL, NOW, scope=one)
     assert len(work.plans) == len(work.postponed) == 1
     waits = work.postponed[0].plan.partition

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.plan.forecast import due_since
-from firnlake.plan.make import candidates
-from firnlake.plan.order import RunBudget, admit, gain, inputs_of
+from firnlake.plan.make import due_plans
+from firnlake.plan.order import PATIENCE_MS, RunBudget, admit, gain, inputs_of
 from firnlake.table.partition import PartitionState, sense
 from firnlake.table.policies import Policies
 from firnlake.table.policy import DAY_MS, LONG_MAX, Policy
@@ -39,7 +39,7 @@ def order(found: Sequence[Segment], lane: Lane = Lane.FULL, force: bool = True, 
     """The partitions in the order of work."""
     segments = Segments.of(TABLE, "uuid", 7, found)
     states = sense(segments, Policies(Policy(**policy), {}), NOW)
-    return [candidate.plan.partition for candidate in candidates(lane, segments, states, force)]
+    return [plan.partition for plan in due_plans(lane, segments, states, force)]
 
 
 class TestOrder:
@@ -58,9 +58,10 @@ class TestOrder:
         assert order([*many, *one]) == [1, 0]
 
     def test_a_plan_that_was_due_for_long_is_overdue_as_well(self) -> None:
-        found = [*landed(0, 3 * HOUR_MS), *landed(1, HOUR_MS, count=5)]
-        assert order(found, min_cleanable_dirty_ratio=0.0, run_max_wait_ms=3 * HOUR_MS) == [1, 0]
-        assert order(found, min_cleanable_dirty_ratio=0.0, run_max_wait_ms=3 * HOUR_MS - 1) == [0, 1]
+        for age, expected in ((DAY_MS, [1, 0]), (DAY_MS + 1, [0, 1])):
+            tail, head = landed(0, age)
+            found = [replace(tail, committed_ms=0), head, *landed(1, HOUR_MS, count=5)]
+            assert order(found, min_cleanable_dirty_ratio=0.0, full_interval_ms=-1) == expected
 
     def test_what_was_worked_on_goes_to_the_back_however_old_its_records_are(self) -> None:
         """A topic that is filled with old records again and again must not keep the others waiting."""
@@ -74,8 +75,8 @@ class TestOrder:
         where = TopicPartition("orders", 0)
         removed = {where: (segment("gone", 0, 200, topic_partition=where),)}
         states = sense(segments, Policies(Policy(), {}), NOW, removed)
-        found = candidates(Lane.FULL, segments, states, force=True)
-        assert [candidate.plan.partition for candidate in found] == [0, 1]
+        found = due_plans(Lane.FULL, segments, states, force=True)
+        assert [plan.partition for plan in found] == [0, 1]
 
 
 class TestDueSince:
@@ -151,20 +152,25 @@ class TestGain:
         assert gain([segment("a", -1, -1, records=0)]) == 0
 
 
+ROUND_MS = PATIENCE_MS // 4
+"""A plan that waits is overdue after four rounds."""
+
+
 @dataclass
 class World:
     """Topic partitions that get records in every round; a run of `full` after each, within budgets."""
 
     policy: Policy
+    jobs: int
+    """Jobs that a run may have."""
     rates: Sequence[int]
-    """Records that each partition gets in a round."""
-    round_ms: int = 1000
+    """Records of one byte each that each partition gets in a round."""
     now_ms: int = NOW
     segments: dict[int, list[Segment]] = field(default_factory=dict)
     ends: Counter[int] = field(default_factory=Counter)
 
     def arrive(self, backdated_ms: int) -> None:
-        self.now_ms += self.round_ms
+        self.now_ms += ROUND_MS
         for partition, rate in enumerate(self.rates):
             if rate:
                 self._add(partition, LANDED, self.ends[partition], rate, oldest_ms=self.now_ms - backdated_ms)
@@ -174,12 +180,12 @@ class World:
         """The partitions that were due, and the plans that the run carried out."""
         segments = Segments.of(TABLE, "uuid", 7, [one for own in self.segments.values() for one in own])
         states = sense(segments, Policies(self.policy, {}), self.now_ms)
-        due = candidates(Lane.FULL, segments, states)
-        taken = admit(due, RunBudget.of(self.policy)).plans
+        due = due_plans(Lane.FULL, segments, states)
+        taken = admit(due, RunBudget(self.policy.run_max_bytes, self.jobs)).plans
         by_partition = {state.topic_partition.partition: state for state in states}
         for one in taken:
             self._clean(by_partition[one.partition], one)
-        return [candidate.plan.partition for candidate in due], taken
+        return [plan.partition for plan in due], taken
 
     def _clean(self, state: PartitionState, done: Plan) -> None:
         """A tail of at most a hundred keys."""
@@ -194,6 +200,7 @@ class World:
         where = TopicPartition("orders", partition)
         path = f"{partition}-{level}-{base}-{self.now_ms}"
         own = self.segments.setdefault(partition, [])
+        chosen |= {"records": count, "bytes": facts.get("records", count)}
         own.append(segment(path, base, base + count - 1, level, topic_partition=where, **chosen | facts))
 
 
@@ -214,8 +221,8 @@ def waits(world: World, rounds: int, backdated: Sequence[int]) -> Iterator[int]:
     rates=st.lists(st.sampled_from((0, 1, 5, 40, 400)), min_size=2, max_size=8),
     jobs=st.integers(1, 2),
     room=st.sampled_from((500, 900, 10**6)),
-    lag=st.sampled_from((1, 3000, LONG_MAX)),
-    interval=st.sampled_from((-1, 1, 5000)),
+    lag=st.sampled_from((1, 3 * ROUND_MS, LONG_MAX)),
+    interval=st.sampled_from((-1, 1, 5 * ROUND_MS)),
     backdated=st.lists(st.sampled_from((0, 0, DAY_MS)), min_size=1, max_size=3),
 )
 def test_nothing_starves_however_much_arrives(
@@ -227,13 +234,11 @@ def test_nothing_starves_however_much_arrives(
     once. A run that takes nothing is none, so one round for each.
     """
     limits: dict[str, Any] = {
-        "run_max_jobs": jobs,
-        "run_max_records": room,
-        "plan_max_records": 400,
-        "run_max_wait_ms": 4000,
+        "run_max_bytes": room,
+        "plan_max_bytes": 400,
         "max_compaction_lag_ms": lag,
         "full_interval_ms": interval,
         "min_cleanable_dirty_ratio": 0.3,
     }
-    found = list(waits(World(Policy(**limits), rates), 60, backdated))
+    found = list(waits(World(Policy(**limits), jobs, rates), 60, backdated))
     assert max(found, default=0) <= 4 + 1 + 2 * len(rates)

@@ -12,6 +12,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
+from firnlake.lanes.cleaning import SIMILAR
 from firnlake.plan.make import first_due, plan_lanes, plan_table, plan_work
 from firnlake.plan.read_states import Scope
 from firnlake.table.partition import PartitionState, sense
@@ -91,10 +92,9 @@ def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool
     if head and lane is not Lane.RETAIN:
         # A run's budget counts the tail as well.
         assert plan.bytes <= policy.run_max_bytes
-        assert plan.records <= policy.run_max_records
     if lane is not Lane.MERGE:
         keys = sum(one.records if one.keys is None else one.keys for one in head)
-        assert keys <= min(policy.keys_per_plan, policy.run_max_keys)
+        assert keys <= policy.keys_per_plan
     # Neighbours: nothing of the head with a record lies between two inputs of the head.
     with_records = [one for one in state.segments if one.records and (one.level != TAIL or lane is not Lane.FULL)]
     if head:
@@ -137,7 +137,7 @@ def check_tier(taken: list[Segment], segments: tuple[Segment, ...], policy: Poli
     assert sorted(one.path for run in runs for one in run) == sorted(one.path for one in taken)
     sizes = [sum(one.data_bytes for one in run) for run in runs]
     assert len(sizes) >= 2
-    assert max(sizes) <= policy.tier_size_ratio * min(sizes)
+    assert max(sizes) <= SIMILAR * min(sizes)
     waiting = {one.sequence_number for one in segments if one.records and one.level == RUN}
     assert force or len(waiting) >= policy.tier_runs
 

@@ -47,7 +47,6 @@ CHANGES: dict[str, Any] = {
     "sequence_number": 6,
     "delete_retention_ms": 1,
     "clock_behind_ms": 1,
-    "cleaner_threads": 2,
     "waiting_segments": 1,
     "transactional": True,
     "markers": [[1, 2, True]],

@@ -1,7 +1,6 @@
 """Retention drops segments of a topic partition and names what keeps the rest (C19): a pure function of metadata."""
 
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
@@ -188,11 +187,10 @@ class TestPolicies:
             for number in range(40)
             for base in [(TAIL - level) * 400 + number * 10]
         ]
-        every_lane = {"leave_to_full_fraction": inf}
         at = state(*parts, min_cleanable_dirty_ratio=0.0, max_compaction_lag_ms=1, null_keys="fail")
         assert [lane for lane in Lane if due(lane, at, force)] == [Lane.MERGE]
         assert (at.dirty_ratio, at.cleanable_bytes, at.blockers) == (0, 0, ())
-        both = state(*parts, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.0, **every_lane)
+        both = state(*parts, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.0)
         assert {Lane.MERGE, Lane.CLEAN, Lane.FULL} <= {lane for lane in Lane if due(lane, both, force)}
 
     def test_c5_under_delete_records_without_a_key_are_ordinary(self) -> None:

@@ -1,6 +1,5 @@
 """Runs, and which of them lane tier makes into one (C15, C17)."""
 
-from math import inf
 from typing import Any
 
 import pytest
@@ -92,8 +91,7 @@ class TestTier:
     def test_c17_no_other_segment_lies_between(self, level: int) -> None:
         between = segment("between", 15, 25, level)
         assert taken(state(*in_a_row([100] * 4), between, tier_runs=3)) is None
-        always = {"tier_runs": 3, "leave_to_full_fraction": inf}
-        assert taken(state(*in_a_row([100] * 5), between, **always)) == paths(2, 3, 4)
+        assert taken(state(*in_a_row([100] * 5), between, tier_runs=3)) == paths(2, 3, 4)
 
     def test_c17_runs_over_late_segments_lie_across_each_other(self) -> None:
         wide = [run(1, 0, 50), segment("run-01b", 100, 109, RUN, sequence_number=1, bytes=50)]

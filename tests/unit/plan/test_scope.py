@@ -114,10 +114,10 @@ class TestNames:
 class TestProperties:
     def test_they_hold_for_the_run_and_are_told(self, lake: Lake, six: str) -> None:
         assert plan_table(lake, six, Lane.MERGE, NOW) == []
-        scope = Scope(properties={"firn.merge.segments": "3", "firn.leave.to.full.fraction": "inf"})
+        scope = Scope(properties={"firn.merge.segments": "3", "firn.profile": "firn"})
         (plan,) = plan_table(lake, six, Lane.MERGE, NOW, scope=scope)
         assert (len(plan.inputs), plan.inputs_per_segment) == (6, 3)
-        assert plan.reason.endswith("asked for: firn.merge.segments=3, firn.leave.to.full.fraction=inf")
+        assert plan.reason.endswith("asked for: firn.merge.segments=3, firn.profile=firn")
         assert plan_table(lake, six, Lane.MERGE, NOW) == []
         assert "firn.merge.segments" not in lake.table(six).properties
 

@@ -175,8 +175,6 @@ class TestInTheWay:
             ({"plan_max_bytes": 999}, "needs 1000 bytes; available: 999 (firn.plan.max.bytes)"),
             ({"plan_max_records": 99}, "needs 100 records; available: 99 (firn.plan.max.records)"),
             ({"run_max_bytes": 999}, "needs 1000 bytes; available: 999 (firn.run.max.bytes)"),
-            ({"run_max_records": 99}, "needs 100 records; available: 99 (firn.run.max.records)"),
-            ({"run_max_keys": 99}, "needs 100 keys; available: 99 (firn.run.max.keys)"),
         ],
     )
     def test_c17_c18_a_segment_too_large_for_a_budget_is_reported_and_others_go_on(

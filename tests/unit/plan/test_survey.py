@@ -1,7 +1,6 @@
 """The survey of many topic partitions never leaves out one that the rules find due (C11 to C20)."""
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -81,7 +80,7 @@ POLICIES = st.fixed_dictionaries(
         "clean_tail_fraction": st.sampled_from([0.01, 0.5, float("inf")]),
         "full_interval_ms": st.sampled_from([-1, 5 * MINUTE, 2**63 - 1]),
         "tombstone_fraction": st.sampled_from([0.0, 0.1, 1.0]),
-        "leave_to_full_fraction": st.sampled_from([0.25, 1.0, float("inf")]),
+        "profile": st.sampled_from(["firn", "lean"]),
         "tier_runs": st.sampled_from([2, 3]),
         "max_input_bytes": st.sampled_from([50, 2**63 - 1]),
         "plan_max_bytes": st.sampled_from([50, 2**63 - 1]),
@@ -177,7 +176,6 @@ def test_c12_in_a_table_as_the_lanes_leave_it_just_that_is_found(
     ]
     table = Segments.of("lake.t", "uuid", 1, own)
     limits: dict[str, object] = {"merge_segments": 3, "clean_segments": 3, "tier_runs": 3, "retention_ms": 86_400_000}
-    limits |= {"leave_to_full_fraction": inf}
     of_a, of_b = limits | {"cleanup_policy": "delete"}, limits | {"active_segments": 1}
     policies = Policies(
         Policy.model_validate(limits), {"a": Policy.model_validate(of_a), "orders": Policy.model_validate(of_b)}

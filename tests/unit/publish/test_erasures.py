@@ -25,7 +25,6 @@ FIRN: Final = "wh/data/_firn/01234567-89ab-cdef-0123-456789abcdef/0123456789abcd
 LOW: Final[dict[str, Any]] = {
     "merge_segments": 2,
     "clean_segments": 2,
-    "leave_to_full_fraction": float("inf"),
     "min_compaction_lag_ms": LAG,
 }
 POLICY: Final = Policy(**LOW)

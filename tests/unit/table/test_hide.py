@@ -20,9 +20,6 @@ def test_c21_off_unless_set_and_only_where_topics_are_compacted() -> None:
     ("properties", "message"),
     [
         ({"hide_max_lag_ms": "-2"}, "property firn.hide.max.lag.ms is '-2'; allowed: greater than or equal to -1"),
-        ({"hide_max_fraction": "0"}, "property firn.hide.max.fraction is '0'; allowed: greater than 0"),
-        ({"hide_max_fraction": "1.5"}, "property firn.hide.max.fraction is '1.5'; allowed: less than or equal to 1"),
-        ({"hide_max_tail_bytes": "0"}, "property firn.hide.max.tail.bytes is '0'; allowed: greater than or equal to 1"),
         (
             {"hide_max_lag_ms": "10", "min_compaction_lag_ms": "20"},
             "property firn.hide.max.lag.ms is 10; allowed: at least min.compaction.lag.ms, which is 20, or -1",
@@ -40,6 +37,6 @@ def test_c21_what_is_wrong_or_contradictory_is_refused(properties: dict[str, str
 
 
 def test_c21_a_topic_of_its_own() -> None:
-    policies = Policies.parse("lake.t", {"firn.topic.orders.hide.max.lag.ms": "5000", "firn.hide.max.fraction": "0.3"})
+    policies = Policies.parse("lake.t", {"firn.topic.orders.hide.max.lag.ms": "5000", "firn.tier.runs": "3"})
     assert (policies.of("orders").hides, policies.of("other").hides) == (True, False)
-    assert policies.of("orders").hide_max_fraction == 0.3
+    assert policies.of("orders").tier_runs == 3

@@ -21,11 +21,11 @@ KAFKA_DEFAULTS = {
 
 
 SPECIAL = {
-    "hide.max.fraction": "0.9",
     "cleanup.policy": "compact",
     "null.keys": "fail",
     "offsets.restart": "late:17",
     "profile": "kafka",
+    "maintenance": "none",
     "erase.history": "expire",
     "erase.object.versions": "none",
     "min.cleanable.dirty.ratio": "1",
@@ -112,14 +112,15 @@ def test_c26_quotes_that_end_nowhere_are_part_of_the_name(key: str) -> None:
 
 
 def test_an_adopted_table_is_left_to_others_until_its_owner_says_otherwise() -> None:
-    assert Policies.parse("lake.t", {}).default.maintenance_enabled
-    assert not Policies.parse("lake.t", {COLUMNS: "{}"}).default.maintenance_enabled
-    assert Policies.parse("lake.t", {COLUMNS: "{}", "firn.maintenance.enabled": "true"}).default.maintenance_enabled
+    assert Policies.parse("lake.t", {}).default.maintained == {"manifests", "snapshots"}
+    assert Policies.parse("lake.t", {COLUMNS: "{}"}).default.maintained == frozenset()
+    chosen = Policies.parse("lake.t", {COLUMNS: "{}", "firn.maintenance": "snapshots, orphans"}).default
+    assert chosen.maintained == {"orphans", "snapshots"}
 
 
 def test_the_documents_of_adoption_are_no_settings() -> None:
     assert Policies.parse("lake.t", {RELEASED: "{}"}) == Policies(Policy(), {})
-    others = {"firn.maintenance.enabled": "true", "firn.offsets.restart": "late"}
+    others = {"firn.maintenance": "snapshots,manifests", "firn.offsets.restart": "late"}
     assert Policies.parse("lake.t", {COLUMNS: "{}", **others}) == Policies(Policy(offsets_restart="late"), {})
 
 
@@ -139,7 +140,7 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("cleanup.policy", "delete,delete", "'compact'"),
         ("cleanup.policy", "compact,delete,tier", "'compact'"),
         ("retention.ms", "-2", "greater than or equal to -1"),
-        ("retention.ms", "7d", "a valid integer"),
+        ("retention.ms", "7 years", "milliseconds, or a number with a unit (d, h, min, s, ms), such as 7d"),
         ("retention.bytes", "-2", "greater than or equal to -1"),
         ("retention.bytes", str(2**63), "less than or equal to 9223372036854775807"),
         ("min.cleanable.dirty.ratio", "1.01", "less than or equal to 1"),
@@ -147,7 +148,7 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("min.cleanable.dirty.ratio", "nan", "less than or equal to 1"),
         ("min.cleanable.dirty.ratio", "half", "a valid number"),
         ("min.compaction.lag.ms", "-1", "greater than or equal to 0"),
-        ("min.compaction.lag.ms", "1d", "a valid integer"),
+        ("min.compaction.lag.ms", "-1d", "milliseconds, or a number with a unit"),
         ("max.compaction.lag.ms", "0", "greater than or equal to 1"),
         ("max.compaction.lag.ms", str(2**63), "less than or equal to 9223372036854775807"),
         ("delete.retention.ms", "-1", "greater than or equal to 0"),
@@ -160,29 +161,22 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("clean.segments", "0", "greater than or equal to 1"),
         ("clean.tail.fraction", "0", "greater than 0"),
         ("full.interval.ms", "-2", "greater than or equal to -1"),
-        ("full.interval.ms", "daily", "a valid integer"),
+        ("full.interval.ms", "daily", "milliseconds, or a number with a unit"),
         ("tombstone.fraction", "-0.01", "greater than or equal to 0"),
         ("tombstone.fraction", "1.01", "less than or equal to 1"),
         ("tier.runs", "1", "greater than or equal to 2"),
-        ("tier.size.ratio", "0.9", "greater than or equal to 1"),
         ("max.input.bytes", "0", "greater than or equal to 1"),
-        ("plan.max.bytes", "none", "a valid integer"),
+        ("plan.max.bytes", "none", "bytes, or a number with a unit (KB, MB, GB, KiB, MiB, GiB, …), such as 512MiB"),
         ("plan.max.records", "0", "greater than or equal to 1"),
         ("profile", "Kafka", "'firn', 'lean', 'kafka' or 'warpstream'"),
         ("cleaner.dedupe.buffer.size", "-1", "greater than or equal to 1"),
-        ("cleaner.threads", "0", "greater than or equal to 1"),
-        ("cleaner.threads", "1001", "less than or equal to 1000"),
-        ("cleaner.io.buffer.load.factor", "0", "greater than 0"),
-        ("cleaner.io.buffer.load.factor", "1.1", "less than or equal to 1"),
         ("null.keys", "drop", "'quarantine' or 'fail'"),
         ("job.max.age.ms", "59999", "greater than or equal to 60000"),
         ("job.max.age.ms", str(3 * DAY_MS), "less than or equal to 172800000"),
         ("run.max.bytes", "0", "greater than or equal to 1"),
-        ("run.max.records", "0", "greater than or equal to 1"),
-        ("run.max.keys", "-1", "greater than or equal to 1"),
-        ("run.max.jobs", "1.5", "a valid integer"),
-        ("run.max.wait.ms", "-1", "greater than or equal to 0"),
-        ("run.interval.ms", "0", "greater than or equal to 1"),
+        ("maintenance", "", "none, or some of manifests, orphans, snapshots, separated by commas"),
+        ("maintenance", "true", "none, or some of"),
+        ("maintenance", "none,orphans", "none, or some of"),
     ],
 )
 def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(
@@ -190,6 +184,22 @@ def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(
 ) -> None:
     message = refusal({f"firn.{name}": value})
     assert f"table lake.t: property firn.{name} is {value!r}; allowed: {allowed}" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("retention.ms", "7d", 7 * DAY_MS),
+        ("delete.retention.ms", "90 min", 5_400_000),
+        ("max.compaction.lag.ms", "1h", 3_600_000),
+        ("hide.max.lag.ms", "250ms", 250),
+        ("segment.bytes", "512MB", 512_000_000),
+        ("segment.bytes", "512MiB", 512 << 20),
+        ("retention.bytes", "1.5 GiB", 3 << 29),
+    ],
+)
+def test_durations_and_sizes_may_have_a_unit(name: str, text: str, expected: int) -> None:
+    assert getattr(Policies.parse("lake.t", {f"firn.{name}": text}).default, NAMES[name]) == expected
 
 
 @pytest.mark.parametrize(
@@ -230,8 +240,17 @@ def test_c21_retention_below_the_lag_is_refused(policy: str) -> None:
 
 
 def test_c26_a_wrong_topic_value_names_the_topics_property() -> None:
-    message = refusal({"firn.merge.segments": "2", "firn.topic.a.b.merge.segments": "many"})
-    assert "property firn.topic.a.b.merge.segments is 'many'" in message
+    policies = Policies.parse("lake.t", {"firn.merge.segments": "2", "firn.topic.a.b.merge.segments": "many"})
+    assert "property firn.topic.a.b.merge.segments is 'many'" in policies.of("a.b").problem
+    assert not policies.of("other").problem
+    with pytest.raises(RefusedError, match="is 'many'"):
+        policies.check()
+    assert policies.check(["other"]) is policies
+
+
+def test_c26_a_wrong_value_for_one_run_is_refused_whatever_topic_it_is_for() -> None:
+    with pytest.raises(RefusedError, match="is 'many'"):
+        Policies.parse("lake.t", {}, {"firn.topic.a.merge.segments": "many"})
 
 
 def test_c21_contradicting_lags_are_refused() -> None:
@@ -241,7 +260,8 @@ def test_c21_contradicting_lags_are_refused() -> None:
 
 
 def test_c21_a_topic_may_not_contradict_its_table() -> None:
-    message = refusal({"firn.min.compaction.lag.ms": "2000", "firn.topic.a.max.compaction.lag.ms": "1000"})
+    properties = {"firn.min.compaction.lag.ms": "2000", "firn.topic.a.max.compaction.lag.ms": "1000"}
+    message = Policies.parse("lake.t", properties).of("a").problem
     assert "2000" in message
     assert "1000" in message
     assert "firn.topic.a." in message
@@ -256,11 +276,7 @@ def test_c21_a_topic_may_not_contradict_its_table() -> None:
         ),
         ({"segment.bytes": "11", "plan.max.bytes": "10"}, "bytes is 11; allowed: at most plan.max.bytes, which is 10"),
         ({"segment.bytes": "11", "run.max.bytes": "10"}, "bytes is 11; allowed: at most run.max.bytes, which is 10"),
-        (
-            {"cleaner.dedupe.buffer.size": "95"},
-            "size is 95; allowed: room for a key of 24 bytes per thread (cleaner.threads 4)",
-        ),
-        ({"cleaner.dedupe.buffer.size": "24", "cleaner.threads": "1"}, "at cleaner.io.buffer.load.factor 0.9"),
+        ({"cleaner.dedupe.buffer.size": "47"}, "size is 47; allowed: room for a key, which takes 24 bytes of a buffer"),
     ],
 )
 def test_c21_sizes_that_exclude_each_other_are_refused(properties: dict[str, str], message: str) -> None:

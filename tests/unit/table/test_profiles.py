@@ -70,8 +70,8 @@ def test_c21_a_profile_names_properties_that_exist(profile: str) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_c21_what_is_set_wins(profile: str) -> None:
-    chosen = policy(profile, merge_segments="7", cleaner_dedupe_buffer_size="4100", cleaner_threads="2")
-    assert (chosen.merge_segments, chosen.cleaner_dedupe_buffer_size, chosen.cleaner_threads) == (7, 4100, 2)
+    chosen = policy(profile, merge_segments="7", cleaner_dedupe_buffer_size="4100")
+    assert (chosen.merge_segments, chosen.cleaner_dedupe_buffer_size) == (7, 4100)
 
 
 def test_c12_kafkas_dirty_ratio_is_that_of_kafkas_profile() -> None:
@@ -91,11 +91,6 @@ def test_c26_an_unknown_profile_is_refused() -> None:
         RefusedError, match=r"firn\.profile is 'redpanda'; allowed: 'firn', 'lean', 'kafka' or 'warpstream'"
     ):
         policy("redpanda")
-
-
-def test_c26_a_wrong_number_of_threads_is_refused_whatever_the_profile() -> None:
-    with pytest.raises(RefusedError, match=r"firn\.cleaner\.threads is 'many'; allowed: a valid integer"):
-        policy("warpstream", cleaner_threads="many")
 
 
 @pytest.mark.parametrize(("lane", "level"), [(Lane.MERGE, LANDED), (Lane.CLEAN, MERGED), (Lane.TIER, RUN)])

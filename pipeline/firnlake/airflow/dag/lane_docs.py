@@ -26,20 +26,20 @@ other records and segments stay as they are.
     "hide": """Hides superseded records by position deletes, so that readers see one record per key even before a
 cleaning. Rewrites no segment. Off unless `firn.hide.max.lag.ms` is set.
 
-`firn.hide.max.lag.ms`, `firn.hide.max.fraction`, `firn.hide.max.tail.bytes`, `firn.position.deletes.max`""",
+`firn.hide.max.lag.ms`, `firn.position.deletes.max`""",
     "convert": """Turns equality deletes into position deletes, which cost readers less, and removes the equality delete
 files. Rewrites no segment; readers see the same records.
 
 `firn.convert.equality.deletes`, `firn.position.deletes.max`""",
     "merge": """Merges landed segments (L0) into fewer, larger ones (L1). No record is lost or changed.
 
-`firn.merge.segments`, `firn.segment.bytes`, `firn.leave.to.full.fraction`""",
+`firn.merge.segments`, `firn.segment.bytes`""",
     "clean": """Cleans L1 segments into one L2 run that holds the newest record of each key.
 
 `firn.clean.segments`, `firn.clean.tail.fraction`, `firn.min.compaction.lag.ms`""",
     "tier": """Combines L2 runs of similar size into one that holds the newest record of each key.
 
-`firn.tier.runs`, `firn.tier.size.ratio`""",
+`firn.tier.runs`""",
     "full": """Cleans head and tail together: one record per key remains. Tombstones past their delete horizon are
 removed if no older record remains elsewhere. Tail segments that lose no record stay in place.
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -39,6 +40,8 @@ def build(lake: "Lake") -> str:
 log = logging.getLogger(__name__)
 
 PUBLISH, REJECT = "Publish", "Reject"
+SHOWN = 20
+"""Maximum number of waiting topic partitions that a failed run names."""
 
 
 class LaneOutcome(TypedDict):
@@ -197,8 +200,11 @@ def report(table: str, outcomes: list[LaneOutcome | None], as_of: str) -> str:  
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
-def verdict(outcomes: list[LaneOutcome | None]) -> None:
-    """Fail the run if a topic partition or a task failed, and name each; all others are already published."""
+def verdict(table: str, outcomes: list[LaneOutcome | None]) -> None:
+    """Fail the run if a topic partition or a task failed, and name each; all others are already published.
+
+    Also fail it once, and then once a day, for topic partitions that wait for a person.
+    """
     context = get_current_context()
     run = context["dag_run"]
     states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])[run.run_id]
@@ -209,10 +215,30 @@ def verdict(outcomes: list[LaneOutcome | None]) -> None:
         for topic_partition, reason in outcome["failed"].items()
     ]
     problems += [f"task {name} failed: see its log" for name, state in states.items() if state == "failed"]
+    problems += _waiting(table, {name for outcome in done for name in outcome["failed"]})
     if problems:
         raise AirflowFailException("\n".join(problems))
     for outcome in done:
         log.info("%s: %s published", outcome["lane"], count(len(outcome["published"]), "plan"))
+
+
+def _waiting(table: str, failed: Collection[str]) -> list[str]:
+    """A line for each topic partition that waits for a person, who was not told of it within a day.
+
+    Those that ``failed`` in this run are told anyway.
+    """
+    from firnlake import clock
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.inspect.status.reminders import news
+    from firnlake.inspect.status.rows import read
+
+    status = read(Lake.load().home, table)
+    if status is None:
+        return []
+    fresh = news(status, clock.now_ms(), failed)
+    lines = [f"{name} waits for a person: {reason}" for name, reason in islice(fresh.items(), SHOWN)]
+    more = len(fresh) - len(lines)
+    return [*lines, f"{count(more, 'more topic partition')} wait: see `firn status {table}`"] if more else lines
 
 
 @task

@@ -83,7 +83,7 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         reported.operator.operator_extra_links = links_of(settings.name)
         judged = verdict.override(
             doc_md=lane_docs.TASKS["verdict"], on_failure_callback=notifiers(settings), retries=0
-        )(outcomes)
+        )(settings.name, outcomes)
         swept = sweep.override(doc_md=lane_docs.TASKS["sweep"])(settings.name, dropped, jobs_of_lanes, outcomes)
         # A teardown always runs, and does not affect the state of the run.
         chain(outcomes, reported, judged, swept.as_teardown())

@@ -133,15 +133,16 @@ def _ahead(state: PartitionState) -> str:
     if missing_bytes <= 0:
         return "the bytes for which it waits have landed"
     share = f"at least {fraction} of the {missing_bytes:.0f} bytes for which it waits"
-    return f"the segments hold {share} (firn.leave.to.full.fraction)"
+    return f"the segments hold {share} (firn.profile = {state.policy.profile})"
 
 
 def _most(lane: Lane, field: str, state: PartitionState) -> int:
     """The highest threshold in ``field`` at which ``lane`` would be due; 0 if no threshold makes it due."""
     most = min(getattr(state.policy, field), len(state.head))
+    patient = {"profile": "firn"} if state.policy.leave_to_full_fraction < inf else {}
     for threshold in range(most, 0, -1):
         # The other trigger of `clean` does not count segments, so it is off here. Leaving work to `full` is off, too.
-        eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE, "leave_to_full_fraction": inf}
+        eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE} | patient
         if due(lane, replace(state, policy=state.policy.model_copy(update=eased))):
             return threshold
     return 0

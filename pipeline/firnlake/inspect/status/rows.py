@@ -220,19 +220,28 @@ class Status:
         except (ValidationError, KeyError) as error:
             raise _unreadable(self.table, self.path, error) from error
 
+    def held(self) -> dict[tuple[str, str], str]:
+        """Why topic partitions wait for a person: a reason by name and condition, sorted by name."""
+        held = self.rows.filter(pc.is_in(self.rows["condition"], pa.array(FOR_PEOPLE))).sort_by("name")
+        return {
+            # What can't be cleaned is told first, and what was refused last.
+            (one["name"], one["condition"]): one["in_the_way"][
+                -1 if one["condition"] == PartitionCondition.REFUSED else 0
+            ]
+            for one in held.select(["name", "condition", "in_the_way"]).to_pylist()
+        }
+
     def waiting(self) -> WaitingError | None:
         """What waits for a person, in one line; None if nothing does."""
-        held = self.rows.filter(pc.is_in(self.rows["condition"], pa.array(FOR_PEOPLE))).sort_by("name")
-        if not held.num_rows:
+        held = self.held()
+        if not held:
             return None
-        first = held.slice(0, 1).to_pylist()[0]
-        # What can't be cleaned is told first, and what was refused last.
-        reason = first["in_the_way"][-1 if first["condition"] == PartitionCondition.REFUSED else 0]
-        more = f"; firn status {self.table} names the others" if held.num_rows > 1 else ""
-        wait = "waits" if held.num_rows == 1 else "wait"
+        (name, _), reason = next(iter(held.items()))
+        more = f"; firn status {self.table} names the others" if len(held) > 1 else ""
+        wait = "waits" if len(held) == 1 else "wait"
         return WaitingError(
-            f"{self.table}: {held.num_rows:,} of {count(self.rows.num_rows, 'topic partition')} {wait} for a person: "
-            f"{first['name']}: {reason}{more}"
+            f"{self.table}: {len(held):,} of {count(self.rows.num_rows, 'topic partition')} {wait} for a person: "
+            f"{name}: {reason}{more}"
         )
 
     def seen(self) -> Seen:

@@ -15,13 +15,15 @@ from firnlake.lanes.erasure.requests import SECRET_BYTES, Erasures, Request, dig
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import tombstones_on_branch
 from firnlake.table.policies import Policies
-from firnlake.table.policy import LONG_MAX
+from firnlake.table.policy import DAY_MS, LONG_MAX
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
-_LONGEST_MS = 36_525 * 86_400_000
+_WITHIN_MS = 30 * DAY_MS
+"""Time, in milliseconds, that a request allows for the erasure unless it says otherwise."""
+_LONGEST_MS = 36_525 * DAY_MS
 """Longest time that a request may allow for the erasure, in milliseconds: a hundred years."""
 _SHOWN = 20
 """Maximum number of topics that a message names."""
@@ -56,9 +58,9 @@ def ask(
 ) -> Asked:
     """Request that ``keys``, each given by the values of its columns, are erased from ``topic`` of a table.
 
-    Without ``topic``, the table must have only one topic. Without ``within_ms``, `firn.erase.within.ms` applies.
-    A key of which the table has never held a record is no error. Raises RefusedError for a key that does not fit the
-    table, an unknown topic, or a table that can't keep requests.
+    Without ``topic``, the table must have only one topic. Without ``within_ms``, Firn has
+    30 days. A key of which the table has never held a record is no error. Raises RefusedError for a key that does not
+    fit the table, an unknown topic, or a table that can't keep requests.
     """
     table = lake.table(identifier)
     check_has_branches(table, identifier)
@@ -67,7 +69,7 @@ def ask(
     wanted = list(dict.fromkeys(named_keys(table, columns, keys)))
     topic, below = _log_ends(lake, table, identifier, topic)
     expire_history = policy.erase_history == "expire"
-    within = policy.erase_within_ms if within_ms is None else within_ms
+    within = _WITHIN_MS if within_ms is None else within_ms
     if not 0 < within <= _LONGEST_MS:
         raise RefusedError(
             f"table {identifier}: {within} ms is not a valid time for an erasure; allowed: 1 to {_LONGEST_MS} ms"

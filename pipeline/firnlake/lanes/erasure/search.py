@@ -108,7 +108,7 @@ class _Searching:
         )
         self._documents(beside)
         for file in beside.unknown:
-            lift = "deletion by its writer, or firn maintain if it is an orphan (firn.maintenance.orphans = true)"
+            lift = "deletion by its writer, or firn maintain if it is an orphan (orphans in firn.maintenance)"
             self.found.everywhere.append(Blocker("unknown file", file.path, "nobody knows what it holds", lift))
         looked = [(task.source.path, task.source.bytes) for task in tasks]
         self.found.files, self.found.bytes = len(looked), sum(weights)
@@ -160,7 +160,7 @@ class _Searching:
             return [Blocker("stage", job, why, lift)]
         if path.rpartition("/")[2].startswith(("_", ".")):
             return [Blocker("orphan", path, why, "deletion by its writer, because firn maintain skips hidden files")]
-        lift = "firn maintain, once older than firn.maintenance.orphans.age.ms (if firn.maintenance.orphans = true)"
+        lift = "firn maintain, once older than 3 days (with orphans in firn.maintenance)"
         return [Blocker("orphan", path, why, lift)]
 
     def _metadata(self, inventory: Inventory, beside: UnreferencedFiles, there: set[str]) -> None:

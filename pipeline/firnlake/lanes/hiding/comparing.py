@@ -38,10 +38,10 @@ def obstacles(state: PartitionState) -> tuple[str, ...]:
 
 def _obstacles(state: PartitionState) -> Iterator[str]:
     policy = state.policy
-    if state.tail_bytes > policy.hide_max_tail_bytes:
+    if state.tail_bytes > policy.max_input_bytes:
         yield (
             f"{state.topic_partition}: the tail of {state.tail_bytes} bytes is too large for lane hide; allowed: "
-            f"{policy.hide_max_tail_bytes} (firn.hide.max.tail.bytes)"
+            f"{policy.max_input_bytes} (firn.max.input.bytes)"
         )
     for segment in state.oversized_tail:
         yield f"segment {segment} is too large to be compared by lane hide; allowed: {policy.max_input_bytes} bytes"

@@ -1,0 +1,141 @@
+"""Subcommand ``config``: show, set, unset and import the settings of a table and its topics."""
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from firnlake.cli import show
+from firnlake.cli.options import AsJson, TableName, pairs
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.kafka_configs import KafkaConfigs, read_kafka_configs
+from firnlake.table.policies import nearest
+from firnlake.table.settings import Setting, change, problems, readable, settings
+from firnlake_expectations.wording import count
+
+_SHOW: Final = "show"
+
+
+class ShownByDefault(TyperGroup):
+    """A group whose first argument may also be a table: `firn config TABLE` is `firn config show TABLE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert the default subcommand if ``args`` name none."""
+        named = not args or args[0] in self.commands or args[0] in ctx.help_option_names
+        rest: list[str] = super().parse_args(ctx, args if named else [_SHOW, *args])
+        return rest
+
+
+config = typer.Typer(
+    cls=ShownByDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Show or change the settings of a table. `firn config TABLE` shows them.",
+)
+
+OneTopic = Annotated[str | None, typer.Option("--topic", help="The settings of this topic. Default: of the table.")]
+
+
+@config.command(_SHOW)
+def show_settings(
+    table: TableName,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME...]", help="Explain only these settings.", show_default=False)
+    ] = None,
+    topic: OneTopic = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show each setting with its value, and where the value comes from; with NAME, also what is allowed."""
+    properties = Lake.load().table(table).properties
+    chosen = _chosen(table, settings(properties, topic), names or [])
+    if as_json:
+        show.as_json([one.__dict__ for one in chosen])
+    elif names:
+        for one in chosen:
+            _explain(one)
+    else:
+        title = table if topic is None else f"{table}: topic {topic}"
+        rows = [(one.name, readable(one.name, one.value), one.source) for one in chosen]
+        show.table(title, ("setting", "value", "from"), rows)
+    show.end([*problems(table, properties).values()])
+
+
+@config.command("set")
+def set_values(
+    table: TableName,
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=VALUE...", help="Settings, for example retention.ms=7d.", show_default=False),
+    ],
+    topic: OneTopic = None,
+) -> None:
+    """Set settings of a table, or of one topic; the next run uses them."""
+    changed = change(Lake.load(), table, {topic: pairs(values, "argument")})
+    _show_changed(table, changed)
+
+
+@config.command("unset")
+def unset_values(
+    table: TableName,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Settings.", show_default=False)],
+    topic: OneTopic = None,
+) -> None:
+    """Give settings of a table, or of one topic, their defaults again."""
+    lake = Lake.load()
+    change(lake, table, {}, names, topic)
+    after = {one.name: one for one in settings(lake.table(table).properties, topic)}
+    for name in names:
+        one = after[name.removeprefix("firn.")]
+        show.line(f"{table}: {one.name} is {one.value} again ({one.source})")
+
+
+@config.command("import")
+def import_values(
+    table: TableName,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Output of `kafka-configs --describe --all --entity-type topics`.", show_default=False
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be set.")] = False,
+) -> None:
+    """Set the topic configs that Kafka's own tool has described; list those that Firn does not have."""
+    found = read_kafka_configs(file)
+    lake = Lake.load()
+    if dry_run:
+        for topic, own in found.known.items():
+            for name, value in own.items():
+                show.line(f"would set {name} = {value} for topic {topic}")
+    else:
+        _show_changed(table, change(lake, table, dict(found.known.items())))
+    _show_unknown(found)
+
+
+def _chosen(table: str, every: list[Setting], names: list[str]) -> list[Setting]:
+    wanted = {name.removeprefix("firn.") for name in names}
+    unknown = sorted(wanted - {one.name for one in every})
+    if unknown:
+        raise RefusedError(f"table {table}: there is no setting {unknown[0]}; {nearest(unknown[0])}")
+    return [one for one in every if one.name in wanted or not wanted]
+
+
+def _explain(one: Setting) -> None:
+    show.line(f"{one.name} = {readable(one.name, one.value)}, from: {one.source}")
+    show.line(f"  {one.meaning}")
+    scope = " For the whole table only." if one.table_only else ""
+    show.line(f"  Allowed: {one.allowed}. Default: {readable(one.name, one.default)}.{scope}")
+
+
+def _show_changed(table: str, changed: dict[str, str]) -> None:
+    for key, value in changed.items():
+        show.line(f"{table}: {key} = {value}")
+
+
+def _show_unknown(found: KafkaConfigs) -> None:
+    if found.unknown:
+        show.line(f"not imported, because Firn has no such setting ({count(len(found.unknown), 'config')}):")
+        show.line(f"  {', '.join(sorted(found.unknown))}")

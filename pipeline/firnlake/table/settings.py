@@ -1,0 +1,202 @@
+"""The settings of a table as people see and change them: effective value, source, default and what is allowed (C21)."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from firnlake.clock import SPANS
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.table.policies import PREFIX, TABLE_ONLY, Policies, nearest, topic_key
+from firnlake.table.policy import LONG_MAX, NAMES, Policy
+from firnlake.table.profiles import PROFILES
+from firnlake.table.records import COLUMNS
+
+KAFKA: Final = frozenset(
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "max.compaction.lag.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+    }
+)
+"""The settings that are topic configs of Kafka, with Kafka's names (Kafka docs, "Topic Configs")."""
+OF_ADOPTED: Final[Mapping[str, str]] = MappingProxyType({"maintenance": "none", "offsets.restart": "late"})
+"""Defaults of an adopted table: other tools maintain it, and only its owner knows if its order is a broker's."""
+
+_OF_BYTES: Final = (".bytes", ".buffer.size")
+_SIZES: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as it applies to a table or to one of its topics."""
+
+    name: str
+    """Without the prefix ``firn.``."""
+    value: str
+    """As it was set, or the default."""
+    source: str
+    """``topic``, ``table``, ``profile NAME``, ``adopted table`` or ``default``."""
+    default: str
+    allowed: str
+    meaning: str
+    table_only: bool
+    """True if topics can't override it."""
+
+
+def settings(properties: Mapping[str, str], topic: str | None = None) -> list[Setting]:
+    """The settings of the table with these ``properties``, or of one ``topic``, sorted by name.
+
+    A wrong value is shown as it is: ``problems`` says what is wrong with it.
+    """
+    profile = _value("profile", properties, topic, {})[0]
+    defaults = {name: ("default", text_of(name)) for name in NAMES}
+    defaults |= {name: (f"profile {profile}", value) for name, value in PROFILES.get(profile, {}).items()}
+    if COLUMNS in properties:
+        defaults |= {name: ("adopted table", value) for name, value in OF_ADOPTED.items()}
+    found = {name: _value(name, properties, topic, defaults) for name in sorted(NAMES)}
+    return [
+        Setting(name, value, source, defaults[name][1], allowed(name), meaning(name), name in TABLE_ONLY)
+        for name, (value, source) in found.items()
+    ]
+
+
+def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None, str]:
+    """Why properties of table ``identifier`` are refused, by topic; None for the table, which hides those of topics."""
+    try:
+        policies = Policies.parse(identifier, properties)
+    except RefusedError as error:
+        return {None: str(error)}
+    return {topic: policy.problem for topic, policy in policies.topics.items() if policy.problem}
+
+
+def change(
+    lake: Lake,
+    identifier: str,
+    values: Mapping[str | None, Mapping[str, str]],
+    unset: Collection[str] = (),
+    topic: str | None = None,
+) -> dict[str, str]:
+    """Set ``values`` (name and value, by topic; None for the table) and remove ``unset``, in one commit of properties.
+
+    Names may have the prefix ``firn.``. Returns the properties that were set. Raises RefusedError for an unknown name,
+    a setting of the table given for a topic, or a value that is wrong or contradicts another; nothing is changed then.
+    """
+    changed: dict[str, str] = {}
+
+    def commit() -> None:
+        table = lake.table(identifier)
+        before = dict(table.properties)
+        changed.clear()
+        for owner, own in values.items():
+            changed.update({_key(identifier, before, owner, name): value for name, value in own.items()})
+        gone = {key for name in unset if (key := _key(identifier, before, topic, name)) in before}
+        after = {key: value for key, value in before.items() if key not in gone} | changed
+        known = problems(identifier, before)
+        for owner, wrong in problems(identifier, after).items():
+            # What another client has set wrong must not keep people from mending it one by one.
+            if changed and known.get(owner) != wrong and (None not in known or owner in values):
+                raise RefusedError(wrong)
+        if gone or any(before.get(key) != value for key, value in changed.items()):
+            with lake.single_attempt(table).transaction() as transaction:
+                transaction.set_properties(changed)
+                transaction.remove_properties(*gone)
+
+    lake.until_committed(commit)
+    return changed
+
+
+def text_of(name: str) -> str:
+    """The default of setting ``name`` as text."""
+    default = Policy.model_fields[NAMES[name]].default
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def meaning(name: str) -> str:
+    """What setting ``name`` does, in one sentence or two."""
+    return Policy.model_fields[NAMES[name]].description or ""
+
+
+def allowed(name: str) -> str:
+    """The values that setting ``name`` allows."""
+    schema = _schema()[name]
+    if "allowed" in schema:
+        return str(schema["allowed"])
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
+    if schema["type"] == "boolean":
+        return "true or false"
+    return " ".join([_unit(name, schema["type"]), *_bounds(schema)])
+
+
+def readable(name: str, value: str) -> str:
+    """``value``, with the largest unit that a plain number of milliseconds or bytes is a multiple of."""
+    number = int(value) if value.isdecimal() and len(value) < 20 else 0
+    if number == LONG_MAX:
+        return f"{value} (no limit)"
+    units = SPANS if name.endswith(".ms") else _SIZES if name.endswith(_OF_BYTES) else {}
+    for unit, size in units.items():
+        if size > 1 and number and number % size == 0:
+            return f"{value} ({number // size}{unit})"
+    return value
+
+
+def _unit(name: str, kind: str) -> str:
+    if name.endswith(".ms"):
+        return "milliseconds, or a duration such as 7d,"
+    if name.endswith(_OF_BYTES):
+        return "bytes, or a size such as 512MiB,"
+    return "a whole number" if kind == "integer" else "a number"
+
+
+def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
+    low, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    most = schema.get("maximum")
+    if above is not None:
+        yield f"above {above}"
+    if low is not None:
+        yield f"from {low}"
+    if most is not None and most < LONG_MAX:
+        yield f"to {most}" if low is not None else f"up to {most}"
+    elif low is not None:
+        yield "up"
+
+
+@cache
+def _schema() -> Mapping[str, Mapping[str, Any]]:
+    schema: Mapping[str, Mapping[str, Any]] = Policy.model_json_schema()["properties"]
+    return schema
+
+
+def _value(
+    name: str, properties: Mapping[str, str], topic: str | None, defaults: Mapping[str, tuple[str, str]]
+) -> tuple[str, str]:
+    """The value of ``name`` and its source."""
+    if topic is not None and name not in TABLE_ONLY and (key := topic_key(properties, topic, name)) in properties:
+        return properties[key], "topic"
+    if PREFIX + name in properties:
+        return properties[PREFIX + name], "table"
+    source, default = defaults.get(name, ("default", text_of(name)))
+    return default, source
+
+
+def _key(identifier: str, properties: Mapping[str, str], topic: str | None, name: str) -> str:
+    """The property for ``name`` of ``topic``, or of the whole table."""
+    plain = name.removeprefix(PREFIX)
+    if plain not in NAMES:
+        raise RefusedError(f"table {identifier}: there is no setting {name}; {nearest(name)}")
+    if topic is None:
+        return PREFIX + plain
+    if plain in TABLE_ONLY:
+        raise RefusedError(
+            f"table {identifier}: setting {plain} can't be set for topic {topic}; allowed: for the table, without "
+            "--topic"
+        )
+    return topic_key(properties, topic, plain)

@@ -1,0 +1,128 @@
+"""`firn config`: what is set, where it comes from, and how it is changed."""
+
+from pathlib import Path
+
+import pytest
+
+from firnlake.iceberg.catalog import Lake
+from firnlake.table.policies import Policies
+from tests.support.in_process import Firn, refused
+from tests.support.lakes import TABLE
+
+DESCRIBED = """Dynamic configs for topic orders are:
+  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete}
+  segment.ms=100 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=100, DEFAULT_CONFIG:log.roll.ms=9}
+All configs for topic a.delete are:
+  retention.ms=3600000 sensitive=false synonyms={}
+  compression.type=producer sensitive=false synonyms={}
+Dynamic configs for topic idle are:
+"""
+
+
+@pytest.fixture
+def made(firn: Firn) -> str:
+    firn("create", TABLE)
+    return TABLE
+
+
+def shown(firn: Firn, *arguments: str) -> dict[str, tuple[str, str]]:
+    """The value and the source of each setting."""
+    return {one["name"]: (one["value"], one["source"]) for one in firn("config", *arguments, "--json").json}
+
+
+def test_each_value_names_its_source(firn: Firn, made: str, lake: Lake) -> None:
+    firn("config", "set", made, "profile=lean", "firn.merge.segments=7")
+    firn("config", "set", made, "--topic", "orders", "retention.ms=1h", "merge.segments=9")
+    found = shown(firn, made, "--topic", "orders")
+    assert found["retention.ms"] == ("1h", "topic")
+    assert found["merge.segments"] == ("9", "topic")
+    assert found["min.cleanable.dirty.ratio"] == ("0.66", "profile lean")
+    assert found["clean.segments"] == ("32", "default")
+    assert shown(firn, made)["merge.segments"] == ("7", "table")
+    policy = Policies.parse(made, lake.table(made).properties).of("orders")
+    assert (policy.retention_ms, policy.merge_segments) == (3_600_000, 9)
+
+
+def test_a_setting_is_explained(firn: Firn, made: str) -> None:
+    out = firn("config", made, "retention.ms", "maintenance").out
+    assert "retention.ms = 604800000 (7d), from: default" in out
+    assert "Allowed: milliseconds, or a duration such as 7d, from -1 up. Default: 604800000 (7d)." in out
+    assert "For the whole table only." in out
+
+
+def test_every_row_fits_80_columns(firn: Firn, made: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert all(len(row) <= 80 for row in firn("config", made).out.splitlines())
+
+
+def test_unset_gives_the_default_again(firn: Firn, made: str, lake: Lake) -> None:
+    firn("config", "set", made, "merge.segments=7")
+    firn("config", "set", made, "--topic", "a.delete", "retention.ms=5")
+    assert lake.table(made).properties['firn.topic."a.delete".retention.ms'] == "5"
+    assert firn("config", "unset", made, "merge.segments").out == f"{made}: merge.segments is 32 again (default)\n"
+    firn("config", "unset", made, "--topic", "a.delete", "retention.ms")
+    assert not [key for key in lake.table(made).properties if "segments" in key or ".topic." in key]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("merge.segmets=4",), "there is no setting merge.segmets; did you mean firn.merge.segments?"),
+        (("merge.segments=many",), "property firn.merge.segments is 'many'; allowed: a valid integer"),
+        (("merge.segments",), "argument 'merge.segments' is not a property; allowed: name=value"),
+        (("--topic", "orders", "maintenance=none"), "setting maintenance can't be set for topic orders; allowed: for"),
+        (("--topic", "orders", "retention.ms=soon"), "firn.topic.orders.retention.ms is 'soon'; allowed: milliseconds"),
+        (("retention.ms=1h", "min.compaction.lag.ms=2h", "cleanup.policy=compact,delete"), "at least min.compaction"),
+    ],
+)
+def test_c26_a_wrong_change_is_refused_and_changes_nothing(
+    firn: Firn, made: str, lake: Lake, arguments: tuple[str, ...], told: str
+) -> None:
+    before = lake.table(made).metadata_location
+    refused(firn("config", "set", made, *arguments), told)
+    assert lake.table(made).metadata_location == before
+
+
+def test_what_another_client_has_set_wrong_is_shown_and_can_be_mended(firn: Firn, made: str, lake: Lake) -> None:
+    wrong = {"firn.topic.orders.retention.ms": "7 years", "firn.topic.users.merge.segments": "0"}
+    lake.set_properties(made, wrong)
+    ran = firn("config", made, "--topic", "orders", "retention.ms")
+    assert ran.code == 1
+    assert "retention.ms = 7 years, from: topic" in ran.out
+    assert "property firn.topic.orders.retention.ms is '7 years'" in ran.err
+    assert firn("config", "set", made, "--topic", "orders", "retention.ms=7d").code == 0
+    assert firn("config", "unset", made, "--topic", "users", "merge.segments").code == 0
+    assert firn("config", made).code == 0
+
+
+def test_a_change_to_the_same_value_makes_no_commit(firn: Firn, made: str, lake: Lake) -> None:
+    firn("config", "set", made, "merge.segments=7")
+    before = lake.table(made).metadata_location
+    firn("config", "set", made, "merge.segments=7")
+    firn("config", "unset", made, "tier.runs")
+    assert lake.table(made).metadata_location == before
+
+
+def test_kafkas_configs_are_imported_and_the_others_are_listed(
+    firn: Firn, made: str, lake: Lake, tmp_path: Path
+) -> None:
+    file = tmp_path / "configs.txt"
+    file.write_text(DESCRIBED, encoding="utf-8")
+    before = lake.table(made).metadata_location
+    assert (
+        "would set cleanup.policy = compact,delete for topic orders"
+        in firn("config", "import", made, file, "--dry-run").out
+    )
+    assert lake.table(made).metadata_location == before
+    out = firn("config", "import", made, file).out
+    assert "not imported, because Firn has no such setting (2 configs):\n  compression.type, segment.ms\n" in out
+    policies = Policies.parse(made, lake.table(made).properties)
+    assert set(policies.topics) == {"orders", "a.delete"}
+    assert (policies.of("orders").cleanup_policy, policies.of("a.delete").retention_ms) == ("compact,delete", 3_600_000)
+
+
+@pytest.mark.parametrize("content", ["", "segment.ms=100\n", "Dynamic configs for topic orders are:\nrubbish\n"])
+def test_c26_what_kafkas_tool_has_not_written_is_refused(firn: Firn, made: str, tmp_path: Path, content: str) -> None:
+    file = tmp_path / "configs.txt"
+    file.write_text(content, encoding="utf-8")
+    refused(firn("config", "import", made, file), f"file {file}")
