@@ -12,7 +12,7 @@ from firnlake.cli.options import AsJson, Properties, TableName, pairs
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Adoption, Choice
 from firnlake.ingest.adopt import adopt as adopt_table
-from firnlake.ingest.existing import NullOffsets, Obstacle, ObstacleKind, obstacles
+from firnlake.ingest.existing import FileObstacle, NullOffsets, ObstacleKind, obstacles
 from firnlake.ingest.preview import Preview, preview
 from firnlake.table.arrays import arrays_of
 from firnlake.table.columns import ColumnRoles
@@ -92,7 +92,7 @@ def _doubt(table: str, properties: Any) -> None:
         show.error(f"{table}: {text}")
 
 
-def _show_adoption(done: Adoption, found: Sequence[Obstacle], as_json: bool) -> None:
+def _show_adoption(done: Adoption, found: Sequence[FileObstacle], as_json: bool) -> None:
     if as_json:
         show.as_json(_document(done.table, done.repeated, done.columns, done.segments, found))
         return
@@ -156,7 +156,7 @@ def _facts(coming: Preview) -> Iterator[tuple[str, str]]:
     yield f"NULL in {offset}", _nulls(coming.null_offsets)
     found = {obstacle.kind: obstacle.text for obstacle in coming.obstacles}
     for kind in ObstacleKind:
-        yield str(kind), found.get(kind, "none" if kind is not ObstacleKind.REPEATED else "not known from metadata")
+        yield str(kind), found.get(kind, "none" if kind is not ObstacleKind.REPEATED else "none proven by metadata")
 
 
 def _topic_partitions(segments: Segments) -> str:
@@ -181,12 +181,12 @@ def _number(segments: Segments) -> int:
 
 
 def _document(
-    table: str, repeated: bool, columns: ColumnRoles, segments: Segments, found: Sequence[Obstacle]
+    table: str, repeated: bool, columns: ColumnRoles, segments: Segments, found: Sequence[FileObstacle]
 ) -> dict[str, Any]:
     return {
         "table": table,
         "repeated": repeated,
-        "columns": columns.__dict__,
+        "columns": columns.__dict__ | {"is_tombstone": columns.tombstone},
         "topic_partitions": [str(topic_partition) for topic_partition in segments.by_partition],
         "segments": _number(segments),
         "obstacles": [asdict(one) for one in found],

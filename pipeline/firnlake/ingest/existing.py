@@ -30,7 +30,7 @@ class ObstacleKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class FileObstacle:
     """What keeps ``files`` data files from being cleaned, in one ``text`` for all of them.
 
     ``remedy`` says what to do, with the statements ``spark_sql``; both are empty if only the files themselves tell.
@@ -43,7 +43,7 @@ class Obstacle:
     spark_sql: tuple[str, ...] = ()
 
 
-def obstacles(lake: Lake, identifier: str, columns: ColumnRoles, segments: Segments) -> tuple[Obstacle, ...]:
+def obstacles(lake: Lake, identifier: str, columns: ColumnRoles, segments: Segments) -> tuple[FileObstacle, ...]:
     """The obstacles in ``segments`` of the adopted table ``identifier``, at most one of each kind."""
     arrays = arrays_of(segments)
     found = (
@@ -54,7 +54,7 @@ def obstacles(lake: Lake, identifier: str, columns: ColumnRoles, segments: Segme
     return tuple(one for one in found if one)
 
 
-def _left_out(lake: Lake, identifier: str, strays: tuple[UnassignedFile, ...]) -> Obstacle | None:
+def _left_out(lake: Lake, identifier: str, strays: tuple[UnassignedFile, ...]) -> FileObstacle | None:
     if not strays:
         return None
     ((reason, number),) = Counter(map(_found, strays)).most_common(1)
@@ -65,9 +65,9 @@ def _left_out(lake: Lake, identifier: str, strays: tuple[UnassignedFile, ...]) -
     )
     if not any(REWRITE in stray.problem for stray in strays):
         remedy = "give the records a topic and a partition; until then readers see them, and Firn does not clean them"
-        return Obstacle(ObstacleKind.LEFT_OUT, len(strays), text, remedy)
+        return FileObstacle(ObstacleKind.LEFT_OUT, len(strays), text, remedy)
     remedy = "once the table is adopted and no writer uses the old partitioning any more, rewrite the files with Spark"
-    return Obstacle(ObstacleKind.LEFT_OUT, len(strays), text, remedy, (rewrite_files(lake, identifier),))
+    return FileObstacle(ObstacleKind.LEFT_OUT, len(strays), text, remedy, (rewrite_files(lake, identifier),))
 
 
 def _found(stray: UnassignedFile) -> str:
@@ -75,16 +75,16 @@ def _found(stray: UnassignedFile) -> str:
     return stray.problem.partition("; allowed: ")[0]
 
 
-def _waiting(segments: Segments, arrays: Arrays) -> Obstacle | None:
+def _waiting(segments: Segments, arrays: Arrays) -> FileObstacle | None:
     number = len(arrays.problem) - arrays.problem.null_count
     if not number:
         return None
     first = next(segment for segment in segments if segment.problem)
     text = f"{count(number, 'segment')}, with their topic partitions; the first: segment {first} {first.problem}"
-    return Obstacle(ObstacleKind.WAITING, number, text)
+    return FileObstacle(ObstacleKind.WAITING, number, text)
 
 
-def _repeated(lake: Lake, identifier: str, columns: ColumnRoles, arrays: Arrays) -> Obstacle | None:
+def _repeated(lake: Lake, identifier: str, columns: ColumnRoles, arrays: Arrays) -> FileObstacle | None:
     """Files with more records than there are integers from their lowest to their highest offset.
 
     Repeated listings of a file, and records that row-level deletes may hide, do not count.
@@ -108,7 +108,7 @@ def _repeated(lake: Lake, identifier: str, columns: ColumnRoles, arrays: Arrays)
         "order by Kafka's offset if the table has it; otherwise number these records before Firn's first run, with "
         "Spark: if the first statement finds nothing, run the second (docs/operations.md, Records with the same offset)"
     )
-    return Obstacle(ObstacleKind.REPEATED, files, text, remedy, number_repeated(lake, identifier, columns))
+    return FileObstacle(ObstacleKind.REPEATED, files, text, remedy, number_repeated(lake, identifier, columns))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, prepare
-from firnlake.ingest.existing import NullOffsets, Obstacle, obstacles
+from firnlake.ingest.existing import FileObstacle, NullOffsets, obstacles
 from firnlake.ingest.spark_sql import repeated_offsets
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import check_name
@@ -41,7 +41,7 @@ class Preview:
     null_offsets: NullOffsets
     repeated_offsets_sql: str
     """Query for Spark that finds offsets of several records; metadata prove few of them."""
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[FileObstacle, ...]
     writers: tuple[WriterOutlook, ...]
 
 

@@ -11,7 +11,7 @@ from pyiceberg.types import LongType, NestedField, StructType
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
-from firnlake.ingest.existing import NullOffsets, Obstacle, ObstacleKind
+from firnlake.ingest.existing import FileObstacle, NullOffsets, ObstacleKind
 from firnlake.ingest.preview import Preview, preview
 from firnlake.ingest.release import release
 from tests.support import lakes
@@ -159,7 +159,7 @@ class TestRepeatedOffsets:
         assert repeated(looked(lake, cdc, BY_ID)) == []
 
 
-def repeated(seen: Preview) -> list[Obstacle]:
+def repeated(seen: Preview) -> list[FileObstacle]:
     return [one for one in seen.obstacles if one.kind == ObstacleKind.REPEATED]
 
 

@@ -67,6 +67,7 @@ CHANGES = st.lists(
         lsn=st.sampled_from([2, 10, 11, 15, 40]),
         text=st.sampled_from("ab"),
     ),
+    min_size=1,
     max_size=12,
 )
 
