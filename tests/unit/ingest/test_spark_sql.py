@@ -72,7 +72,7 @@ CHANGES = st.lists(
 )
 
 
-@bounded(60)
+@bounded(25)
 @given(CHANGES)
 def test_where_numbers_are_enough_the_order_stays_and_keys_part(lake: Lake, changes: list[Change]) -> None:
     found, is_crowded, after = run(lake, changes)
