@@ -10,6 +10,7 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.branches import QUARANTINE
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
+from firnlake.ingest.preview import preview
 from firnlake.ingest.release import release
 from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Topic
@@ -176,6 +177,17 @@ class TestEvolution:
         for stage in stages:
             publish(changes.lake, stage)
         assert [(row["lsn"], row["late"]) for row in changes.rows()] == [(2, None), (3, "l")]
+
+
+def test_a_snapshot_with_one_lsn_is_numbered_by_the_statements_that_a_dry_run_shows(changes: Changes) -> None:
+    changes.append((1, "r", 700), (2, "r", 700), (3, "r", 700)).append((1, "u", 701), (4, "c", 702))
+    (found,) = preview(changes.lake, changes.name, BY_ID, {}).obstacles
+    too_few, renumber = found.spark_sql
+    assert changes.spark.sql(too_few).collect() == []
+    changes.spark.sql(renumber)
+    assert preview(changes.lake, changes.name, BY_ID, {}).obstacles == ()
+    changes.adopt().lanes.clean("full", force=True)
+    assert changes.seen() == [(3, "r", 698), (2, "r", 699), (1, "u", 701), (4, "c", 702)]
 
 
 def test_other_names_with_topics_partitions_and_a_bucket(lake: Lake, engine: Engine, spark: SparkSession) -> None:

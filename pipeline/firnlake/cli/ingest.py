@@ -1,4 +1,4 @@
-"""Subcommands ``adopt`` and ``release``, for tables whose columns are not Kafka's, and ``quarantine``."""
+"""Subcommands ``release``, for a table that is no longer to be maintained, and ``quarantine``."""
 
 import shlex
 from pathlib import Path
@@ -7,82 +7,12 @@ from typing import Annotated
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import AsJson, Partition, Properties, TableName, pairs
+from firnlake.cli.options import AsJson, Partition, TableName
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine as quarantined
-from firnlake.ingest.adopt import Choice
-from firnlake.ingest.adopt import adopt as adopt_table
 from firnlake.ingest.quarantine import Batch, Record, Selection
 from firnlake.ingest.release import release as release_table
-from firnlake.table.policies import Policies, doubts
 from firnlake_expectations.wording import count
-
-
-def adopt(
-    table: TableName,
-    key: Annotated[str, typer.Option("--key", metavar="COL[,COL]", help="The key's columns, separated by commas.")],
-    offset: Annotated[
-        str, typer.Option("--offset", metavar="COL", help="The int or long column that orders the records.")
-    ],
-    tombstone: Annotated[
-        str | None,
-        typer.Option(
-            "--tombstone",
-            metavar="CONDITION",
-            help='Condition that makes a record a tombstone, such as "op = \'d\'" or "value IS NULL". Default: none.',
-        ),
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic", metavar="COL", help="The column of the topic. Default: one topic, named like the table."
-        ),
-    ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option("--partition", metavar="COL", help="The column of the partition. Default: partition 0."),
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp",
-            metavar="COL",
-            help="The column of the timestamp. Default: the time of the commit that added the record.",
-        ),
-    ] = None,
-    properties: Properties = None,
-    as_json: AsJson = False,
-) -> None:
-    """Adopt an existing table with its own columns. Change only metadata; `firn release` undoes the adoption."""
-    names = tuple(name.strip() for name in key.split(","))
-    choice = Choice(names, offset, timestamp, topic, partition, tombstone)
-    lake = Lake.load()
-    done = adopt_table(lake, table, choice, pairs(properties))
-    for text in doubts(Policies.parse(table, lake.table(table).properties)):
-        show.error(f"{table}: {text}")
-    if as_json:
-        show.as_json(
-            {
-                "table": table,
-                "repeated": done.repeated,
-                "columns": done.columns.__dict__,
-                "topic_partitions": [str(topic_partition) for topic_partition in done.segments.by_partition],
-                "segments": len(list(done.segments)),
-                "strays": [str(stray) for stray in done.segments.strays],
-            }
-        )
-        return
-    word = "already adopted" if done.repeated else "adopted"
-    show.line(
-        f"{word}: {table}, {count(len(done.segments.by_partition), 'topic partition')}, "
-        f"{count(len(list(done.segments)), 'segment')}; "
-        f"Firn's columns are {done.columns.level} and {done.columns.delete_horizon}"
-    )
-    for segment in done.segments:
-        if segment.problem:
-            show.line(f"{table}: segment {segment} {segment.problem}")
-    for stray in done.segments.strays:
-        show.line(f"{table}: {stray}")
 
 
 def release(

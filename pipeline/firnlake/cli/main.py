@@ -63,7 +63,7 @@ COMMANDS = {
         "explain",
         "Explain what is due in a topic partition, which lanes take a segment, or why records are kept.",
     ),
-    "adopt": Subcommand("ingest", "Adopt an existing table with its own columns."),
+    "adopt": Subcommand("adopt", "Adopt an existing table with its own columns."),
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
     "config": Subcommand("config", "Show or change the settings of a table and its topics."),
     "topic": Subcommand("topic", "Say what it means that a topic's offsets restart: made again, or late."),

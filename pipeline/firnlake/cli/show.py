@@ -16,6 +16,7 @@ from firnlake_expectations.wording import count
 
 # People also read tables in logs and pipes, where 80 columns are too few.
 PIPE_COLUMNS = 160
+LABEL_COLUMNS = 24
 
 out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, soft_wrap=True)
 err = Console(stderr=True, soft_wrap=True)
@@ -61,6 +62,16 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         shown.add_column(name, justify="right" if right else "left")
     for row in rows:
         shown.add_row(*(Text(printable(_cell(value))) for value in row))
+    out.print(shown)
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Print labels, each with a text that wraps at the width of the output; no word is cut."""
+    shown = Table.grid(padding=(0, 2, 0, 0))
+    shown.add_column(max_width=LABEL_COLUMNS)
+    shown.add_column(overflow="fold")
+    for label, text in rows:
+        shown.add_row(Text(printable(label)), Text(printable(text)))
     out.print(shown)
 
 

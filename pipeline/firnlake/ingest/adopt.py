@@ -2,7 +2,8 @@
 
 One commit adds two columns by schema evolution, and identity partition fields by spec evolution. Existing files become
 landed segments of their topic partition (see ``segments``). A table with equality deletes keeps its partitioning,
-because equality deletes apply within one partition (C27). A file's level is then in the bounds of the level column.
+because equality deletes apply within one partition (C27), and so does any other table if the user wants that. A file's
+level is then in the bounds of the level column.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from types import MappingProxyType
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.types import IntegerType, NestedField, PrimitiveType, TimestamptzType
+from pyiceberg.types import DateType, IntegerType, NestedField, PrimitiveType, TimestampType, TimestamptzType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
@@ -36,6 +37,9 @@ _DEFAULT_METRICS = "truncate(16)"
 """Iceberg's default metrics mode, which applies only to a table's first hundred columns (docs, "Configuration")."""
 
 
+_TIMES = (DateType, TimestampType, TimestamptzType)
+
+
 @dataclass(frozen=True)
 class Choice:
     """The user's choice of column names, and the condition for tombstones (None if no record is a tombstone)."""
@@ -46,6 +50,8 @@ class Choice:
     topic: str | None = None
     partition: str | None = None
     tombstone: str | None = None
+    keep_partitioning: bool = False
+    """True if the adoption must add no partition fields, not even for the level (``ColumnRoles.levels_apart``)."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +74,38 @@ def adopt(
     already adopted in another way, a format version other than 2, a file format without the metrics that Firn reads, or
     an invalid policy.
     """
-
     check_name(identifier)
 
     def commit() -> bool:
         table = lake.table(identifier)
-        _check_table(table, identifier)
-        Policies.parse(identifier, {**table.properties, **properties}).check()
-        before = table.properties.get(COLUMNS)
-        chosen = _mapping(table.schema(), identifier, choice)
         with lake.single_attempt(table).transaction() as transaction:
-            if before is None:
-                if _left_behind(table, identifier) is None:
-                    _check_nothing_beside(table, identifier)
-                _adopt(transaction, table, identifier, chosen)
-            else:
-                _like(StoredRoles.parse(before, identifier), chosen, table.schema(), identifier)
-            if properties:
-                transaction.set_properties(dict(properties))
-        return before is not None
+            return prepare(transaction, table, identifier, choice, properties)
 
     repeated = lake.until_committed(commit)
     table = create_side_branches(lake, identifier)
     return Adoption(identifier, ColumnRoles.of(table, identifier), read(table, identifier), repeated)
+
+
+def prepare(
+    transaction: Transaction, table: Table, identifier: str, choice: Choice, properties: Mapping[str, str]
+) -> bool:
+    """Put the adoption of ``table`` into its ``transaction``, and commit nothing; raise RefusedError as ``adopt`` does.
+
+    Returns True when the table was already adopted in the same way.
+    """
+    _check_table(table, identifier)
+    Policies.parse(identifier, {**table.properties, **properties}).check()
+    before = table.properties.get(COLUMNS)
+    chosen = _mapping(table.schema(), identifier, choice)
+    if before is None:
+        if _left_behind(table, identifier) is None:
+            _check_nothing_beside(table, identifier)
+        _adopt(transaction, table, identifier, chosen)
+    else:
+        _like(StoredRoles.parse(before, identifier), chosen, table.schema(), identifier)
+    if properties:
+        transaction.set_properties(dict(properties))
+    return before is not None
 
 
 def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
@@ -100,7 +115,8 @@ def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: Stor
     else:
         level, horizon = _add_columns(transaction)
         added = Added(columns=(level.id, horizon.id))
-        own = {"level": level, "delete_horizon": horizon, "levels_apart": not _has_equality_deletes(table)}
+        levels_apart = chosen.levels_apart and not _has_equality_deletes(table)
+        own = {"level": level, "delete_horizon": horizon, "levels_apart": levels_apart}
         mapping = chosen.model_copy(update=own | {"added": added})
     columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
     fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
@@ -129,13 +145,15 @@ def _has_equality_deletes(table: Table) -> bool:
 
 
 def _check_partitions(table: Table, columns: ColumnRoles, identifier: str) -> None:
-    """Refuse a table with equality deletes if its partitioning would have to change."""
+    """Refuse a table that keeps its partitioning if that would have to change."""
     spec = table.spec()
     missing = [name for name in columns.partition_fields if position(table.schema(), spec, name) is None]
     if missing:
+        reason = "has equality deletes, which apply within one partition"
         raise RefusedError(
-            f"table {identifier} has equality deletes, which apply within one partition, and is not partitioned by "
-            f"{', '.join(missing)}; allowed: {', '.join(f'identity({name})' for name in columns.partition_fields)} "
+            f"table {identifier} {reason if _has_equality_deletes(table) else 'is to keep its partitioning'}, and is "
+            f"not partitioned by {', '.join(missing)}; allowed: "
+            f"{', '.join(f'identity({name})' for name in columns.partition_fields)} "
             "among its partition fields, or no mapping of these columns"
         )
 
@@ -182,8 +200,12 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
 
     def mapped(role: str, name: str) -> Column:
         if name not in fields:
+            raise RefusedError(f"table {identifier}: column {name}, mapped as {role}, {_missing(schema, name)}")
+        if role == "offset" and isinstance(fields[name].field_type, _TIMES):
             raise RefusedError(
-                f"table {identifier}: column {name}, mapped as {role}, does not exist; found: {', '.join(fields)}"
+                f"table {identifier}: column {name} can't be the offset: it is {fields[name].field_type}, and two "
+                "changes may have the same time; allowed: an int or long column that differs in all records of a topic "
+                "partition, such as Kafka's offset or the LSN of a change"
             )
         check_type(fields[name], role, identifier)
         return Column.of(fields[name])
@@ -206,7 +228,18 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
         level=missing,
         delete_horizon=missing,
         added=Added(),
+        levels_apart=not choice.keep_partitioning,
     )
+
+
+def _missing(schema: Schema, name: str) -> str:
+    """Why ``name`` is no column that can be mapped, and what is allowed."""
+    if name in schema.column_names:
+        return (
+            "is nested, and nested columns are not supported; allowed: a column of the table itself, which the writer "
+            "fills (Kafka Connect: transform Flatten, or Debezium's ExtractNewRecordState)"
+        )
+    return f"does not exist; found: {', '.join(field.name for field in schema.fields)}"
 
 
 def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> Tombstone:
@@ -230,6 +263,11 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
     Raises RefusedError when the mappings differ under the columns' current names: segments that are clean for one key
     are not clean for another, so another mapping requires a new adoption.
     """
+    if before.levels_apart and not chosen.levels_apart:
+        raise RefusedError(
+            f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
+            "--keep-partitioning, or `firn release --drop-columns` first"
+        )
     kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
     mapping = chosen.model_copy(update=kept)
     if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):

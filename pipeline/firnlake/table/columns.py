@@ -77,7 +77,8 @@ class ColumnRoles:
     adopted: bool
     levels_apart: bool = True
     """True when the table is partitioned by level. False when another writer's equality deletes must reach cleaned
-    records, as these deletes apply within one partition (C27); then the level column's bounds tell a file's level."""
+    records, as these deletes apply within one partition (C27), or when the user wanted to keep the partitioning; then
+    the level column's bounds tell a file's level."""
 
     @classmethod
     def of(cls, table: Table, identifier: str) -> "ColumnRoles":

@@ -96,7 +96,8 @@ class StoredRoles(FrozenModel):
     delete_horizon: Column
     added: Added
     levels_apart: bool = True
-    """False when equality deletes must reach cleaned records; then the table is not partitioned by level."""
+    """False when equality deletes must reach cleaned records, or when the user wanted no partition fields; then the
+    table is not partitioned by level."""
 
     @classmethod
     def parse(cls, text: str, identifier: str, name: str = COLUMNS) -> Self:
