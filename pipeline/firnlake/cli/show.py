@@ -19,7 +19,7 @@ from firnlake_expectations.wording import count, size
 
 LONGEST_WORD: Final = 20
 """In a narrow table, longer words than this are folded: a topic's name may have 249 characters."""
-LEAST_TEXT: Final = 16
+LEAST_TEXT: Final = 12
 """The narrowest column for texts of several words, unless they need less."""
 GAP: Final = 2
 """Spaces between two columns."""
@@ -114,17 +114,19 @@ def _room() -> int:
 def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> list[int] | None:
     """The width of each of ``columns`` (header, then cells) in a table of ``room`` columns; None if they don't fit.
 
-    Numbers and most words are never folded. The rest of the room goes to the columns that need it for their texts.
+    Numbers and most words are never folded. The rest of the room keeps texts on one line, as many as it can, and then
+    headers.
     """
     widths = [_least(column, is_number) for column, is_number in zip(columns, right, strict=True)]
-    lacking = [max(map(cell_len, column)) - width for column, width in zip(columns, widths, strict=True)]
     spare = room - GAP * (len(columns) - 1) - sum(widths)
     if spare < 0:
         return None
-    for taken, position in enumerate(sorted(range(len(columns)), key=lacking.__getitem__)):
-        given = min(lacking[position], spare // (len(columns) - taken))
-        widths[position] += given
-        spare -= given
+    for texts in ([cells for _, *cells in columns], [[header] for header, *_ in columns]):
+        lacking = [max(0, max(map(cell_len, own)) - width) for own, width in zip(texts, widths, strict=True)]
+        for position in sorted(range(len(columns)), key=lacking.__getitem__):
+            given = min(lacking[position], spare)
+            widths[position] += given
+            spare -= given
     return widths
 
 

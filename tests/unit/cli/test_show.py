@@ -68,3 +68,18 @@ def test_a_list_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> N
         "shop.orders: plans: none",
         "shop.orders: 1 more plan; --limit shows more, --json shows all",
     ]
+
+
+def test_a_long_text_makes_room_for_a_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ("table", "topic partitions", "segments", "bytes", "dirtiest", "state")
+    show.table(
+        "", columns, [("analytics.customer_orders", 1500, 1500, Size(3_700_000), 1.0, "1 blocked, 1,499 due (full)")]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "                                topic",
+        "table                      partitions  segments   bytes  dirtiest  state",
+        "analytics.customer_orders       1,500     1,500  3.7 MB     1.000  1 blocked,",
+        "                                                                   1,499 due",
+        "                                                                   (full)",
+    ]
