@@ -15,14 +15,13 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
 from firnlake.inspect.status.document import PartitionCondition, PartitionStatus, Space
 from firnlake.inspect.status.gather import status_of
-from firnlake.inspect.status.rows import FOR_PEOPLE, Status
+from firnlake.inspect.status.rows import Status
 from firnlake.inspect.status.tables import each_status
 from firnlake.job.lane import Lane
 from firnlake_expectations.wording import count
 
 SHOWN: Final = 20
 """Number of topic partitions, topics and reasons that are printed, unless --limit says otherwise."""
-_BLOCKED: Final = frozenset(FOR_PEOPLE)
 _UNKNOWN: Final = {
     "tombstones": "metadata does not have the number",
     "cleaned through": "nothing is cleaned yet",
@@ -54,15 +53,14 @@ def status(
         show.as_json([_document(name, one) for name, one in found.items()])
     elif not found:
         show.line(_nothing(lake))
-    elif check:
-        waiting = [one for one in map(Status.waiting, statuses) if one]
-        show.end([*unreadable, *waiting])
-        show.line(f"{count(len(statuses), 'table')}: nothing waits for a person")
-    elif table is None:
+    elif table is None and not check:
         _show_all(found)
-    else:
+    elif not check:
         _show(statuses[0], limit)
-    show.end(unreadable)
+    waiting = [one for one in map(Status.waiting, statuses) if one] if check else []
+    show.end([*unreadable, *waiting])
+    if check and found and not as_json:
+        show.line(f"{count(len(statuses), 'table')}: nothing waits for a person")
 
 
 def checkpoint(

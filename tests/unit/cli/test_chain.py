@@ -194,6 +194,8 @@ class TestWaiting:
         checked = firn("status", "--check")
         assert (checked.code, checked.out) == (6, "")
         assert "2 of 3 topic partitions wait for a person: orders-0: " in checked.err
+        both = firn("status", "--check", "--json")
+        assert (both.code, both.json[0]["table"], both.err) == (6, blocked, checked.err)
         lake.set_properties(blocked, {"firn.null.keys": "quarantine"})
         checked = firn("status", blocked, "--check")
         assert (checked.code, checked.out.strip(), checked.err) == (0, "1 table: nothing waits for a person", "")
