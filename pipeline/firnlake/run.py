@@ -15,7 +15,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.plan.make import LanePlans, plan_work
+from firnlake.plan.lane_plans import LanePlans
+from firnlake.plan.make import plan_work
 from firnlake.plan.order import Postponed
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.attempts import Publication, PublishResult

@@ -30,7 +30,7 @@ def test_an_unknown_table(lake: Lake) -> None:
     lake.create_namespace("db")
     refused = firn(lake, "run", "db.nowhere")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("firn: table db.nowhere does not exist in catalog lake (sqlite:///")
+    assert refused.stderr.startswith("firn: table db.nowhere does not exist in catalog lake (/")
     assert len(refused.stderr.strip().splitlines()) == 1
 
 

@@ -1,7 +1,7 @@
 """Subcommand ``erase``: request that keys are erased, show the progress, certify and verify the erasure."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +9,10 @@ import typer
 
 from firnlake import clock
 from firnlake.cli import show
+from firnlake.cli.keys import ONE_KEY, key_columns, keys_in, parse_key
 from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain.versions import parse_key
 from firnlake.lanes.erasure.ask import Asked, ask
 from firnlake.lanes.erasure.certificate import export
 from firnlake.lanes.erasure.certify import VerifiedCertificate, certify, check_known, verify
@@ -34,7 +34,8 @@ def erase(
         typer.Option(
             "--key",
             metavar="KEY",
-            help="The key: text, hex:<digits> or base64:<letters>. For a composite key, once per column, in order.",
+            help="The key: text, hex:<digits> or base64:<letters>; commas separate the values of a composite key. "
+            "Repeatable, for several keys.",
         ),
     ] = None,
     keys: Annotated[
@@ -42,7 +43,7 @@ def erase(
         typer.Option(
             "--keys",
             metavar="FILE",
-            help="A file with one key per line, written as for --key. Tabs separate the columns of a composite key.",
+            help="A file with one key per line, written as for --key.",
         ),
     ] = None,
     within: Annotated[
@@ -76,8 +77,10 @@ def erase(
         raise typer.BadParameter("give at most one of --status, --certify and --verify")
     if (status or certify) and (key or keys or topic or within is not None):
         raise typer.BadParameter("--status and --certify take requests (--request), not keys")
-    if not (status or certify) and (bool(key) == bool(keys) or (verify and keys)):
-        raise typer.BadParameter("give --key" if verify else "give one of --key and --keys")
+    if verify and (keys or len(key or ()) != 1):
+        raise typer.BadParameter(ONE_KEY)
+    if not (status or certify) and bool(key) == bool(keys):
+        raise typer.BadParameter("give one of --key and --keys")
     lake, now_ms = Lake.load(), at(now)
     if status or certify or verify:
         if status:
@@ -85,9 +88,9 @@ def erase(
         elif certify:
             certify_requests(lake, table, request or [], now_ms, engine, as_json)
         else:
-            verify_key(lake, table, _of_options(key or []), topic, engine, as_json)
+            verify_key(lake, table, _named(lake, table, key or [])[0], topic, engine, as_json)
         return
-    named = list(_of_file(keys)) if keys else [_of_options(key or [])]
+    named = list(keys_in(keys, key_columns(lake, table))) if keys else _named(lake, table, key or [])
     asked = ask(lake, table, named, now_ms, topic, within)
     if as_json:
         show.as_json(_document(asked))
@@ -95,37 +98,14 @@ def erase(
         _show(table, asked, now_ms)
 
 
-def _of_options(texts: list[str]) -> tuple[bytes, ...]:
-    key = parse_key(texts)
-    if key is None:
+def _named(lake: Lake, table: str, texts: Sequence[str]) -> list[tuple[bytes, ...]]:
+    columns = key_columns(lake, table)
+    keys = [key for text in texts if (key := parse_key(text, columns)) is not None]
+    if len(keys) < len(texts):
         raise RefusedError(
             "'null:' is not a key; allowed: a key (`firn quarantine --clear` removes records without a key)"
         )
-    return key
-
-
-def _of_file(path: Path) -> Iterator[tuple[bytes, ...]]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RefusedError(
-            f"file {path} can't be read: {error.strerror}; allowed: a file with one key per line"
-        ) from error
-    try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise RefusedError(
-            f"file {path} is not UTF-8: {error}; allowed: one key per line (`hex:<digits>` for a key that is not text)"
-        ) from error
-    if not lines:
-        raise RefusedError(f"file {path} is empty; allowed: one key per line")
-    for number, line in enumerate(lines, start=1):
-        key = parse_key(line.split("\t")) if line else None
-        if key is None:
-            raise RefusedError(
-                f"file {path}: line {number} is not a key: {line!r}; allowed: a key (write the empty key as `text:`)"
-            )
-        yield key
+    return keys
 
 
 def _show(table: str, asked: Asked, now_ms: int) -> None:

@@ -1,13 +1,16 @@
 """Subcommand ``explain``: the reasons for the state of a record, a segment or a topic partition."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import AsJson, Now, Partition, TableName, at
+from firnlake.cli.keys import ONE_KEY, key_columns, parse_key
+from firnlake.cli.options import AsJson, Limit, Now, Partition, TableName, at
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.holds import Reason
 from firnlake.inspect.explain.key import KeyExplanation, explain_key
@@ -18,7 +21,7 @@ from firnlake.inspect.explain.partition import (
     explain_partition,
     explain_segment,
 )
-from firnlake.inspect.explain.versions import Version, parse_key
+from firnlake.inspect.explain.versions import Version
 from firnlake.table.segment import LANDED, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
@@ -45,30 +48,34 @@ def explain(
         typer.Option(
             "--key",
             metavar="KEY",
-            help="The key: text, hex:<digits>, base64:<letters>, or null: for records without a key. "
-            "For a composite key, once per column, in order.",
+            help="The key: text, hex:<digits>, base64:<letters>, or null: for records without a key; commas separate "
+            "the values of a composite key.",
         ),
     ] = None,
     partition: Partition = None,
     commits: Annotated[
         int, typer.Option("--commits", min=1, help="Search at most this many commits for removed records.")
     ] = 100,
+    limit: Limit = 20,
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
     """Explain what is due in a topic partition, which lanes take a segment, or why records of a key are kept."""
     if sum((topic_partition is not None, segment is not None, bool(key))) != 1:
         raise typer.BadParameter("give exactly one of TOPIC-PARTITION, --segment and --key")
+    if key and len(key) > 1:
+        raise typer.BadParameter(ONE_KEY)
     lake, now_ms = Lake.load(), at(now)
     if key:
-        explained = explain_key(lake, table, parse_key(key), now_ms, partition, commits)
+        (text,) = key
+        explained = explain_key(lake, table, parse_key(text, key_columns(lake, table)), now_ms, partition, commits)
         if as_json:
             show.as_json(_document(explained))
         else:
-            _show_key(explained, key, now_ms)
+            _show_key(explained, text, now_ms, limit)
     elif topic_partition:
         outlook = explain_partition(lake, table, topic_partition, now_ms)
-        show.as_json(_document(outlook)) if as_json else _show_partition(outlook, now_ms)
+        show.as_json(_document(outlook)) if as_json else _show_partition(outlook, now_ms, limit)
     elif segment is not None:
         explanation = explain_segment(lake, table, segment, now_ms)
         if as_json:
@@ -78,23 +85,40 @@ def explain(
                 _show_segment(one, now_ms)
 
 
-def _show_key(explained: KeyExplanation, key: list[str], now_ms: int) -> None:
-    show.line(f"{explained.table}: key {', '.join(map(repr, key))}, snapshot {explained.snapshot_id}")
-    for kept in explained.kept:
-        show.line(f"{_record(kept.record, now_ms)}, in {kept.record.path}")
-        show.line(f"  kept by {_reason(kept.reason, now_ms)}")
+def _show_key(explained: KeyExplanation, key: str, now_ms: int, limit: int) -> None:
+    show.line(f"{explained.table}: key {key!r}, snapshot {explained.snapshot_id}")
     if not explained.kept:
         show.line("no record of this key is in the table")
-    for version in explained.removed_tombstones:
-        show.line(f"{_record(version, now_ms)}, removed")
-        show.line("  C9: kept on a side branch, and restored if an older record of its key lands")
-    for removed in explained.removed:
-        show.line(f"{_record(removed.record, now_ms)}, removed")
-        show.line(f"  {_reason(removed.reason, now_ms)}: {_commit(removed.commit, now_ms)}")
+    kept = ((one.record, f"kept by {_reason(one.reason, now_ms)}") for one in explained.kept)
+    _show_records(explained.table, kept, now_ms, limit)
+    restorable = "C9: kept on a side branch, and restored if an older record of its key lands"
+    gone = ((one, restorable) for one in explained.removed_tombstones)
+    _show_records(explained.table, gone, now_ms, limit, removed=True)
+    removed = (
+        (one.record, f"{_reason(one.reason, now_ms)}: {_commit(one.commit, now_ms)}") for one in explained.removed
+    )
+    _show_records(explained.table, removed, now_ms, limit, removed=True)
     show.line(f"history: {explained.reach}")
 
 
-def _show_partition(explained: PartitionExplanation, now_ms: int) -> None:
+def _show_records(
+    table: str, told: Iterable[tuple[Version, str]], now_ms: int, limit: int, *, removed: bool = False
+) -> None:
+    """Print records, each with the rule that keeps or removed it; those that differ only in offset and file are one."""
+    alike: dict[tuple[object, ...], list[tuple[Version, str]]] = defaultdict(list)
+    for record, rule in told:
+        what = (record.topic_partition, record.level, record.tombstone, record.delete_horizon_ms, rule)
+        alike[what].append((record, rule))
+    for group in islice(alike.values(), limit):
+        records, (rule, *_) = zip(*group, strict=True)
+        files = sorted({record.path for record in records})
+        place = "removed" if removed else f"in {files[0] if len(files) == 1 else count(len(files), 'file')}"
+        show.line(f"{_records(records, now_ms)}, {place}")
+        show.line(f"  {rule}")
+    show.more(table, len(alike), limit, "explanation")
+
+
+def _show_partition(explained: PartitionExplanation, now_ms: int, limit: int) -> None:
     through = explained.cleaned_through
     cleaned = "not cleaned yet" if through is None else f"cleaned through offset {through}"
     show.line(
@@ -111,8 +135,9 @@ def _show_partition(explained: PartitionExplanation, now_ms: int) -> None:
         else:
             clock = "" if outlook.next_ms is None else f"; due at {show.moment(outlook.next_ms, now_ms)}"
             show.line(f"  {outlook.lane}: not due, {reason}{clock}")
-    for blocker in explained.blockers:
+    for blocker in explained.blockers[:limit]:
         show.line(f"  blocked by {_reason(blocker, now_ms)}")
+    show.more(str(explained.topic_partition), len(explained.blockers), limit, "blocker")
 
 
 def _hidden(segment: Segment) -> str:
@@ -141,14 +166,19 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
         show.line(f"  no longer live: removed by {_commit(explained.removed_by, now_ms)}")
 
 
-def _record(version: Version, now_ms: int) -> str:
-    told = [f"{version.topic_partition} offset {version.offset}"]
-    if version.level >= LANDED:
-        told.append(f"level {version.level}")
-    if version.tombstone:
-        told.append("a tombstone")
-    if version.delete_horizon_ms is not None:
-        told.append(f"delete horizon {show.moment(version.delete_horizon_ms, now_ms)}")
+def _records(records: Sequence[Version], now_ms: int) -> str:
+    """What ``records`` that are alike have in common, with their offsets."""
+    first, offsets = records[0], [record.offset for record in records]
+    at_offsets = f"offset {min(offsets)}" if len(set(offsets)) == 1 else f"offsets {min(offsets)} to {max(offsets)}"
+    told = [f"{first.topic_partition} {at_offsets}"]
+    if len(records) > 1:
+        told.append(count(len(records), "record"))
+    if first.level >= LANDED:
+        told.append(f"level {first.level}")
+    if first.tombstone:
+        told.append("a tombstone" if len(records) == 1 else "tombstones")
+    if first.delete_horizon_ms is not None:
+        told.append(f"delete horizon {show.moment(first.delete_horizon_ms, now_ms)}")
     return ", ".join(told)
 
 

@@ -36,11 +36,11 @@ class Subcommand:
 COMMANDS = {
     "create": Subcommand("status", "Create a table of Kafka records."),
     "land": Subcommand("status", "Append files of records, one segment per topic partition and file, in one commit."),
-    "status": Subcommand("status", "Show what a table holds, how dirty it is, what is due, and why."),
+    "status": Subcommand("overview", "Show what tables hold, how dirty they are, what is due, and what is blocked."),
     "checkpoint": Subcommand(
-        "status", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
+        "overview", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
     ),
-    "plan": Subcommand("steps", "Print the plans of a lane: their segments, output level and reason. Change nothing."),
+    "plan": Subcommand("plan", "Print the plans of a run, or of one lane: segments, bytes and reason. Change nothing."),
     "compact": Subcommand(
         "steps", "Run plans and write the results into stages, where readers of the table do not see them."
     ),

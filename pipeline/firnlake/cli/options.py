@@ -40,6 +40,9 @@ PlanFiles = Annotated[
     typer.Argument(metavar="PLAN...", help="Plan files, written by `firn plan --write`.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Limit = Annotated[
+    int, typer.Option("--limit", min=1, metavar="N", help="Print at most N entries of a list; --json prints all.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
 Now = Annotated[int | None, _time("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")]
 Partition = Annotated[TopicPartition | None, _topic_partition("Only this topic partition.")]

@@ -1,6 +1,7 @@
 """Subcommand ``run``: all steps in one process."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from firnlake.cli.options import (
     FromOffset,
     FromTime,
     Instead,
+    Limit,
     Now,
     Partitions,
     TableName,
@@ -23,10 +25,12 @@ from firnlake.cli.options import (
     at,
     engines,
 )
+from firnlake.cli.plan import planned, show_plans, tell_left
 from firnlake.errors import ConflictError, FirnError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.plan.lane_plans import LanePlans
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.partition import ScopeBounds
@@ -39,6 +43,9 @@ def run(
     lane: Annotated[Lane | None, typer.Option("--lane", help="Run only this lane. Default: all, in order.")] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Repeat until nothing is due.")] = False,
     force: Force = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what the run would do now, as `firn plan`; change nothing.")
+    ] = False,
     topic: Topics = None,
     partition: Partitions = None,
     from_offset: FromOffset = None,
@@ -48,12 +55,16 @@ def run(
     properties: Instead = None,
     now: Now = None,
     engine: EngineName = None,
+    limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
     """Sense, plan, compact, validate and publish, in one process. Spark starts only if a lane needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
     scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
+    if dry_run:
+        _show_dry(table, planned(lake, table, lane, at(now), force, scope), limit, as_json)
+        return
     done = []
     with engines(engine, f"firn run {table}", as_json) as started:
         for result in run_lanes(lake, table, at(now), started.of, lanes, force, until_idle, scope):
@@ -75,6 +86,16 @@ def run(
     named = [_named(title, error) for title, error in failures]
     waiting = status.waiting()
     show.end(named or ([waiting] if waiting else []))
+
+
+def _show_dry(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: bool) -> None:
+    if as_json:
+        tell_left(table, work)
+        show.as_json([_as_dict(LaneRun(lane, own.plans, postponed=own.postponed)) for lane, own in work.items()])
+    else:
+        show_plans(table, work, limit)
+        show.line(f"{table}: a dry run changed nothing; in a run, each lane plans after the lanes before it")
+    show.end([own.refused for own in work.values() if own.refused])
 
 
 def _named(title: str, error: FirnError | str) -> FirnError | str:

@@ -1,25 +1,41 @@
 """Output of the command: tables for people, JSON for programs, one line for errors."""
 
 import json
+import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from firnlake.clock import from_ms, show_ms
 from firnlake.errors import ConflictError, FirnError, printable
-from firnlake_expectations.wording import count
+from firnlake_expectations.wording import count, size
 
-# People also read tables in logs and pipes, where 80 columns are too few.
-PIPE_COLUMNS = 160
-LABEL_COLUMNS = 24
+LABEL_COLUMNS: Final = 24
+"""The widest column of labels."""
+LONGEST_WORD: Final = 20
+"""In a narrow table, longer words than this are folded: a topic's name may have 249 characters."""
+LEAST_TEXT: Final = 12
+"""The narrowest column for texts of several words, unless they need less."""
+GAP: Final = 2
+"""Spaces between two columns."""
+NO_EDGE: Final = 1_000_000
+"""Columns of a pipe: there, each row of a table is one line, so that other tools can search it."""
 
-out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, soft_wrap=True)
+NO_DASHES: Final[Mapping[str, str]] = MappingProxyType({})
+
+out = Console(width=None if sys.stdout.isatty() else NO_EDGE, soft_wrap=True)
 err = Console(stderr=True, soft_wrap=True)
+
+
+class Size(int):
+    """A number of bytes, which a table shows with a unit: ``12.3 MB``."""
 
 
 def as_json(content: Any) -> None:
@@ -54,15 +70,97 @@ def end(failures: Sequence[FirnError | str]) -> None:
         raise typer.Exit(first.exit_code if isinstance(first, FirnError) else 1)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; numbers are right-aligned and grouped by thousands."""
-    shown = Table(title=Text(printable(title)), title_justify="left", header_style="bold")
-    numeric = [all(isinstance(row[position], int | float) for row in rows) for position in range(len(columns))]
-    for name, right in zip(columns, numeric, strict=True):
-        shown.add_column(name, justify="right" if right else "left")
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], unknown: Mapping[str, str] = NO_DASHES
+) -> None:
+    """Print a table under a title; numbers are right-aligned and grouped by thousands, and a dash stands for None.
+
+    Nothing is cut: long texts are wrapped. If the columns don't fit beside each other, each row becomes a block of
+    lines ``column  value``. ``unknown`` says what a dash means in a column; a line below the table tells it.
+    """
+    if not rows:
+        line(f"{title}: none")
+        return
+    if title:
+        line(title)
+    right = [_is_numeric([row[position] for row in rows]) for position in range(len(columns))]
+    cells = [[printable(_cell(value)) for value in row] for row in rows]
+    widths = _widths(list(zip(columns, *cells, strict=True)), right, _room())
+    shown = _blocks(columns, cells) if widths is None else _grid(columns, cells, right, widths)
+    with out.capture() as printed:
+        out.print(shown, width=_room())
+    # Rich fills the last column with spaces.
+    print(*map(str.rstrip, printed.get().splitlines()), sep="\n")
+    for position, name in enumerate(columns):
+        if name in unknown and any(row[position] is None for row in rows):
+            line(f"{name} –: {unknown[name]}")
+
+
+def more(subject: str, total: int, limit: int, noun: str) -> None:
+    """Say how many of ``total`` entries a list about ``subject`` leaves out because of ``limit``, if any."""
+    if total > limit:
+        line(f"{subject}: {count(total - limit, f'more {noun}')}; --limit shows more, --json shows all")
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int | float) for value in known)
+
+
+def _room() -> int:
+    """The columns of the terminal, or those that COLUMNS names; NO_EDGE in a pipe."""
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdigit() and not out.is_terminal else out.width
+
+
+def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> list[int] | None:
+    """The width of each of ``columns`` (header, then cells) in a table of ``room`` columns; None if they don't fit.
+
+    Numbers and most words are never folded. The rest of the room keeps texts on one line, as many as it can, and then
+    headers.
+    """
+    widths = [_least(column, is_number) for column, is_number in zip(columns, right, strict=True)]
+    spare = room - GAP * (len(columns) - 1) - sum(widths)
+    if spare < 0:
+        return None
+    for texts in ([cells for _, *cells in columns], [[header] for header, *_ in columns]):
+        lacking = [max(0, max(map(cell_len, own)) - width) for own, width in zip(texts, widths, strict=True)]
+        for position in sorted(range(len(columns)), key=lacking.__getitem__):
+            given = min(lacking[position], spare)
+            widths[position] += given
+            spare -= given
+    return widths
+
+
+def _least(column: Sequence[str], is_number: bool) -> int:
+    """The smallest width in which ``column`` is readable."""
+    header, *cells = column
+    heading = max(map(cell_len, header.split()))
+    if is_number:
+        return max(heading, *map(cell_len, cells))
+    word = max((cell_len(word) for text in cells for word in text.split()), default=0)
+    text = max((cell_len(text) for text in cells if " " in text), default=0)
+    return max(heading, min(word, LONGEST_WORD), min(text, LEAST_TEXT))
+
+
+def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool], widths: Sequence[int]) -> Table:
+    shown = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name, is_number, width in zip(columns, right, widths, strict=True):
+        shown.add_column(name, justify="right" if is_number else "left", overflow="fold", width=width)
     for row in rows:
-        shown.add_row(*(Text(printable(_cell(value))) for value in row))
-    out.print(shown)
+        shown.add_row(*map(Text, row))
+    return shown
+
+
+def _blocks(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    shown = Table.grid(padding=(0, GAP, 0, 0))
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for row in rows:
+        for name, value in zip(columns, row, strict=True):
+            shown.add_row(name, Text(value))
+        shown.add_row()
+    return shown
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> None:
@@ -111,6 +209,8 @@ def _cell(value: object) -> str:
             return "–"
         case bool():
             return "yes" if value else "no"
+        case Size():
+            return size(value)
         case int():
             return f"{value:,}"
         case float():

@@ -1,39 +1,16 @@
-"""Subcommands about tables: create, land, status, checkpoint."""
+"""Subcommands ``create`` and ``land``."""
 
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import AsJson, Now, Properties, TableName, at, pairs
+from firnlake.cli.options import AsJson, Properties, TableName, pairs
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
-from firnlake.inspect.status.gather import status_of
-from firnlake.inspect.status.rows import Status
 from firnlake.table import records
 from firnlake.table.policies import Policies, doubts
 from firnlake_expectations.wording import count
-
-_OF_LEVEL: Final = {name: name for name in ("level", "segments", "records", "bytes", "tombstones")} | {
-    "first offset": "base_offset",
-    "last offset": "last_offset",
-}
-_OF_CLEANING: Final = {
-    "dirty ratio": "dirty_ratio",
-    "cleanable bytes": "cleanable_bytes",
-    "uncleanable bytes": "uncleanable_bytes",
-    "cleaned through": "cleaned_through",
-    "first dirty": "first_dirty_offset",
-}
-"""Figures printed for a topic partition, by heading."""
-_OF_SPACE: Final = {
-    "main": "main_bytes",
-    "side branches": "side_bytes",
-    "compactable (estimate)": "compactable_bytes",
-}
-"""Figures printed for a topic, by heading."""
 
 
 def create(
@@ -83,110 +60,4 @@ def land(
         show.line(
             f"{table}: landed {count(landed.records, 'record')} from {count(landed.files, 'file')} as "
             f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}"
-        )
-
-
-def status(
-    table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="The table. Default: all tables of the catalog.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Print only what waits for a person; exit code 6 if anything does.")
-    ] = False,
-    as_json: AsJson = False,
-    now: Now = None,
-) -> None:
-    """Show what a table holds per topic partition and level, its bytes, how dirty it is, what is due, and why."""
-    lake = Lake.load()
-    statuses = status_of(lake, table, at(now))
-    if as_json:
-        show.as_json([status.to_dict() for status in statuses])
-    elif not check:
-        for status in statuses:
-            _show(status)
-    if not statuses and not as_json:
-        show.line(f"catalog {lake.name} has no table that Firn can maintain")
-    if check:
-        show.end([waiting for status in statuses if (waiting := status.waiting())])
-        if statuses and not as_json:
-            show.line(f"{count(len(statuses), 'table')}: nothing waits for a person")
-
-
-def checkpoint(
-    table: TableName,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="Write the text to FILE instead; replaces FILE atomically."),
-    ] = None,
-) -> None:
-    """Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."""
-    text = checkpoint_text(Lake.load(), table)
-    if output:
-        write_checkpoint(text, output)
-    else:
-        print(text, end="")
-
-
-def _until(milliseconds: int | None) -> str | None:
-    """The time until a lane is due, in words; None if time alone makes no lane due."""
-    if milliseconds is None:
-        return None
-    return "now" if milliseconds == 0 else str(timedelta(seconds=-(-milliseconds // 1000)))
-
-
-def _show(status: Status) -> None:
-    parts = status.partitions
-    levels = [(part, level) for part in parts for level in part.levels]
-    show.table(
-        f"{status.table}: segments",
-        ("topic partition", *_OF_LEVEL),
-        [(part.name, *(getattr(level, name) for name in _OF_LEVEL.values())) for part, level in levels],
-    )
-    show.table(
-        f"{status.table}: cleaning",
-        ("topic partition", *_OF_CLEANING, "until due", "due or blocked"),
-        [
-            (
-                part.name,
-                *(getattr(part, name) for name in _OF_CLEANING.values()),
-                _until(part.due_in_ms),
-                ", ".join(part.due) or ("blocked" if part.blockers else "nothing"),
-            )
-            for part in parts
-        ],
-    )
-    show_bytes(status)
-    kept = [(part.name, part.retained) for part in parts if part.retained]
-    if kept:
-        show.table(f"{status.table}: retention", ("topic partition", "oldest segment that is kept, and why"), kept)
-    for part in parts:
-        for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
-            show.line(f"{part.name} {text}")
-    details = status.details()
-    show.line(f"{status.table}: thresholds: {details.thresholds}")
-    for text in (*details.strays, *details.doubts):
-        show.line(f"{status.table}: {text}")
-
-
-def show_bytes(status: Status) -> None:
-    """Print the bytes of each topic and of the table, and the bytes that Firn's commits wrote and saved."""
-    table, summary, space = status.table, status.summary, status.summary.space
-    rows = [*((topic.topic, topic) for topic in status.details().topics), ("all", space)]
-    show.table(
-        f"{table}: bytes",
-        ("topic", *_OF_SPACE),
-        [(name, *(getattr(one, figure) for figure in _OF_SPACE.values())) for name, one in rows],
-    )
-    least = "" if space.history_is_exact else "at least "
-    about = "" if space.expirable_is_exact else "about "
-    show.line(
-        f"{table}: history alone holds {least}{count(space.history_bytes, 'byte')}; expiring snapshots now would free "
-        f"{about}{count(space.expirable_bytes, 'byte')}"
-    )
-    if summary.since_ms is not None:
-        amplification = summary.write_amplification
-        show.line(
-            f"{table}: since {show.time(summary.since_ms)}, {count(summary.landed_bytes, 'byte')} landed, and "
-            f"compaction wrote {summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
-            f"{'–' if amplification is None else f'{amplification:.2f}'}"
         )

@@ -1,4 +1,4 @@
-"""Subcommands that run one step each: plan, compact, validate, publish, and the maintenance of stages."""
+"""Subcommands that run one step each: compact, validate, publish, and the maintenance of stages."""
 
 import json
 from collections.abc import Iterable
@@ -12,21 +12,11 @@ from firnlake.cli import show
 from firnlake.cli.options import (
     AsJson,
     EngineName,
-    Force,
-    FromOffset,
-    FromTime,
-    Instead,
-    Now,
-    Partitions,
+    Limit,
     PlanFiles,
     StageNames,
     StagesOrPlans,
     TableName,
-    Topics,
-    UntilOffset,
-    UntilTime,
-    asked,
-    at,
     engines,
 )
 from firnlake.errors import FirnError, GoneError, RefusedError
@@ -36,58 +26,11 @@ from firnlake.job.collect import retry as retry_failed
 from firnlake.job.collect import sweep as sweep_stages
 from firnlake.job.job import jobs_of
 from firnlake.job.lane import Lane
-from firnlake.job.plan import LEVEL_OUT, STAGED, Plan, stage_parts
+from firnlake.job.plan import STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
-from firnlake.plan.make import plan_work
 from firnlake.publish import attempts, publish_jobs
-from firnlake.table.partition import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
-
-
-def plan(
-    table: TableName,
-    lane: Annotated[Lane, typer.Option("--lane", help="The lane to plan.")],
-    force: Force = False,
-    topic: Topics = None,
-    partition: Partitions = None,
-    from_offset: FromOffset = None,
-    until_offset: UntilOffset = None,
-    from_time: FromTime = None,
-    until_time: UntilTime = None,
-    properties: Instead = None,
-    now: Now = None,
-    write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the plans of a lane: their segments, output level and reason. Change nothing."""
-    scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
-    work = plan_work(Lake.load(), table, lane, at(now), force, scope)
-    plans = work.plans
-    for text in (*work.left(), *work.oversized()):
-        show.error(f"{table}: {text}")
-    written = [one.write(write) for one in plans] if write else []
-    if as_json:
-        show.as_json([one.model_dump(mode="json") for one in plans])
-        return
-    show.table(
-        f"{table}: {lane} plans",
-        ("plan", "topic partition", "segments", "records", "bytes", "output level", "why"),
-        [
-            (
-                one.id,
-                str(one.topic_partition),
-                len(one.inputs),
-                one.records,
-                one.bytes,
-                LEVEL_OUT.get(one.lane),
-                one.reason,
-            )
-            for one in plans
-        ],
-    )
-    for path in written:
-        show.line(str(path))
 
 
 def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False) -> None:
@@ -179,7 +122,7 @@ def _show(done: attempts.PublishResult, as_json: bool) -> None:
     show.end(list(done.failures.values()))
 
 
-def stages(table: TableName, as_json: AsJson = False) -> None:
+def stages(table: TableName, limit: Limit = 100, as_json: AsJson = False) -> None:
     """List the stages of a table with their states."""
     lake = Lake.load()
     lake.table(table)
@@ -200,8 +143,9 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
         show.table(
             f"{table}: stages",
             ("stage", "state", "plan"),
-            [(item.identifier, str(item.failure or item.state), item.title) for item in loaded],
+            [(item.identifier, str(item.failure or item.state), item.title) for item in loaded[:limit]],
         )
+        show.more(table, len(loaded), limit, "stage")
     show.end(unreadable)
 
 

@@ -43,7 +43,8 @@ def reset(
         staying = sum(one.records for one in kept)
         show.line(
             f"{where}: {count(going, 'record')} of the former topic up to offset "
-            f"{max((one.last_offset for one in gone), default=-1)}; {count(staying, 'record')} stay"
+            f"{max((one.last_offset for one in gone), default=-1)}; {count(staying, 'record')} "
+            f"{'stays' if staying == 1 else 'stay'}"
         )
     if not yes:
         typer.confirm(f"{table}: take the records of the former topic {name} from main?", abort=True)

@@ -34,6 +34,7 @@ from firnlake.lanes.hiding.hide import hide_superseded
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.published_plans import PublishedPlan, RecordCounts, published_plans
+from firnlake_expectations.wording import count
 
 _PLAN_FAILED = (RefusedError, WorkerLostError)
 """Errors that another try of the same plan would meet again."""
@@ -158,7 +159,7 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         # No result names these files yet, so no other process knows of them.
         undo.callback(delete_attempt, stage.table, target.folder)
         started = time.monotonic()
-        title = f"{plans[0].table}, {stage.title}, {sum(plan.records for plan in plans):,} records"
+        title = f"{plans[0].table}, {stage.title}, {count(sum(plan.records for plan in plans), 'record')}"
         attempt = Attempt(stage.table, _inputs(opened, plans, engine), target, engine, title)
         done, failed = _BY_LANE.get(plans[0].lane, rewritten)(attempt)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
@@ -250,8 +251,8 @@ def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
     gone = missing(lengths, lengths, stage.stored())
     if gone:
         raise ConflictError(
-            f"stage {stage.identifier}: {len(gone)} of {len(lengths)} files just written are gone, first {gone[0]}; "
-            "plan again"
+            f"stage {stage.identifier}: gone: {len(gone)} of {count(len(lengths), 'file')} just written, first "
+            f"{gone[0]}; plan again"
         )
 
 

@@ -29,15 +29,17 @@ class LocalEngine:
         """See Engine."""
         order = heaviest_first(weights) if weights is not None else list(range(len(tasks)))
         results: dict[int, R | Exception] = {}
-        with Progress(title, len(tasks)) as progress:
-            if min(self.parallelism, len(tasks)) == 1:
+        threads = min(self.parallelism, len(tasks))
+        work = weights or [0] * len(tasks)
+        with Progress(title, len(tasks), weight=sum(work), parallel=threads) as progress:
+            if threads == 1:
                 for position in order:
                     results[position] = attempt(function, tasks[position])
-                    progress.advance()
+                    progress.advance(weight=work[position])
             else:
-                with ThreadPoolExecutor(min(self.parallelism, len(tasks)) or 1, "firn") as pool:
+                with ThreadPoolExecutor(threads or 1, "firn") as pool:
                     running = {pool.submit(attempt, function, tasks[position]): position for position in order}
-                    _collect(pool, running, results, progress)
+                    _collect(pool, running, results, progress, work)
         return [results[position] for position in range(len(tasks))]
 
     def close(self) -> None:
@@ -49,11 +51,13 @@ def _collect(
     running: dict[Future[R | Exception], int],
     results: dict[int, R | Exception],
     progress: Progress,
+    weights: Sequence[int],
 ) -> None:
     try:
         for done in as_completed(running):
-            results[running[done]] = done.result()
-            progress.advance()
+            position = running[done]
+            results[position] = done.result()
+            progress.advance(weight=weights[position])
     except BaseException:
         # After an interrupt, or if a task exits, never start the remaining tasks.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,6 @@
 """The catalog, the warehouse, and the folders of Firn's own files; error messages never contain credentials."""
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -9,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -19,6 +17,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     NotInstalledError,
     RESTError,
+    ValidationError,
 )
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
@@ -33,34 +32,7 @@ from tenacity import (
 )
 
 from firnlake.errors import GoneError, NotFoundError, RefusedError, UnavailableError
-
-HIDDEN = "***"
-_CREDENTIAL = re.compile(
-    r"(secret-access-key|token|credential|password|account-key|client-secret|connection-string|authorization)$", re.I
-)
-"""Pattern of the names of properties that hold credentials (PyIceberg docs, "Catalogs" and "FileIO")."""
-
-
-def credentials(properties: Mapping[str, str]) -> frozenset[str]:
-    """The credentials in ``properties``: values of properties named like a credential, and passwords in addresses."""
-    values = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
-    for password in filter(None, map(_password, properties.values())):
-        values |= {password, unquote(password)}
-    return frozenset(values - {""})
-
-
-def without_credentials(text: str, properties: Mapping[str, str]) -> str:
-    """``text``, such as a library's error message, with every credential of ``properties`` redacted."""
-    # The longest credential first, because a shorter one may be part of it.
-    for value in sorted(credentials(properties), key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
-    return text
-
-
-def _password(address: str) -> str | None:
-    login, _, _ = urlsplit(address).netloc.rpartition("@")
-    return login.partition(":")[2] or None
-
+from firnlake.iceberg.credentials import without_credentials
 
 T = TypeVar("T")
 
@@ -161,7 +133,7 @@ class Lake:
                 catalog = load_catalog(self.name, **self.properties)
         except (NotInstalledError, ArgumentError, ValueError) as error:
             raise RefusedError(
-                f"catalog {self.name} ({self._address()}) can't be used as configured: {self.said(error)}; "
+                f"catalog {self.name} ({self.address}) can't be used as configured: {self.said(error)}; "
                 "allowed: a catalog as in PyIceberg's documentation, `Catalogs`, and the extra for it installed"
             ) from error
         # Set after loading, because settings that a server gives to all clients override a client's configuration.
@@ -208,11 +180,15 @@ class Lake:
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise NotFoundError(
                 identifier,
-                f"table {identifier} does not exist in catalog {self.name} ({self._address()}); found: "
-                f"{', '.join(self.tables(namespace)[:20]) or f'no table in namespace {namespace}'}",
+                f"table {identifier} does not exist in catalog {self.name} ({self.address}); found: "
+                f"{', '.join(self.tables(namespace)[:20]) or f'no table in namespace {namespace}'}"
+                f"{'; FIRN_HOME chooses another lake' if self._is_embedded else ''}",
             ) from error
         except FileNotFoundError as error:
             raise GoneError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
+        except ValidationError as error:
+            reason = " ".join(self.said(error).split()).partition(" For further information")[0]
+            raise RefusedError(f"table {identifier}: its metadata file can't be read: {reason}") from error
 
     def _loaded(self, identifier: str) -> Table:
         # If writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the file
@@ -316,7 +292,7 @@ class Lake:
             raise
         except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
             reason = self.said(getattr(error, "orig", None) or error).splitlines()[0]
-            raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
+            raise UnavailableError(f"catalog {self.name} ({self.address}) can't be reached: {reason}") from error
         except OSError as error:
             reason = " ".join(self.said(error).split())
             raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
@@ -338,8 +314,11 @@ class Lake:
         """The message of ``error`` without credentials."""
         return without_credentials(str(error), self.properties)
 
-    def _address(self) -> str:
-        """The catalog's address without credentials, fit for an error message."""
+    @property
+    def address(self) -> str:
+        """The catalog's address, or the file of an embedded catalog, without credentials."""
+        if self._is_embedded:
+            return str(self.home / CATALOG_FILE)
         return self.properties.get("uri", "no uri").rpartition("@")[2].partition("?")[0]
 
 

@@ -302,7 +302,7 @@ class _Settling:
         if self.sent and is_late and state is _State.LOST:
             raise UnavailableError(
                 f"table {self.identifier}: lost every race against other commits for {PATIENCE_SECONDS} s "
-                f"({self.tries} tries): {self.lake.said(self.sent.error)}; nothing was changed; try again later"
+                f"(tries: {self.tries}): {self.lake.said(self.sent.error)}; nothing was changed; try again later"
             ) from self.sent.error
         if self.sent and state is not _State.LOST and (is_late or self.blind >= LOOKS or self.refusals >= REFUSALS):
             raise self._unknown(self.sent)
@@ -342,7 +342,7 @@ class _Settling:
         look = f"whether snapshot {ids[0]} is in its history" if ids else "whether the change is there"
         error = OutcomeUnknownError(
             f"table {self.identifier}: {self.lake.said(sent.error)}: whether catalog {self.lake.name} has applied this "
-            f"commit is unknown after {self.tries} tries{why}; no file was deleted; look {look}; a new run finds out "
+            f"commit is unknown (tries: {self.tries}){why}; no file was deleted; look {look}; a new run finds out "
             "by itself"
         )
         error.__cause__ = sent.error

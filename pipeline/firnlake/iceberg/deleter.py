@@ -143,7 +143,7 @@ def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) 
             deleted.add(file)
         return deleted
     waiting, is_down = iter(files), False
-    with ThreadPoolExecutor(WORKERS) as workers, Progress(title, total) as progress:
+    with ThreadPoolExecutor(WORKERS) as workers, Progress(title, total, weight=total, parallel=BATCH) as progress:
         while batch := list(islice(waiting, BATCH)):
             # Each worker gets many files at once, as passing a file to a worker costs as much as deleting a local file.
             shares = [batch[first::WORKERS] for first in range(WORKERS)]
@@ -156,7 +156,7 @@ def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) 
                     failed += 1
                     deleted.fail(file, reason)
             is_down = failed == len(batch) > 1
-            progress.advance(len(batch))
+            progress.advance(len(batch), len(batch))
     return deleted
 
 

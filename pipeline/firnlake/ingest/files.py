@@ -16,6 +16,7 @@ from firnlake.iceberg import parquet
 from firnlake.ingest import logs
 from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
 from firnlake.table.topic_partition import in_ms
+from firnlake_expectations.wording import count
 
 REQUIRED = ("topic", "partition", "offset", "timestamp")
 _SUFFIXES = ".parquet, .jsonl, .json, .ndjson, .log"
@@ -143,7 +144,7 @@ def _conform(records: pa.Table, path: Path) -> pa.Table:
     for name in REQUIRED:
         if nulls := table[name].null_count:
             raise RefusedError(
-                f"file {path}: column {name} is NULL in {nulls} of {table.num_rows} records; allowed: no NULL"
+                f"file {path}: column {name} is NULL in {nulls} of {count(table.num_rows, 'record')}; allowed: no NULL"
             )
     return _with_producers(table, path)
 

@@ -16,6 +16,7 @@ from firnlake.job.lane import BEFORE_FULL, POSITION_DELETING, Lane
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker
+from firnlake_expectations.wording import count
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
 """Level of the segments that each of these lanes makes. Of the other lanes, ``retain`` only drops segments, ``erase``
@@ -268,8 +269,7 @@ class Plan(FrozenModel):
     def title(self) -> str:
         """A one-line title: topic partition, lane, number of segments and reason."""
         where = printable(str(self.topic_partition))
-        count = "1 segment" if len(self.inputs) == 1 else f"{len(self.inputs)} segments"
-        return f"{where} {self.lane}: {count} ({self.reason})"
+        return f"{where} {self.lane}: {count(len(self.inputs), 'segment')} ({self.reason})"
 
     def of_lane(self, *allowed: Lane) -> Self:
         """Return this plan; raises RefusedError unless its lane is one of ``allowed``."""

@@ -2,16 +2,14 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, partial
-from itertools import islice
 
 from firnlake.clock import show_ms, to_ms
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
-from firnlake.job.job import Job, OpenJob, jobs_of, open_jobs
+from firnlake.job.job import OpenJob, jobs_of, open_jobs
 from firnlake.job.lane import ANY_POLICY, BEFORE_FULL, LEVELING, POSITION_DELETING, Lane
 from firnlake.job.plan import Comparison, Input, Plan, Search
 from firnlake.lanes.cleaning import may_stay
@@ -20,51 +18,13 @@ from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.lanes.erasure.searches import DueSearch
 from firnlake.lanes.hiding.comparing import DueComparison
 from firnlake.lanes.hiding.memory import HideMemory
-from firnlake.plan.order import Postponed, RunBudget, admit, rank
+from firnlake.plan.lane_plans import LanePlans
+from firnlake.plan.order import RunBudget, admit, rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import TAIL, Segment, Segments
 
 log = logging.getLogger(__name__)
-
-SHOWN = 20
-"""Maximum number of lines for each kind of omission, because a table may have a million topic partitions."""
-
-
-@dataclass(frozen=True)
-class LanePlans:
-    """The due work in one lane of a table: the plans that this run takes, in the order of work, and the other plans."""
-
-    table: str
-    plans: list[Plan]
-    jobs: list[Job]
-    postponed: list[Postponed]
-    """Due plans without room in this run's budgets; they wait for the next run."""
-    failed: list[FailedPlan]
-    """Due plans that failed before on the same segments (C20)."""
-    states: list[PartitionState]
-    """The states of the topic partitions from which the plans were made."""
-    busy: list[OpenJob] = field(default_factory=list)
-    """Lane `hide` only: the open jobs that its plans wait for."""
-
-    def left(self) -> Iterator[str]:
-        """Yield a line for each failed plan, and for the first ``SHOWN`` plans that wait for a job or the next run."""
-        yield from map(str, self.failed)
-        yield from _first(map(str, self.busy), len(self.busy), "waiting for open jobs")
-        yield from _first(map(str, self.postponed), len(self.postponed), "waiting for the next run")
-
-    def warn(self) -> None:
-        """Log a warning for each plan that is left out."""
-        for line in self.left():
-            log.warning("%s: %s", self.table, line)
-
-    def oversized(self) -> Iterator[str]:
-        """Yield a line for each segment that is too large for any plan (C17, C18), with what was found and is allowed.
-
-        After ``SHOWN`` lines, a last line has only the number of further segments.
-        """
-        problems = [problem for state in self.states for problem in state.oversized]
-        yield from _first(problems, len(problems), "segments too large for any plan (firn status names all)")
 
 
 def plan_table(
@@ -118,13 +78,15 @@ def plan_work(
         return _work(lake, lane, sensed, force, str(scope), full)
 
 
-def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans]:
-    """The plans of ``plan_work`` for a run of all lanes, by lane; the table is read once."""
-    with lake.answering():
-        sensed = read_once(lake, identifier, now_ms)
-        _warn_of_clock(sensed, now_ms)
-        full = cache(partial(_work, lake, Lane.FULL, sensed))
-        return {lane: full() if lane is Lane.FULL else _work(lake, lane, sensed, full=full) for lane in Lane}
+def plan_lanes(
+    lake: Lake, identifier: str, now_ms: int, force: bool = False, scope: Scope = EVERYTHING
+) -> dict[Lane, LanePlans]:
+    """The plans of ``plan_work`` for a run of all lanes that can keep to ``scope``, by lane; the table is read once.
+
+    If the requests to erase keys can't be read, only lane `erase` is refused, as in a run.
+    """
+    lanes = [lane for lane in Lane if not scope.obstacle(lane)]
+    return dict(_each_lane(lake, identifier, lanes, now_ms, force, scope))
 
 
 def first_due(
@@ -141,18 +103,25 @@ def first_due(
     RefusedError when no lane can be planned.
     """
     now_ms = now if isinstance(now, int) else to_ms(now)
+    for lane, work in _each_lane(lake, identifier, lanes, now_ms, force, scope):
+        if work.plans or work.refused:
+            return lane
+        work.warn()
+    return None
+
+
+def _each_lane(
+    lake: Lake, identifier: str, lanes: Collection[Lane], now_ms: int, force: bool, scope: Scope
+) -> Iterator[tuple[Lane, LanePlans]]:
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, scope=scope)
         _warn_of_clock(sensed, now_ms)
         full = cache(partial(_work, lake, Lane.FULL, sensed, force, str(scope))) if Lane.FULL in lanes else None
         for lane in lanes:
             if lane is Lane.ERASE and sensed.unknown_erasures:
-                return lane
-            work = full() if full and lane is Lane.FULL else _work(lake, lane, sensed, force, str(scope), full)
-            if work.plans:
-                return lane
-            work.warn()
-    return None
+                yield lane, LanePlans(identifier, [], [], [], [], [], refused=sensed.unknown_erasures)
+            else:
+                yield lane, full() if full and lane is Lane.FULL else _work(lake, lane, sensed, force, str(scope), full)
 
 
 def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
@@ -233,12 +202,6 @@ def behind_ms(segments: Segments, now_ms: int) -> int:
     plans that were published before (C8).
     """
     return max(0, (segments.newest_clock_ms or now_ms) - now_ms)
-
-
-def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
-    yield from islice(lines, SHOWN)
-    if count > SHOWN:
-        yield f"{rest}: {count - SHOWN} more"
 
 
 def plan_partition(

@@ -22,6 +22,7 @@ from firnlake.validate.change import JudgedChange
 from firnlake.validate.claims import claim_of
 from firnlake_expectations.claim import Claim, Sample
 from firnlake_expectations.findings import Findings
+from firnlake_expectations.wording import count
 
 
 def refused_drops(
@@ -105,7 +106,8 @@ def _not_expired(held: Sequence[Segment], taken: Collection[str], policy: Policy
         if one.path in taken and not (policy.deletes and (is_old or is_beyond)):
             age = "of unknown age" if since is None else f"from {show_ms(since)}"
             allowed = f"cleanup.policy delete, and older than retention.ms {policy.retention_ms} at {show_ms(at_ms)}"
-            yield Sample(one.base_offset, None, f"{one} is {age}, {left} bytes remain without it", allowed)
+            without = f"the topic partition would have {count(left, 'byte')} without it"
+            yield Sample(one.base_offset, None, f"{one} is {age}, {without}", allowed)
 
 
 def _since_ms(segment: Segment) -> int | None:

@@ -64,8 +64,40 @@ class TestPlan:
 
     def test_people_see_what_goes_in_and_why(self, firn: Firn, landed: str) -> None:
         out = firn("plan", landed, "--lane", "merge").out
-        assert "2 of 2 L0 segments" in out
-        assert "orders-0" in out
+        assert out.split() == [
+            f"{landed}:", "plans", "topic", "partition", "lane", "segments", "records", "bytes", "why",
+            "orders-0", "merge", "2", "2", *out.split()[-7:],
+        ]  # fmt: skip
+        assert out.endswith("2 of 2 L0 segments\n")
+
+    def test_without_a_lane_it_plans_what_a_run_would_do(self, firn: Firn, landed: str, lake: Lake) -> None:
+        lake.set_properties(landed, {"firn.min.cleanable.dirty.ratio": "1"})
+        append(lake, [row(0, partition=1)])
+        append(lake, [row(1, partition=1)])
+        planned = firn("plan", landed, "--now", NOW, "--json").json
+        assert [(plan["lane"], plan["partition"]) for plan in planned] == [("merge", 0), ("merge", 1)]
+        assert firn("plan", landed, "--now", NOW, "--partition", "orders-1", "--json").json[0]["partition"] == 1
+        assert firn("plan", landed, "--now", NOW, "--from-offset", "5").out == f"{landed}: nothing due\n"
+        out = firn("plan", landed, "--now", NOW, "--limit", "1").out
+        assert out.endswith(f"{landed}: 1 more plan; --limit shows more, --json shows all\n")
+
+    def test_a_dry_run_shows_the_plans_of_all_lanes_and_changes_nothing(
+        self, firn: Firn, landed: str, lake: Lake
+    ) -> None:
+        stale = lakes.opened(lake, only_plan(lake)).identifier
+        lake.table(landed).delete()
+        append(lake, [row(offset) for offset in range(3, 5)])
+        append(lake, [row(5)])
+        before = sorted(path for path in lake.home.rglob("*") if "cache" not in path.parts)
+        ran = firn("run", landed, "--dry-run", "--now", NOW)
+        assert (ran.code, ran.err) == (0, "")
+        assert "orders-0" in ran.out
+        assert "a dry run changed nothing" in ran.out
+        lanes = {one["lane"]: one for one in firn("run", landed, "--dry-run", "--now", NOW, "--json").json}
+        assert [lane for lane, one in lanes.items() if one["plans"]] == ["full"]
+        assert lanes["full"]["publications"] == []
+        assert sorted(path for path in lake.home.rglob("*") if "cache" not in path.parts) == before
+        assert stages_of(lake, landed) == [stale], "a run would have swept it"
 
 
 @pytest.fixture
@@ -168,6 +200,8 @@ class TestWaiting:
         checked = firn("status", "--check")
         assert (checked.code, checked.out) == (6, "")
         assert "2 of 3 topic partitions wait for a person: orders-0: " in checked.err
+        both = firn("status", "--check", "--json")
+        assert (both.code, both.json[0]["table"], both.err) == (6, blocked, checked.err)
         lake.set_properties(blocked, {"firn.null.keys": "quarantine"})
         checked = firn("status", blocked, "--check")
         assert (checked.code, checked.out.strip(), checked.err) == (0, "1 table: nothing waits for a person", "")

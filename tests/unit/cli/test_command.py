@@ -41,7 +41,7 @@ def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
         (("create", TABLE), "table lake.records already exists"),
         (("land", TABLE, "none.parquet"), "file none.parquet does not exist"),
         (("land", "lake.other", "x.parquet"), "catalog.db); found: lake.records"),
-        (("status", "lake.other"), "table lake.other does not exist"),
+        (("status", "lake.other"), f"catalog.db); found: {TABLE}; FIRN_HOME chooses another lake"),
         (("plan", "lake.other", "--lane", "merge"), "table lake.other does not exist"),
         (("stages", "lake.other"), "table lake.other does not exist"),
         (("sweep", "lake.other"), "table lake.other does not exist"),
@@ -82,12 +82,13 @@ def test_c26_a_catalog_that_can_not_be_reached_is_exit_code_4(firn: Firn, monkey
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("plan", TABLE),
         ("plan", TABLE, "--lane", "tiers"),
         ("nothing",),
         ("land",),
         ("explain", TABLE),
         ("explain", TABLE, "--key", "k", "--segment", "s"),
+        ("explain", TABLE, "--key", "k", "--key", "l"),
+        ("status", TABLE, "--limit", "0"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(firn: Firn, arguments: tuple[str, ...]) -> None:
@@ -130,7 +131,8 @@ def test_metadata_commands_start_no_jvm_and_load_neither_spark_nor_great_expecta
         ("status",),
         ("status", TABLE),
         ("checkpoint", TABLE),
-        ("plan", TABLE, "--lane", "merge"),
+        ("plan", TABLE),
+        ("run", TABLE, "--dry-run"),
         ("stages", TABLE),
         ("verify", TABLE),
         ("quarantine", TABLE),

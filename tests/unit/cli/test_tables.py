@@ -4,9 +4,8 @@ from pathlib import Path
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
-from tests.support import lakes
 from tests.support.in_process import Firn
-from tests.support.lakes import NOW, TABLE, append, only_plan, row
+from tests.support.lakes import NOW, TABLE, append, row
 
 
 def test_c21_a_lag_that_can_not_be_held_is_said_by_create_and_status(firn: Firn) -> None:
@@ -48,22 +47,6 @@ def test_c10_create_with_transactions(firn: Firn, lake: Lake) -> None:
     assert records.has_transactions(lake.table(TABLE))
 
 
-def test_status_for_people_says_what_is_due_and_what_is_in_the_way(firn: Firn, landed: str) -> None:
-    ran = firn("status", landed)
-    assert ran.code == 0
-    assert "orders-0" in ran.out
-    assert "merge: 2 of 2 L0 segments" in ran.out
-
-
-def test_status_for_people_says_until_when(firn: Firn, landed: str, lake: Lake) -> None:
-    assert " now " in firn("status", landed).out
-    with lake.table(landed).transaction() as transaction:
-        transaction.set_properties({"firn.min.compaction.lag.ms": "180000", "firn.merge.segments": "3"})
-    out = firn("status", landed, "--now", NOW).out
-    assert " 0:02:59 " in out
-    assert "not cleaned until" in out
-
-
 def test_c16_checkpoint_prints_kafkas_text_and_nothing_else(
     firn: Firn, landed: str, lake: Lake, tmp_path: Path
 ) -> None:
@@ -73,18 +56,6 @@ def test_c16_checkpoint_prints_kafkas_text_and_nothing_else(
     ran = firn("checkpoint", landed, "--output", tmp_path / "checkpoint")
     assert (ran.code, ran.out) == (0, "")
     assert (tmp_path / "checkpoint").read_text() == "0\n1\norders 3 10\n"
-
-
-def test_status_of_all_tables_leaves_out_what_is_none_of_records(firn: Firn, landed: str, lake: Lake) -> None:
-    lakes.opened(lake, only_plan(lake))
-    lake.catalog.create_table("lake.other", lake.table(landed).schema())
-    firn("create", "second.table")
-    assert [status["table"] for status in firn("status", "--json").json] == [landed, "second.table"]
-
-
-def test_status_without_tables(firn: Firn) -> None:
-    assert firn("status").out == "catalog lake has no table that Firn can maintain\n"
-    assert firn("status", "--json").json == []
 
 
 def test_status_has_a_clock(firn: Firn, landed: str, lake: Lake) -> None:

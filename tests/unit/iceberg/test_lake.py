@@ -162,8 +162,9 @@ class TestTables:
         lakes.opened(lake, lakes.only_plan(lake))
         with pytest.raises(RefusedError) as caught:
             lake.table("lake.recrods")
-        where = f"catalog lake (sqlite:///{lake.home / CATALOG_FILE})"
-        assert str(caught.value) == f"table lake.recrods does not exist in {where}; found: {table}"
+        where = f"catalog lake ({lake.home / CATALOG_FILE})"
+        told = f"table lake.recrods does not exist in {where}; found: {table}; FIRN_HOME chooses another lake"
+        assert str(caught.value) == told
         with pytest.raises(RefusedError, match="found: no table in namespace nowhere"):
             lake.table("nowhere.x")
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from firnlake.iceberg.catalog import Lake, credentials, without_credentials
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.credentials import credentials, without_credentials
 
 PROPERTIES = {
     "uri": "postgresql+psycopg2://firn:p%40ss@db/iceberg",

@@ -170,7 +170,7 @@ def test_c26_a_refusal_is_tried_three_times_and_told_in_the_catalogs_words(
     landed: Lake, clock: Clock, answer: Exception
 ) -> None:
     before = heads(landed)
-    with pytest.raises(OutcomeUnknownError, match=f"table {TABLE}: {answer}: .*unknown after {REFUSALS} tries"):
+    with pytest.raises(OutcomeUnknownError, match=rf"table {TABLE}: {answer}: .*unknown \(tries: {REFUSALS}\)"):
         empty(clock.of(watched(landed, always("before commit", answer))))
     assert heads(landed) == before
     assert clock.seconds < 5

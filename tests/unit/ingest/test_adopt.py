@@ -118,7 +118,7 @@ class TestAdopting:
         adopt(lake, cdc, BY_ID)
         append(lake, cdc, change(1, op="d"))
         assert only(segments_of(lake, cdc)).tombstones is None
-        (status,) = status_of(lake, None, NOW)
+        (status,) = status_of(lake, cdc, NOW)
         assert status.partitions[0].levels[0].tombstones is None
 
     def test_without_a_condition_nothing_is_a_tombstone(self, lake: Lake, cdc: str) -> None:

@@ -81,7 +81,7 @@ class TestEvolution:
         with pytest.raises(RefusedError, match=rf"column {name} \(field id \d\), mapped as {role}, was dropped"):
             plan_table(lake, cdc, Lane.FULL, NOW)
         with pytest.raises(RefusedError, match="was dropped"):
-            status_of(lake, None, NOW)
+            status_of(lake, cdc, NOW)
 
     def test_a_table_with_a_dropped_column_can_be_released(self, lake: Lake, cdc: str) -> None:
         adopt(lake, cdc, BY_ID)

@@ -10,7 +10,7 @@ from firnlake.iceberg.branches import SIDE_BRANCHES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.ingest.release import release
-from firnlake.inspect.status.gather import status_of
+from firnlake.inspect.status.tables import each_status
 from firnlake.job.collect import discard
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
@@ -42,7 +42,7 @@ class TestReleasing:
         assert done.removed_properties == ("firn.merge.segments",)
         with pytest.raises(RefusedError, match="does not have the record columns"):
             plan_table(lake, cdc, Lane.FULL, NOW)
-        assert status_of(lake, None, NOW) == []
+        assert each_status(lake, NOW) == {}
 
     def test_adopting_it_again_goes_on_where_it_was_left(self, lake: Lake, cdc: str) -> None:
         adopt(lake, cdc, BY_ID)

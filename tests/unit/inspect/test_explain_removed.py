@@ -8,12 +8,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from firnlake.clock import from_ms
-from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import QUARANTINED
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.inspect.explain.key import KeyExplanation, explain_key
-from firnlake.inspect.explain.versions import parse_key
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk
 from tests.support.explained import HOUR, NEVER_FULL, create, dead
@@ -165,21 +163,3 @@ class TestRemoved:
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert found.kept == ()
         assert len(found.removed) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("k", b"k"), ("", b""), ("größe", "größe".encode()), ("a:b", b"a:b"), ("hex:00ff", b"\x00\xff"), ("hex:", b""),
-        ("base64:AP8=", b"\x00\xff"), ("text:hex:00", b"hex:00"), ("null:", None), ("null", b"null"),
-        ("null:x", b"null:x"), ("text:null:", b"null:"),
-    ],
-)  # fmt: skip
-def test_keys_are_text_unless_they_say_otherwise(text: str, key: bytes | None) -> None:
-    assert parse_key([text]) == (None if key is None else (key,))
-
-
-@pytest.mark.parametrize("text", ["hex:0", "hex:xy", "base64:A", "base64:$$$$"])
-def test_c26_a_key_that_is_not_what_it_says_is_refused(text: str) -> None:
-    with pytest.raises(RefusedError, match=r"key '.*' is not (hex|base64): .*; allowed: text, "):
-        parse_key([text])

@@ -9,7 +9,7 @@ import pytest
 
 from firnlake.airflow.metrics import metrics
 from firnlake.airflow.site.page import overview_html, table_html
-from firnlake.cli.status import show_bytes
+from firnlake.cli.overview import show_bytes
 from firnlake.compact.compact import compact
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.branches import QUARANTINED
@@ -149,7 +149,7 @@ class TestShown:
     def test_in_the_terminal(self, found: Status, capsys: pytest.CaptureFixture[str]) -> None:
         show_bytes(found)
         text = " ".join(capsys.readouterr().out.split())
-        assert "orders │ 20,465,780,000 │ 21,000,000 │ 3,100,000,000" in text
+        assert "orders 20.5 GB 21.0 MB 3.1 GB" in text
         assert "history alone holds 38,000,000,000 bytes; expiring" in text
         assert "expiring snapshots now would free 29,500,000,000 bytes" in text
         assert "91,000,000,000 bytes landed, and compaction wrote 139,000,000,000 and saved 62,000,000,000" in text

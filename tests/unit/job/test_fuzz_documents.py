@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table
 
 from firnlake.airflow.site.page import table_html
+from firnlake.cli.keys import parse_key
 from firnlake.cli.options import pairs
 from firnlake.clock import parse
 from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_folder
 from firnlake.inspect.explain.partition import History, explain_partition
-from firnlake.inspect.explain.versions import parse_key
 from firnlake.inspect.status.gather import status_of, write_snapshot
 from firnlake.inspect.status.rows import Query, Status, path_of, read
 from firnlake.inspect.status.verdicts import last_verdicts
@@ -323,9 +323,10 @@ def test_c26_any_value_of_an_option_is_understood_or_refused(text: str) -> None:
         parse,
         TopicPartition.parse,
         lambda value: pairs([value]),
-        lambda value: parse_key([value]),
-        lambda value: parse_key([f"hex:{value}"]),
-        lambda value: parse_key([f"base64:{value}"]),
+        lambda value: parse_key(value, ["key"]),
+        lambda value: parse_key(f"hex:{value}", ["key"]),
+        lambda value: parse_key(f"base64:{value}", ["key"]),
+        lambda value: parse_key(value, ["tenant", "id"]),
     )
     for parser in parsers:
         refused_or(partial(parser, text))

@@ -3,8 +3,6 @@
 Key bounds exclude data files that can't hold the key. Data files never change, so each is read only once.
 """
 
-import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -52,33 +50,6 @@ class Version:
     def place(self) -> tuple[TopicPartition, int]:
         """The identity of the record, independent of the data file that holds it."""
         return (self.topic_partition, self.offset)
-
-
-def parse_key(texts: Sequence[str]) -> Key:
-    """Parse a key from ``texts``, one per key column; ``null:`` alone means records without a key.
-
-    A text is encoded as UTF-8 unless it has the prefix ``hex:`` or ``base64:``; a prefix ``text:`` is dropped. Raises
-    RefusedError for a text that does not fit its prefix.
-    """
-    return None if list(texts) == ["null:"] else tuple(_parse(text) for text in texts)
-
-
-def _parse(text: str) -> bytes:
-    kind, _, rest = text.partition(":")
-    try:
-        match kind:
-            case "hex":
-                return bytes.fromhex(rest)
-            case "base64":
-                return base64.b64decode(rest, validate=True)
-            case "text":
-                return rest.encode()
-            case _:
-                return text.encode()
-    except (ValueError, binascii.Error) as error:
-        raise RefusedError(
-            f"key {text!r} is not {kind}: {error}; allowed: text, text:<text>, hex:<digits>, base64:<letters>, null:"
-        ) from error
 
 
 class Versions:

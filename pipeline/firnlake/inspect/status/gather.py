@@ -10,9 +10,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import show_ms
-from firnlake.errors import RefusedError
+from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifests import DAMAGED
 from firnlake.ingest.quarantine import Batch, batches
 from firnlake.inspect.status.document import (
     Details,
@@ -39,10 +40,8 @@ from firnlake.plan.forecast import due_later
 from firnlake.plan.make import plan_partition
 from firnlake.plan.read_states import read_once
 from firnlake.plan.survey import DueSurvey
-from firnlake.table import records
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies, doubts, thresholds
-from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LEVELS, Segments
 from firnlake.table.summaries import CommitSummary, appended
 from firnlake_expectations.table_report import Tombstones
@@ -58,14 +57,12 @@ QUARANTINED_SHOWN: Final = 100
 _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
-def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
-    """The status of table ``identifier``, or of every table of records in the catalog, at ``now_ms``.
+def status_of(lake: Lake, identifier: str, now_ms: int) -> list[Status]:
+    """The status of table ``identifier`` at ``now_ms`` (epoch milliseconds), as the only element of a list.
 
-    Raises RefusedError for a named table that does not exist or is not a table of records.
+    Raises RefusedError for a table that does not exist, is not a table of records or is damaged.
     """
-    names = [identifier] if identifier is not None else _tables_of_records(lake)
-    verdicts = last_verdicts(lake.reports_folder)
-    return [_status(lake, name, now_ms, verdicts.get(name, ())) for name in names]
+    return [read_status(lake, identifier, now_ms, last_verdicts(lake.reports_folder).get(identifier, ()))]
 
 
 def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
@@ -79,18 +76,18 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
     return status
 
 
-def _tables_of_records(lake: Lake) -> list[str]:
-    names = (name for namespace in lake.namespaces() for name in lake.tables(namespace))
-    return [name for name in names if _is_table_of_records(lake, name)]
-
-
-def _is_table_of_records(lake: Lake, identifier: str) -> bool:
-    table = lake.table(identifier)
+def read_status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
+    """As ``status_of``, with the table's latest ``verdicts``."""
     try:
-        records.check(table, identifier)
-    except RefusedError:
-        return COLUMNS in table.properties
-    return True
+        with lake.answering():
+            return _status(lake, identifier, now_ms, verdicts)
+    except UnavailableError as error:
+        raise UnavailableError(f"table {identifier}: {error}") from error
+    except DAMAGED as error:
+        raise RefusedError(
+            f"table {identifier} can't be read: {type(error).__name__} {error}; allowed: metadata files as they were "
+            "written"
+        ) from error
 
 
 def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:

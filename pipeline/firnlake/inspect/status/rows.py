@@ -56,6 +56,13 @@ COLUMNS: Final = pa.schema(
 PAGE_ROWS: Final = 25
 FOR_PEOPLE: Final = (PartitionCondition.UNCLEANABLE.value, PartitionCondition.REFUSED.value)
 """The conditions in which a topic partition waits until a person does something."""
+_WORST: Final = pa.array([*FOR_PEOPLE, PartitionCondition.DUE.value])
+_WORST_FIRST: Final = [
+    ("rank", "ascending"),
+    ("dirty_ratio", "descending"),
+    ("topic", "ascending"),
+    ("partition", "ascending"),
+]
 
 
 class Shown(StrEnum):
@@ -207,6 +214,17 @@ class Status:
     def partitions(self) -> tuple[PartitionStatus, ...]:
         """The topic partitions as objects; suitable for thousands of them, not for a million."""
         return parts_of(self.rows)
+
+    def worst(self, limit: int) -> tuple[PartitionStatus, ...]:
+        """At most ``limit`` topic partitions: first those that wait for a person, then due ones, then the dirtiest."""
+        # NULL, which comes last, for the other conditions.
+        rank = pc.index_in(self.rows["condition"], value_set=_WORST)
+        order = pc.sort_indices(self.rows.append_column("rank", rank), sort_keys=_WORST_FIRST)
+        return parts_of(self.rows.take(order.slice(0, limit)))
+
+    def due_lanes(self) -> frozenset[str]:
+        """The lanes that are due in any topic partition."""
+        return frozenset(text.partition(":")[0] for text in pc.list_flatten(self.rows["due"]).to_pylist())
 
     def to_dict(self) -> dict[str, Any]:
         """The status as a dictionary of JSON values."""

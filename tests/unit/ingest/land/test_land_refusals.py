@@ -81,7 +81,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "headers of another type": (column("headers", ["x"]), "column headers is string"),
     "time of another type": (column("timestamp", [1.5]), "column timestamp is double"),
     "time beyond microseconds": (column("timestamp", [2**63 - 1]), "column timestamp is timestamp[ms"),
-    "offset NULL": (column("offset", pa.array([None], pa.int64())), "column offset is NULL in 1 of 1 records"),
+    "offset NULL": (column("offset", pa.array([None], pa.int64())), "column offset is NULL in 1 of 1 record;"),
     "topic NULL": (column("topic", pa.array([None], pa.string())), "column topic is NULL"),
     "partition NULL": (column("partition", pa.array([None], pa.int32())), "column partition is NULL"),
     "timestamp NULL": (column("timestamp", pa.array([None], pa.int64())), "column timestamp is NULL"),

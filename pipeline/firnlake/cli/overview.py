@@ -1,0 +1,212 @@
+"""Subcommands ``status`` and ``checkpoint``: all tables in one list, one table in detail, and its cleaning progress."""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from firnlake.cli import show
+from firnlake.cli.options import AsJson, Limit, Now, TableName, at
+from firnlake.cli.show import Size
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
+from firnlake.inspect.status.document import PartitionCondition, PartitionStatus, Space
+from firnlake.inspect.status.gather import status_of
+from firnlake.inspect.status.rows import Status
+from firnlake.inspect.status.tables import each_status
+from firnlake.job.lane import Lane
+from firnlake_expectations.wording import count
+
+SHOWN: Final = 20
+"""Number of topic partitions, topics and reasons that are printed, unless --limit says otherwise."""
+_UNKNOWN: Final = {
+    "tombstones": "metadata does not have the number",
+    "cleaned through": "nothing is cleaned yet",
+    "compactable (estimate)": "no cleaning is known from which to estimate",
+}
+"""What a dash means, by heading."""
+
+
+def status(
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="The table, in detail. Default: all tables, with a line for each."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print only what waits for a person; exit code 6 if anything does.")
+    ] = False,
+    limit: Limit = SHOWN,
+    as_json: AsJson = False,
+    now: Now = None,
+) -> None:
+    """Show what tables hold, how dirty they are, what is due, and what is blocked and why."""
+    lake, now_ms = Lake.load(), at(now)
+    found: Mapping[str, Status | FirnError] = (
+        each_status(lake, now_ms) if table is None else {table: status_of(lake, table, now_ms)[0]}
+    )
+    statuses = [one for one in found.values() if isinstance(one, Status)]
+    unreadable = [one for one in found.values() if isinstance(one, FirnError)]
+    if as_json:
+        show.as_json([_document(name, one) for name, one in found.items()])
+    elif not found:
+        show.line(_nothing(lake))
+    elif table is None and not check:
+        _show_all(found)
+    elif not check:
+        _show(statuses[0], limit)
+    waiting = [one for one in map(Status.waiting, statuses) if one] if check else []
+    show.end([*unreadable, *waiting])
+    if check and found and not as_json:
+        show.line(f"{count(len(statuses), 'table')}: nothing waits for a person")
+
+
+def checkpoint(
+    table: TableName,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write the text to FILE instead; replaces FILE atomically."),
+    ] = None,
+) -> None:
+    """Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."""
+    text = checkpoint_text(Lake.load(), table)
+    if output:
+        write_checkpoint(text, output)
+    else:
+        print(text, end="")
+
+
+def _document(name: str, found: Status | FirnError) -> dict[str, Any]:
+    return found.to_dict() if isinstance(found, Status) else {"table": name, "error": str(found)}
+
+
+def _nothing(lake: Lake) -> str:
+    if lake.exists:
+        return f"catalog {lake.name} ({lake.address}) has no table that Firn can maintain"
+    return f"there is no catalog {lake.address} yet: `firn create` makes it; FIRN_HOME chooses another lake's folder"
+
+
+def _show_all(found: Mapping[str, Status | FirnError]) -> None:
+    show.table(
+        "",
+        ("table", "topic partitions", "segments", "bytes", "dirtiest", "state"),
+        [(name, *(_figures(one) if isinstance(one, Status) else _UNREADABLE)) for name, one in found.items()],
+    )
+    show.line("`firn status TABLE` shows a table in detail")
+
+
+_UNREADABLE: Final = (None, None, None, None, "can't be read, see below")
+
+
+def _figures(status: Status) -> tuple[object, ...]:
+    summary = status.summary
+    segments = sum(level.segments for level in summary.levels)
+    return (summary.topic_partitions, segments, Size(summary.bytes), summary.max_dirty_ratio, _state(status))
+
+
+def _state(status: Status) -> str:
+    """What is blocked, due and waiting, in numbers of topic partitions."""
+    conditions, due = status.summary.conditions, status.due_lanes()
+    lanes = (lane for lane in Lane if lane in due)
+    told = (
+        (status.summary.uncleanable_partitions, "blocked"),
+        (conditions[PartitionCondition.DUE], f"due ({', '.join(lanes)})"),
+        (conditions[PartitionCondition.WAITING], "waiting"),
+    )
+    return ", ".join(f"{number:,} {what}" for number, what in told if number) or "idle"
+
+
+def _show(status: Status, limit: int) -> None:
+    table, details, parts = status.table, status.details(), status.worst(limit)
+    show.table(
+        f"{table}: segments",
+        ("topic partition", "level", "segments", "records", "bytes", "tombstones"),
+        [
+            (part.name, f"L{one.level}", one.segments, one.records, Size(one.bytes), one.tombstones)
+            for part in parts
+            for one in part.levels
+        ],
+        _UNKNOWN,
+    )
+    show.table(
+        f"{table}: cleaning",
+        ("topic partition", "dirty ratio", "cleanable", "uncleanable", "cleaned through", "condition"),
+        [
+            (
+                part.name,
+                part.dirty_ratio,
+                Size(part.cleanable_bytes),
+                Size(part.uncleanable_bytes),
+                part.cleaned_through,
+                _condition(part),
+            )
+            for part in parts
+        ],
+        _UNKNOWN,
+    )
+    show.more(table, status.summary.topic_partitions, limit, "topic partition")
+    show_bytes(status, limit)
+    kept = [(part.name, part.retained) for part in parts if part.retained]
+    if kept:
+        show.table(f"{table}: retention", ("topic partition", "oldest segment that is kept, and why"), kept)
+    for part in parts:
+        _show_some(part.name, _reasons(part), limit, "reason")
+    show.line(f"{table}: thresholds: {details.thresholds}")
+    _show_some(table, [f"{table}: {text}" for text in details.strays], limit, "file")
+    for text in details.doubts:
+        show.line(f"{table}: {text}")
+
+
+def _condition(part: PartitionStatus) -> str:
+    """The condition, the due lanes, and the time until time alone makes a lane due."""
+    told = [] if part.condition == PartitionCondition.DUE else [str(part.condition)]
+    if part.due:
+        told.append(f"due: {', '.join(part.due)}")
+    elif part.due_in_ms is not None:
+        told.append(f"due in {timedelta(seconds=-(-part.due_in_ms // 1000))}")
+    return "; ".join(told)
+
+
+def _reasons(part: PartitionStatus) -> list[str]:
+    """Why lanes are due and segments wait, in lines that each begin with the topic partition."""
+    texts = (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting)
+    return [text if text.startswith(f"{part.name} ") else f"{part.name} {text}" for text in texts]
+
+
+def _show_some(subject: str, lines: list[str], limit: int, noun: str) -> None:
+    for text in lines[:limit]:
+        show.line(text)
+    show.more(subject, len(lines), limit, noun)
+
+
+def show_bytes(status: Status, limit: int = SHOWN) -> None:
+    """Print the bytes of the largest topics and of the table, and the bytes that Firn's commits wrote and saved."""
+    table, summary, space, topics = status.table, status.summary, status.summary.space, status.details().topics
+    largest = sorted(topics, key=lambda topic: (-topic.main_bytes, topic.topic))[:limit]
+    show.table(
+        f"{table}: bytes",
+        ("topic", "main", "side branches", "compactable (estimate)"),
+        [(name, *_sizes(one)) for name, one in (*((one.topic, one) for one in largest), ("all", space))],
+        _UNKNOWN,
+    )
+    show.more(table, len(topics), limit, "topic")
+    least = "" if space.history_is_exact else "at least "
+    about = "" if space.expirable_is_exact else "about "
+    show.line(
+        f"{table}: history alone holds {least}{count(space.history_bytes, 'byte')}; expiring snapshots now would free "
+        f"{about}{count(space.expirable_bytes, 'byte')}"
+    )
+    if summary.since_ms is not None:
+        amplification = summary.write_amplification
+        show.line(
+            f"{table}: since {show.time(summary.since_ms)}, {count(summary.landed_bytes, 'byte')} landed, and "
+            f"compaction wrote {summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
+            f"{'–' if amplification is None else f'{amplification:.2f}'}"
+        )
+
+
+def _sizes(space: Space) -> Iterable[Size | None]:
+    sizes = (space.main_bytes, space.side_bytes, space.compactable_bytes)
+    return [None if size is None else Size(size) for size in sizes]
