@@ -109,7 +109,8 @@ def _state(one: NamedFile) -> str:
         return f"lost: {one.problem}, so branch {MENDED} can't keep it"
     if one.problem is None:
         return f"nothing is wrong with it: all records can be read; branch {MENDED} keeps it"
-    return f"damaged: {one.readable:,} of {one.file.record_count:,} records can be read; branch {MENDED} keeps it"
+    readable = f"{one.readable:,} of {one.file.record_count:,} records can be read"
+    return f"damaged: {readable}; branch {MENDED} keeps it ({one.problem})"
 
 
 def _missing(left: LeftInLog) -> Sequence[str]:
@@ -144,8 +145,8 @@ def _mend_records(
     for one in copies:
         show.line(f"  offset {one.offset}: {one.digest}, record {one.position} of {one.path}")
     show.line(
-        f"  {count(scanned.newer_files, 'file')} with higher offsets may hold newer records of their keys; otherwise "
-        "the next older ones count, unless the record that stays has the same key"
+        f"  newer records of their keys may be in {count(scanned.newer_files, 'file')} with higher offsets; otherwise "
+        "the record that stays counts if its key is the same, or else the next older one"
     )
     options = ["--partition", str(where), "--offset", named, "--keep", keep]
     _take(lake, Mending(table, scanned.snapshot_id, copies=copies, staying=staying), options, yes)
@@ -181,7 +182,7 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
         return
     snapshot_id = mending.mend(lake, chosen)
     if snapshot_id is None:
-        show.line(f"{chosen.table}: the same was taken from main meanwhile; nothing to do")
+        show.line(f"{chosen.table}: the same was taken from main before; nothing to do")
         return
     kept = f"branch {MENDED} keeps it" if chosen.kept or chosen.copies else "nothing of it could be kept"
     show.line(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}")

@@ -124,8 +124,8 @@ def _contradiction(
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
         f"{', '.join(filter(None, (shown, differ)))}; {SHOWS_RECORDS}, or identical copies; the records are in "
-        f"{', '.join(places)}; `firn mend {plan.table} --partition {plan.topic_partition} --offset {offset}` takes one "
-        "of them out"
+        f"{', '.join(places)}; `firn mend {plan.table} --partition {plan.topic_partition} --offset {offset}` shows "
+        "them, and takes out what you name"
     )
 
 

@@ -36,7 +36,7 @@ def test_a_torn_file_is_shown_then_taken(lake: Lake, firn: Firn, files: list[str
         f"snapshot {before}: to be taken from main:",
         f"  {files[1]}\n",
         "orders-0, level 0, offsets 1 to 2: 2 records, 0 tombstones",
-        "damaged: 0 of 2 records can be read; branch firn_mended keeps it",
+        "damaged: 0 of 2 records can be read; branch firn_mended keeps it (table ",
         "orders-0: the log ends at offset 2, afterwards at offset 1",
         "older records of its keys again, deleted ones too, from 1 other file",
     ):
