@@ -107,6 +107,11 @@ def test_c26_what_can_not_be_meant_is_refused(firn: Firn, files: list[str], opti
     refused(firn("mend", TABLE, *options), why)
 
 
+def test_explain_says_who_took_it(firn: Firn, files: list[str]) -> None:
+    firn("mend", TABLE, "--file", files[0], "--yes")
+    assert "(firn mend)" in firn("explain", TABLE, "--segment", files[0]).out
+
+
 def test_yes_needs_a_choice(lake: Lake, firn: Firn, files: list[str]) -> None:
     assert files
     before = snapshot(lake)

@@ -3,13 +3,19 @@
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.transforms import IdentityTransform
 
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branches import MENDED
+from firnlake.iceberg.branches import MENDED, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import adopt
 from firnlake.maintain.conflicting_records import MOST_OFFSETS, ScannedOffsets, conflicts_at
-from firnlake.maintain.mend import mend
+from firnlake.maintain.mend import Mending, mend
+from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import DIGEST
+from tests.support.adopted import BY_ID, CDC, CDC_SCHEMA, append, change, make, validated
 from tests.support.late import late
 from tests.support.mending import chosen, failures, head, held, waits
 from tests.support.topics import NOW, Record, Topic, updates
@@ -182,3 +188,27 @@ def test_c26_so_is_another_record_to_keep(topic: Topic, files: list[str]) -> Non
     assert files
     with pytest.raises(RefusedError, match="--keep elsewhere names no record; allowed: one of "):
         chosen(topic, 1, "elsewhere")
+
+
+def test_an_adopted_table_with_further_partition_fields(lake: Lake) -> None:
+    """The records that are taken lie in two Iceberg partitions."""
+    make(lake, CDC, CDC_SCHEMA, PartitionField(2, 1000, IdentityTransform(), "region"))
+    rows = [change(lsn, lsn, region=region, name="a", ref=bytes(16)) for lsn, region in enumerate("xyx")]
+    append(lake, CDC, *rows)
+    append(lake, CDC, *(one | {"name": "b", "score": 0.5} for one in rows))
+    adopt(lake, CDC, BY_ID)
+    (where,) = read(lake.table(CDC), CDC).by_partition
+    found = conflicts_at(lake, CDC, where, range(3))
+    assert [one.differ_in for one in found.conflicts] == [("name", "score")] * 3
+    kept = {copy.digest for one in found.conflicts for copy in one.copies if copy.row["name"][0].as_py() == "a"}
+    parts = [one.parted(next(copy.digest for copy in one.copies if copy.digest in kept)) for one in found.conflicts]
+    staying, copies = (tuple(copy for part in parts for copy in part[side]) for side in (0, 1))
+    assert mend(lake, Mending(CDC, found.snapshot_id, copies=copies, staying=staying))
+
+    def names(branch: str) -> list[tuple[int, str, str]]:
+        seen = on_branch(lake.table(CDC), branch).scan().to_arrow().to_pylist()
+        return sorted((one["lsn"], one["region"], one["name"]) for one in seen)
+
+    assert names("main") == [(0, "x", "a"), (1, "y", "a"), (2, "x", "a")]
+    assert names(MENDED) == [(0, "x", "b"), (1, "y", "b"), (2, "x", "b")]
+    validated(lake, CDC)

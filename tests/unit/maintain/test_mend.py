@@ -333,6 +333,16 @@ class TestOlderRecords:
         topic.run(NOW, force=True, until_idle=True)
         assert topic.offsets() == [4]
 
+    def test_of_the_tails_tombstones_only_late_records_come_back(self, topic: Topic) -> None:
+        topic.land(updates("b=1"), updates("a=1", "a=", "b=2", start=1)).clean("full", force=True)
+        (tail,) = topic.segments()
+        topic.land(updates("a=late"), updates("c=1", start=4))
+        (left,) = named_files(topic.lake, topic.table, [tail.path]).left
+        assert (left.older_files, left.newer_files) == (1, 1)
+        take(topic, tail.path)
+        topic.run(NOW, force=True, until_idle=True)
+        assert [(record.key, record.value) for record in topic.seen()] == [(b"a", b"late"), (b"c", b"1")]
+
     def test_a_removed_tombstone_counts_even_if_the_log_ends_below_it(self, topic: Topic) -> None:
         """Offset 5 was removed; the mending takes all that is left."""
         topic.land(updates("b=1"), updates("a=", "c=1", start=5))
