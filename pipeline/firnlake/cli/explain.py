@@ -189,7 +189,8 @@ def _reason(reason: Reason, now_ms: int) -> str:
 
 def _commit(commit: ExplainedCommit, now_ms: int) -> str:
     by_firn = f"lane {commit.lane}, plan {commit.plan}: {commit.reason}"
-    who = by_firn if commit.plan else f"by another writer, operation {commit.operation}"
+    by_another = "firn mend" if commit.mended else f"by another writer, operation {commit.operation}"
+    who = by_firn if commit.plan else by_another
     return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"
 
 

@@ -4,7 +4,6 @@ One of several identical records is kept. Two different records at one offset ar
 of them the log holds. If no offset is duplicated, only the offset column is read.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +14,11 @@ import pyarrow as pa
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import NO_HORIZON
 from firnlake.errors import RefusedError
-from firnlake.iceberg.keys import Flags, Longs, joined
+from firnlake.iceberg.keys import Flags, Longs
 from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.job.plan import Plan
-from firnlake.table.policy import Samples
+from firnlake.table.record_contents import contents_of, described, differing, own_columns
 from firnlake.table.segment import RUN
-from firnlake_expectations.wording import digest
-
-SHOWN_BYTES = 60
-"""Maximum size, in bytes, of a key or value shown in a report of contradicting records."""
 
 
 @dataclass(frozen=True)
@@ -110,43 +105,11 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
         if len(rows):
             taken = batch.take(pa.array(rows))
             horizons = taken.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON).to_pylist()
-            fields = zip(
-                inputs.offsets(taken, segment).tolist(), rows.tolist(), horizons, _contents(inputs, taken), strict=True
-            )
+            own = inputs.offsets(taken, segment).tolist()
+            fields = zip(own, rows.tolist(), horizons, contents_of(columns, taken), strict=True)
             for offset, row, horizon, content in fields:
                 yield offset, _Copy(number, start + row, segment.level, horizon, content)
         start += batch.num_rows
-
-
-def _contents(inputs: PlanInputs, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """SHA-256 of each record, over all content that a cleaning must preserve."""
-    names = _record_columns(inputs, batch.schema)
-    flat = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
-    nested = [batch.column(name).to_pylist() for name in names if name not in flat]
-    valid = [batch.column(name).is_valid().cast(pa.int8()) for name in flat]
-    filled = [_filled(batch.column(name)) for name in flat]
-    for row, content in enumerate(joined([*valid, *filled]).to_pylist()):
-        beside = repr([column[row] for column in nested]).encode()
-        yield hashlib.sha256(len(content).to_bytes(8, "little") + content + beside).digest()
-
-
-def _filled(values: pa.Array) -> pa.Array:
-    """``values`` with NULL as zero or empty; a separate column records which were NULL."""
-    if not values.null_count:
-        return values
-    kind = values.type
-    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
-        return values.fill_null(pa.scalar(b"" if pa.types.is_large_binary(kind) else "", kind))
-    if pa.types.is_fixed_size_binary(kind):
-        return values.fill_null(pa.scalar(bytes(kind.byte_width), kind))
-    if pa.types.is_boolean(kind):
-        return values.fill_null(pa.scalar(False))  # noqa: FBT003  # the value, not a switch
-    return values.fill_null(pa.scalar(0, kind))
-
-
-def _record_columns(inputs: PlanInputs, schema: pa.Schema) -> list[str]:
-    """The record's own columns, which stay unchanged (C1): all columns except those that Firn writes."""
-    return [name for name in schema.names if name not in (inputs.columns.level, inputs.columns.delete_horizon)]
 
 
 def _contradiction(
@@ -156,10 +119,13 @@ def _contradiction(
     plan = inputs.plan
     records = [_record(inputs, segments[copy.segment], copy.row) for copy in copies]
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
+    shown = " and ".join(filter(None, described(inputs.columns, records, inputs.samples)))
+    differ = "" if inputs.samples == "full" else f"they differ in {', '.join(differing(records))}"
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
-        f"{_described(inputs, records, inputs.samples)}; {SHOWS_RECORDS}, or identical copies; "
-        f"the records are in {', '.join(places)}"
+        f"{', '.join(filter(None, (shown, differ)))}; {SHOWS_RECORDS}, or identical copies; the records are in "
+        f"{', '.join(places)}; `firn mend {plan.table} --partition {plan.topic_partition} --offset {offset}` shows "
+        "them, and takes out what you name"
     )
 
 
@@ -168,37 +134,6 @@ def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str,
     for batch in inputs.batches(segment):
         if row < start + batch.num_rows:
             record: Mapping[str, Any] = batch.slice(row - start, 1).to_pylist()[0]
-            return {name: record[name] for name in _record_columns(inputs, batch.schema)}
+            return {name: record[name] for name in own_columns(inputs.columns, batch.schema)}
         start += batch.num_rows
     raise AssertionError(f"{segment.path} no longer has row {row}")
-
-
-def _described(inputs: PlanInputs, records: Sequence[Mapping[str, Any]], samples: Samples) -> str:
-    """Description of two records and their differing columns."""
-    one, other = records
-    if samples == "full":
-        return " and ".join(map(_whole, records))
-    differing = f"they differ in {', '.join(name for name in one if one[name] != other[name])}"
-    if samples == "none":
-        return differing
-    keys = " and ".join(f"(key={_key(record, inputs.columns.key)})" for record in records)
-    return f"{keys}, {differing}"
-
-
-def _key(record: Mapping[str, Any], columns: Sequence[str]) -> str:
-    parts = [record[name] for name in columns]
-    if None in parts:
-        return "NULL"
-    return digest([part if isinstance(part, bytes) else str(part).encode() for part in parts])
-
-
-def _whole(record: Mapping[str, object]) -> str:
-    return "(" + ", ".join(f"{name}={_short(value)}" for name, value in record.items() if value is not None) + ")"
-
-
-def _short(value: object) -> str:
-    if isinstance(value, bytes | bytearray):
-        text = repr(bytes(value[:SHOWN_BYTES]))[1:]
-        return text if len(value) <= SHOWN_BYTES else f"{text}… ({len(value)} bytes)"
-    text = str(value)
-    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}…"

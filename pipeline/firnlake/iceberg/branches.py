@@ -1,4 +1,4 @@
-"""Side branches of a table, which hold the records that Firn removed from ``main`` and must keep (C5, C9).
+"""Side branches of a table, which hold the records that Firn removed from ``main`` and must keep (C5, C9, C36).
 
 The commit that removes records from main also adds them to these branches, so that no record is lost or repeated
 between two commits. Readers name a branch, for example with ``VERSION AS OF 'firn_quarantine'`` in Spark or
@@ -30,7 +30,9 @@ ERASURES: Final = "firn_erasures"
 """Requests to erase keys, and their outcomes (C30). The branch has no records and exists from the first request on."""
 HIDDEN: Final = "firn_hidden"
 """The memory of the lane `hide` (C28). The branch has no records and exists from the lane's first commit on."""
-FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, HIDDEN)
+MENDED: Final = "firn_mended"
+"""What `firn mend` has taken from main (C36). The branch exists from the first mending that could keep something."""
+FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, HIDDEN, MENDED)
 """All branches that Firn makes."""
 FOLLOWING: Final = (REMOVED_TOMBSTONES, HIDDEN)
 """The branches of which nothing counts but what belongs to main's history."""
@@ -207,3 +209,16 @@ def at_snapshot(table: Table, snapshot_id: int | None) -> Table:
     """``table`` as if ``snapshot_id`` were its current snapshot; for reading only."""
     metadata = table.metadata.model_copy(update={"current_snapshot_id": snapshot_id})
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
+def main_as_of(table: Table, snapshot_id: int | None = None) -> tuple[Table, int]:
+    """``table`` as readers of main saw it at ``snapshot_id``, by default now, and the id of that snapshot.
+
+    Raises RefusedError if main's history has no such snapshot, or no snapshot at all.
+    """
+    line = [one.snapshot_id for one in ancestors(table)]
+    wanted = snapshot_id if snapshot_id is not None else next(iter(line), None)
+    if wanted is None or wanted not in line:
+        found = f"no snapshot {wanted} in main's history" if line else "no snapshot"
+        raise RefusedError(f"table {'.'.join(table.name())} has {found}; allowed: one that has not expired")
+    return at_snapshot(table, wanted), wanted

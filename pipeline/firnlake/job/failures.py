@@ -61,8 +61,8 @@ class FailedPlan:
     failure: Failure
 
     def covers(self, plan: Plan) -> bool:
-        """True when ``plan`` would repeat the failed work: the lane and the segments are the same and, for lane
-        ``erase``, also the requests and the offset limit. The clocks of the plans may differ."""
+        """True when ``plan`` would repeat the failed work: the lane, the segments and their row-level deletes are the
+        same and, for lane ``erase``, also the requests and the offset limit. The clocks of the plans may differ."""
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
@@ -92,8 +92,9 @@ class FailedPlan:
         )
 
 
-def _read_by(plan: Plan) -> set[tuple[str, int]]:
-    return {(one.path, one.records) for one in (*plan.inputs, *plan.removed_tombstones)}
+def _read_by(plan: Plan) -> set[tuple[str, int, int]]:
+    """What the plan reads. Row-level deletes count, because they may hide what the plan was refused for."""
+    return {(one.path, one.records, one.deletes) for one in (*plan.inputs, *plan.removed_tombstones)}
 
 
 def _searched_for(plan: Plan) -> tuple[int, int | None] | None:

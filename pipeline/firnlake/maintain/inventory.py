@@ -16,7 +16,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import FirnError
-from firnlake.iceberg.branches import FIRN_BRANCHES
+from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED
 from firnlake.iceberg.files import MARKS, Stored, data_folder, files_in, job_of, metadata_folder, path_of, store
 from firnlake.iceberg.manifests import ahead
 from firnlake.iceberg.side_branches import read_puffin
@@ -44,8 +44,9 @@ class Blocker:
 class Keeper:
     """The branch, tag or snapshot that keeps a file in the table.
 
-    ``kind`` is ``tag``, ``branch``, ``head`` (of main, or of one of Firn's branches) or ``snapshot``. ``name`` is the
-    name of the branch or tag, or empty for a snapshot that is on no branch.
+    ``kind`` is ``tag``, ``branch``, ``head`` (of main, or of one of Firn's branches) or ``snapshot``. The branch of
+    mended records counts as anybody's ``branch``. ``name`` is the name of the branch or tag, or empty for a snapshot
+    that is on no branch.
     """
 
     kind: str
@@ -311,7 +312,8 @@ def _listed(table: Table, snapshot: Snapshot) -> list[ManifestFile] | None:
 
 
 def _is_firns(branch: str) -> bool:
-    return branch in (MAIN_BRANCH, *FIRN_BRANCHES)
+    """True for main and Firn's branches, except the branch of mended records: no lane erases keys there."""
+    return branch in (MAIN_BRANCH, *FIRN_BRANCHES) and branch != MENDED
 
 
 def _unreadable(location: str, what: str) -> Blocker:

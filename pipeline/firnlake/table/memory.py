@@ -18,6 +18,8 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
+from firnlake.table.mendings import is_mending
+from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
@@ -79,13 +81,15 @@ def _void(table: Table, identifier: str, held: Mapping[TopicPartition, tuple[Seg
         before = read(at_snapshot(table, step.before.snapshot_id), identifier) if step.before else None
         for where, own in held.items():
             end = _log_end(after, where)
+            former = None if before is None else _log_end(before, where)
+            fell_from = LONG_MAX if former is None else former
             is_anew = before is not None and _began_anew(before, after, where)
             void |= {
                 one.path
                 for one in own
                 if one.sequence_number < (step.after.sequence_number or 0)
                 and end is not None
-                and (is_anew or end < one.last_offset)
+                and (is_anew or end < one.last_offset <= fell_from)
             }
     return frozenset(void)
 
@@ -104,9 +108,10 @@ def _suspects(table: Table) -> Iterator[_Step]:
     """The commits on main, newest first, that may have removed records since Firn published something.
 
     Firn looks at the earlier ones before it publishes. Iceberg's ``append`` and ``replace`` remove no record (Iceberg
-    spec, "Optional Snapshot Summary Fields").
+    spec, "Optional Snapshot Summary Fields"). After a mending, the log goes on, although records are missing (C36).
     """
-    return (one for one in _steps(table) if not one.operations <= {Operation.APPEND, Operation.REPLACE})
+    removing = (one for one in _steps(table) if not one.operations <= {Operation.APPEND, Operation.REPLACE})
+    return (one for one in removing if not is_mending(one.after))
 
 
 def _steps(table: Table) -> Iterator[_Step]:

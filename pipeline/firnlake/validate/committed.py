@@ -16,6 +16,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import (
     ERASURES,
     HIDDEN,
+    MENDED,
     REMOVED_TOMBSTONES,
     SIDE_BRANCHES,
     ancestors,
@@ -26,6 +27,7 @@ from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import STAGED
+from firnlake.table.mendings import is_mending
 from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of, properties_of
 from firnlake.table.segment import TAIL
 from firnlake.table.summaries import CommitClock, CommitSummary
@@ -211,6 +213,12 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int) -> Snapshot:
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds")
+    if is_mending(snapshot):
+        raise RefusedError(
+            f"table {identifier}: snapshot {snapshot_id} is a mending, which is not judged, because no rule but a "
+            f"person's word says what it takes; branch {MENDED} keeps it; allowed: a commit by one of the lanes "
+            f"{', '.join(STAGED)}"
+        )
     if not _has_result(table, snapshot):
         raise RefusedError(
             f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit by "

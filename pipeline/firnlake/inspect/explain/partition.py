@@ -19,6 +19,7 @@ from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
 from firnlake.plan.forecast import due_at
 from firnlake.plan.read_states import sense_table
+from firnlake.table.mendings import is_mending
 from firnlake.table.partition import PartitionState
 from firnlake.table.published_plans import PublishedPlan, plans_of
 from firnlake.table.segment import LANDED, MERGED, RUN, Segment, Segments, UnassignedFile
@@ -32,8 +33,8 @@ from firnlake_expectations.wording import count
 class ExplainedCommit:
     """A commit on the table, or the share of one plan in a commit.
 
-    ``plan``, ``lane`` and ``reason`` are None for a commit of another writer. If the plans of Firn's job are no longer
-    known, ``plan`` is the job's id and ``topic_partition`` is None.
+    ``plan``, ``lane`` and ``reason`` are None for a mending and for a commit of another writer. If the plans of Firn's
+    job are no longer known, ``plan`` is the job's id and ``topic_partition`` is None.
     """
 
     snapshot_id: int
@@ -46,6 +47,8 @@ class ExplainedCommit:
     topic_partition: str | None = None
     removed: int = 0
     """Number of records that Firn's plan removed, for any reason; 0 without a plan."""
+    mended: bool = False
+    """True when a person had `firn mend` take files or records out (C36)."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "ExplainedCommit":
@@ -62,6 +65,7 @@ class ExplainedCommit:
             reason=plan.reason if plan else None,
             topic_partition=str(plan.topic_partition) if plan else None,
             removed=plan.counts.records_in - plan.counts.records_out if plan else 0,
+            mended=is_mending(snapshot),
         )
 
 

@@ -18,6 +18,7 @@ from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
 from firnlake.lanes.retention import retention
+from firnlake.table.mendings import is_mending
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import LANDED, MERGED
 from firnlake.table.summaries import cherry_picked, file_bytes
@@ -59,10 +60,14 @@ def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
 
 
 def _removed(lines: Iterable[Sequence[Snapshot]]) -> Iterator[tuple[int, int | None]]:
-    """For each commit of ``lines`` (branches, newest commit first), the parent's id and the bytes of removed files."""
+    """For each commit of ``lines`` (branches, newest commit first), the parent's id and the bytes of removed files.
+
+    What a mending has taken is lost, or on the branch of mended records, so it takes no space of history.
+    """
     for line in lines:
         for commit, before in pairwise(line):
-            yield before.snapshot_id, file_bytes(commit).removed
+            if not is_mending(commit):
+                yield before.snapshot_id, file_bytes(commit).removed
 
 
 def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple[int, int | None]]:

@@ -1,0 +1,193 @@
+"""Finds different records at one offset of a topic partition, of which a cleaning can't tell which one counts (C36)."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import main_as_of
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
+from firnlake.iceberg.keys import Flags
+from firnlake.iceberg.row_deletes import FileDeletes
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.policies import samples_of
+from firnlake.table.policy import Samples
+from firnlake.table.record_contents import contents_of, described, differing, own_columns
+from firnlake.table.segment import Segment
+from firnlake.table.segments import read, read_entries
+from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import DIGEST, DIGITS, count
+
+MOST_OFFSETS: Final = 1_000
+"""Number of offsets that one search may cover, because the search holds all their records in memory."""
+
+
+@dataclass(frozen=True)
+class RecordCopy:
+    """A record that readers see: its place in a data file (``position``, from 0) and the digest of its content."""
+
+    offset: int
+    segment: Segment
+    position: int
+    digest: str
+    """Equal for copies of the same record."""
+    row: pa.RecordBatch = field(repr=False, compare=False)
+    """The record alone, with all columns of the table."""
+
+    @property
+    def path(self) -> str:
+        """Path of the data file."""
+        return self.segment.path
+
+
+@dataclass(frozen=True)
+class ConflictingRecords:
+    """All copies of the different records at ``offset``, in the order of their files."""
+
+    offset: int
+    copies: tuple[RecordCopy, ...]
+    shown: Mapping[str, str]
+    """What ``firn.report.samples`` allows to show of each record, by digest."""
+    differ_in: tuple[str, ...]
+    """The columns in which the records differ."""
+
+    def parted(self, keep: str) -> tuple[tuple[RecordCopy, ...], tuple[RecordCopy, ...]]:
+        """The copies of the record that stays, which ``keep`` names by its file or its digest; and all other copies.
+
+        Raises RefusedError unless it names one record.
+        """
+        kept = {one.digest for one in self.copies if keep in (one.path, one.digest)}
+        if len(kept) != 1:
+            found = f"{len(kept)} different records" if kept else "no record"
+            allowed = sorted({one.digest for one in self.copies} | ({one.path for one in self.copies} - {keep}))
+            raise RefusedError(
+                f"offset {self.offset} of {self.copies[0].segment.topic_partition}: --keep {keep} names {found}; "
+                f"allowed: one of {', '.join(allowed)}"
+            )
+        staying = tuple(one for one in self.copies if one.digest in kept)
+        return staying, tuple(one for one in self.copies if one.digest not in kept)
+
+
+@dataclass(frozen=True)
+class ScannedOffsets:
+    """What snapshot ``snapshot_id`` of a table holds at ``offsets`` of one topic partition."""
+
+    table: str
+    snapshot_id: int
+    topic_partition: TopicPartition
+    offsets: range
+    conflicts: tuple[ConflictingRecords, ...]
+    newer_files: int
+    """Number of data files that hold higher offsets."""
+
+
+def conflicts_at(
+    lake: Lake, identifier: str, where: TopicPartition, offsets: range, as_of: int | None = None
+) -> ScannedOffsets:
+    """Find the conflicting records at ``offsets`` of ``where`` in snapshot ``as_of`` of main, by default the newest.
+
+    Raises RefusedError for an unknown topic partition or snapshot, for offsets without a record, for more than
+    MOST_OFFSETS offsets, and for a file that may hold one of them and can't be read.
+    """
+    number = offsets.stop - offsets.start
+    if number > MOST_OFFSETS:
+        raise RefusedError(f"{count(number, 'offset')} at once; allowed: up to {MOST_OFFSETS:,}")
+    with lake.answering():
+        table, snapshot_id = main_as_of(lake.table(identifier), as_of)
+        by_partition = read(table, identifier).by_partition
+        if where not in by_partition:
+            names = ", ".join(map(str, sorted(by_partition)[:20]))
+            raise RefusedError(f"table {identifier} has no topic partition {where}; found: {names or 'none'}")
+        own = by_partition[where]
+        near = [one for one in own if one.records and _may_hold((one.base_offset, one.last_offset), offsets)]
+        scan = _Scan.of(table, identifier, near)
+        found: dict[int, list[RecordCopy]] = defaultdict(list)
+        for copy in scan.copies(offsets):
+            found[copy.offset].append(copy)
+    if not found:
+        raise RefusedError(
+            f"table {identifier}: {where} has no record at offset {_named(offsets)}; allowed: an offset of a record "
+            "that readers see"
+        )
+    different = (found[offset] for offset in sorted(found) if len({one.digest for one in found[offset]}) > 1)
+    newer = sum(1 for one in own if one.last_offset >= offsets.stop)
+    return ScannedOffsets(
+        identifier, snapshot_id, where, offsets, tuple(scan.conflict(one) for one in different), newer
+    )
+
+
+def _named(offsets: range) -> str:
+    return str(offsets.start) if len(offsets) == 1 else f"{offsets.start} to {offsets.stop - 1}"
+
+
+def _may_hold(bounds: tuple[int, int] | None, offsets: range) -> bool:
+    """True unless the ``bounds`` (both inclusive; None or negative if unknown) rule out all ``offsets``."""
+    return bounds is None or bounds[0] < 0 or (bounds[0] < offsets.stop and bounds[1] >= offsets.start)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Reads the records of some segments of one topic partition."""
+
+    files: DataFiles
+    columns: ColumnRoles
+    samples: Samples
+    segments: Sequence[Segment]
+    sources: Mapping[str, Source]
+    """The data files of ``segments``, by path."""
+    hidden: HiddenRecords
+
+    @classmethod
+    def of(cls, table: Table, identifier: str, segments: Sequence[Segment]) -> "_Scan":
+        files, sources, deleted = DataFiles.of(table), {}, []
+        for entry, deletes in read_entries(table, among={one.path for one in segments}):
+            source = sources[entry.data_file.file_path] = Source.of(entry.data_file)
+            if deletes:
+                deleted.append(DeletedFrom(source, FileDeletes(entry.sequence_number or 0, tuple(deletes))))
+        columns, samples = ColumnRoles.of(table, identifier), samples_of(table.properties)
+        return cls(files, columns, samples, segments, sources, HiddenRecords(files, deleted))
+
+    def copies(self, offsets: range) -> Iterator[RecordCopy]:
+        """The records at ``offsets`` that readers see."""
+        for segment in self.segments:
+            flags = self.hidden.of(self.sources[segment.path])
+            with self.files.opened(self.sources[segment.path]) as file:
+                for group in range(file.file.metadata.num_row_groups):
+                    if not _may_hold(file.bounds(self.columns.offset, group), offsets):
+                        continue
+                    position = file.first_record(group)
+                    for batch in file.batches(None, [group]):
+                        yield from self._of_batch(segment, batch, position, flags, offsets)
+                        position += batch.num_rows
+
+    def _of_batch(
+        self, segment: Segment, batch: pa.RecordBatch, first: int, hidden: Flags | None, offsets: range
+    ) -> Iterator[RecordCopy]:
+        """The wanted records of ``batch``, whose first record is at position ``first`` of its file."""
+        numbers = batch.column(self.columns.offset).cast(pa.int64())
+        inside = pc.and_(pc.greater_equal(numbers, offsets.start), pc.less_equal(numbers, offsets.stop - 1))
+        wanted = pc.fill_null(inside, fill_value=False).to_numpy(zero_copy_only=False)
+        if hidden is not None:
+            wanted = wanted & ~hidden[first : first + batch.num_rows]
+        rows = np.flatnonzero(wanted).tolist()
+        if not rows:
+            return
+        taken = batch.take(pa.array(rows, pa.int64()))
+        for place, (row, content) in enumerate(zip(rows, contents_of(self.columns, taken), strict=True)):
+            digest = f"{DIGEST}{content.hex()[:DIGITS]}"
+            yield RecordCopy(numbers[row].as_py(), segment, first + row, digest, taken.slice(place, 1))
+
+    def conflict(self, copies: Sequence[RecordCopy]) -> ConflictingRecords:
+        names = own_columns(self.columns, copies[0].row.schema)
+        rows = {one.digest: one.row.select(names).to_pylist()[0] for one in copies}
+        shown = dict(zip(rows, described(self.columns, list(rows.values()), self.samples), strict=True))
+        in_order = sorted(copies, key=lambda one: (one.segment.sequence_number, one.path, one.position))
+        return ConflictingRecords(copies[0].offset, tuple(in_order), shown, tuple(differing(list(rows.values()))))

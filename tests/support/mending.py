@@ -1,0 +1,79 @@
+"""Damage to the files of a topic under test, and mendings of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from firnlake.iceberg.branches import MENDED, on_branch
+from firnlake.inspect.status.gather import status_of
+from firnlake.maintain.conflicting_records import conflicts_at
+from firnlake.maintain.mend import Mending, mend, named_files
+from firnlake.run import run
+from firnlake.table.topic_partition import TopicPartition
+from infra.foreign.files import on_disk
+from tests.support.lakes import paths
+from tests.support.topics import NOW, Topic, updates
+
+
+def tear(path: str) -> Path:
+    """Cut the end of the file off, as a writer does that died."""
+    file = on_disk(path)
+    file.write_bytes(file.read_bytes()[:-200])
+    return file
+
+
+def lose(path: str) -> Path:
+    """Delete the file, as a rule of the store does."""
+    file = on_disk(path)
+    file.unlink()
+    return file
+
+
+def shown(topic: Topic, *files: str, as_of: int | None = None) -> Mending:
+    """The mending that takes ``files``."""
+    named = named_files(topic.lake, topic.table, files, as_of)
+    return Mending(topic.table, named.snapshot_id, files=named.files)
+
+
+def take(topic: Topic, *files: str) -> int | None:
+    """Take ``files`` from main; the snapshot that does it."""
+    return mend(topic.lake, shown(topic, *files))
+
+
+def chosen(topic: Topic, offset: int, keep: str, last: int | None = None) -> Mending:
+    """The mending of orders-0 that leaves the records that ``keep`` names."""
+    offsets = range(offset, (offset if last is None else last) + 1)
+    scanned = conflicts_at(topic.lake, topic.table, TopicPartition(topic.name, 0), offsets)
+    parts = [one.parted(keep) for one in scanned.conflicts]
+    staying, copies = (tuple(copy for part in parts for copy in part[side]) for side in (0, 1))
+    return Mending(topic.table, scanned.snapshot_id, copies=copies, staying=staying)
+
+
+def failures(topic: Topic, now: int = NOW) -> list[str]:
+    """What a run of all lanes refuses."""
+    done = run(topic.lake, topic.table, now, topic.engines)
+    return [str(error) for lane in done for error in lane.failures.values()]
+
+
+def waits(topic: Topic) -> bool:
+    """True when `firn status --check` is not green."""
+    (status,) = status_of(topic.lake, topic.table, NOW)
+    return status.waiting() is not None
+
+
+def held(topic: Topic) -> set[str]:
+    """The data files on the branch of mended records."""
+    return paths(on_branch(topic.lake.table(topic.table), MENDED))
+
+
+def head(topic: Topic) -> str:
+    """The metadata file of the table as it is now."""
+    return topic.lake.table(topic.table).metadata_location
+
+
+def landed(topic: Topic, *batches: Sequence[str]) -> list[str]:
+    """Land a segment of orders-0 for each of ``batches`` (``key=value``), one after the other; their paths."""
+    start = 0
+    for batch in batches:
+        topic.land(updates(*batch, start=start))
+        start += len(batch)
+    return [one.path for one in topic.segments()]

@@ -1,0 +1,126 @@
+"""C36: ``firn mend`` shows first, and takes what is named only on a person's word."""
+
+import json
+import shlex
+
+import pytest
+
+from firnlake.iceberg.catalog import Lake
+from tests.support.in_process import Firn, refused
+from tests.support.lakes import NOW, TABLE, append_file, offsets, row, snapshot
+from tests.support.mending import lose, tear
+
+
+@pytest.fixture
+def files(lake: Lake, firn: Firn) -> list[str]:
+    """Two segments of orders-0 that hold different records at offset 1."""
+    assert firn("create", TABLE).code == 0
+    return [append_file(lake, rows) for rows in ([row(0), row(1)], [row(1, value=b"other"), row(2)])]
+
+
+def again(firn: Firn, printed: str) -> tuple[int, str]:
+    """Run the command that a dry run has printed; exit code and output."""
+    (line,) = (one for one in printed.splitlines() if "nothing was changed" in one)
+    words = shlex.split(line.partition("to take it: ")[2])
+    assert words[0] == "firn"
+    ran = firn(*words[1:])
+    return ran.code, ran.out
+
+
+def test_a_torn_file_is_shown_then_taken(lake: Lake, firn: Firn, files: list[str]) -> None:
+    tear(files[1])
+    before = snapshot(lake)
+    ran = firn("mend", TABLE, "--file", files[1])
+    assert (ran.code, ran.err, snapshot(lake)) == (0, "", before)
+    for text in (
+        f"snapshot {before}: to be taken from main:",
+        f"  {files[1]}\n",
+        "orders-0, level 0, offsets 1 to 2: 2 records, 0 tombstones",
+        "damaged: 0 of 2 records can be read; branch firn_mended keeps it (table ",
+        "orders-0: the log ends at offset 2, afterwards at offset 1",
+        "older records of its keys again, deleted ones too, from 1 other file",
+    ):
+        assert text in ran.out, ran.out
+    code, out = again(firn, ran.out)
+    assert code == 0
+    assert out.endswith(f"taken from main with snapshot {snapshot(lake)}; branch firn_mended keeps it\n")
+    assert offsets(lake) == [0, 1]
+    repeated = firn("mend", TABLE, "--file", files[1], "--yes")
+    assert (repeated.code, f"was taken from main with snapshot {snapshot(lake)} before" in repeated.out) == (0, True)
+
+
+def test_a_lost_file(lake: Lake, firn: Firn, files: list[str]) -> None:
+    lose(files[1])
+    ran = firn("mend", TABLE, "--file", files[1], "--yes")
+    assert ran.code == 0
+    assert "lost: the store has no such file, so branch firn_mended can't keep it" in ran.out
+    assert ran.out.endswith("nothing of it could be kept\n")
+    assert offsets(lake) == [0, 1]
+
+
+def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, files: list[str]) -> None:
+    before = snapshot(lake)
+    named = ("mend", TABLE, "--partition", "orders-0", "--offset", "1")
+    ran = firn(*named)
+    assert ran.code == 0
+    assert "offset 1: 2 different records, in value" in ran.out
+    assert f"record 0 of {files[1]}, landed at " in ran.out
+    assert "--keep FILE or DIGEST" in ran.out
+    assert "other" not in ran.out.replace("others", "")
+    ran = firn(*named, "--keep", files[0])
+    assert "to be taken from main: 1 record; branch firn_mended keeps copies" in ran.out
+    assert snapshot(lake) == before
+    assert again(firn, ran.out)[0] == 0
+    assert offsets(lake) == [0, 1, 2]
+    assert "has no different records at offset 1; nothing to do" in firn(*named, "--keep", files[0], "--yes").out
+
+
+def test_then_a_run_works_and_nothing_waits(firn: Firn, files: list[str]) -> None:
+    assert firn("run", TABLE, "--engine", "local", "--force", "--now", NOW).code != 0
+    assert firn("status", TABLE, "--check").code == 6
+    named = ("--partition", "orders-0", "--offset", "1", "--keep", files[0])
+    assert firn("mend", TABLE, *named, "--yes").code == 0
+    assert firn("status", TABLE, "--check").code == 0
+    assert firn("run", TABLE, "--engine", "local", "--force", "--now", NOW).code == 0
+    assert firn("verify", TABLE).code == 0
+
+
+def test_c26_verify_says_that_nobody_judges_it(lake: Lake, firn: Firn, files: list[str]) -> None:
+    firn("mend", TABLE, "--file", files[0], "--yes")
+    refused(firn("verify", TABLE, "--snapshot", snapshot(lake)), "is a mending, which is not judged")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "allowed: --file PATH, or --partition"),
+        (("--partition", "orders-0"), "allowed: --file PATH, or --partition"),
+        (("--file", "x", "--offset", "1"), "allowed: --file PATH, or --partition"),
+        (("--file", "x"), "has no data file x"),
+        (("--partition", "orders-0", "--offset", "x"), "--offset 'x'; allowed: an offset or a range"),
+        (("--partition", "orders-0", "--offset", "2-1"), "--offset '2-1' ends before it begins"),
+        (("--partition", "orders-0", "--offset", "5"), "has no record at offset 5"),
+    ],
+)
+def test_c26_what_can_not_be_meant_is_refused(firn: Firn, files: list[str], options: tuple[str, ...], why: str) -> None:
+    assert files
+    refused(firn("mend", TABLE, *options), why)
+
+
+def test_explain_says_who_took_it(firn: Firn, files: list[str]) -> None:
+    firn("mend", TABLE, "--file", files[0], "--yes")
+    assert "(firn mend)" in firn("explain", TABLE, "--segment", files[0]).out
+
+
+def test_yes_needs_a_choice(lake: Lake, firn: Firn, files: list[str]) -> None:
+    assert files
+    before = snapshot(lake)
+    ran = firn("mend", TABLE, "--partition", "orders-0", "--offset", "1", "--yes")
+    assert (ran.code, "--yes needs --keep FILE" in ran.err, snapshot(lake)) == (1, True, before)
+
+
+def test_what_was_taken_is_no_history_to_free(lake: Lake, firn: Firn, files: list[str]) -> None:
+    firn("mend", TABLE, "--file", files[1], "--yes")
+    (told,) = json.loads(firn("status", TABLE, "--json").out)
+    assert told["space"]["history_bytes"] == 0
+    assert lake.table(TABLE).metadata.refs.keys() == {"main", "firn_quarantine", "firn_tombstones", "firn_mended"}
