@@ -25,7 +25,7 @@ from infra.environment import CHECKOUT
 
 MINUTES = 10 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
-TABLES = ("t.busy", "t.elsewhere", "t.idle", "t.old", "t.refused", "t.shown", "t.torn")
+TABLES = ("t.busy", "t.elsewhere", "t.idle", "t.old", "t.refused", "t.shown", "t.torn", "t.waits")
 SETTINGS = {
     "t.busy": 'engine = "spark"',
     "t.elsewhere": 'engine = "auto"\nconnection = "spark_elsewhere"',

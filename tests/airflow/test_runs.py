@@ -123,6 +123,16 @@ def test_a_refused_topic_partition_is_red_once(airflow: LocalAirflow) -> None:
     assert [one.stage for one in failed_plans(airflow.lake, "t.refused")] == [failed_plan.stage]  # the sweep leaves it
 
 
+def test_c20_what_waits_for_a_person_is_red_once(airflow: LocalAirflow) -> None:
+    """Another client has set a wrong value, so there is no plan that could fail."""
+    airflow.land("t.waits", *FOUR_BATCHES)
+    airflow.lake.set_properties("t.waits", {"firn.topic.orders.retention.ms": "7 years"})
+    runs = [airflow.run("t.waits") for _ in range(2)]
+    assert [run.succeeded for run in runs] == [False, True]
+    assert "orders-1 waits for a person: table t.waits: property firn.topic.orders" in runs[0].errors["verdict"]
+    assert "2 of 2 topic partitions wait for a person" in runs[1].log
+
+
 def tear(airflow: LocalAirflow, table: str, partition: int) -> None:
     """Cut one data file of the partition in half, as a disk that was full does."""
     files = [task.file for task in airflow.lake.table(table).scan().plan_files()]

@@ -63,22 +63,19 @@ class FailedPlan:
     def covers(self, plan: Plan) -> bool:
         """True when ``plan`` would repeat the failed work: the lane, the segments and their row-level deletes are the
         same and, for lane ``erase``, also the requests and the offset limit. The clocks of the plans may differ."""
-        return (
-            self.plan.lane is plan.lane
-            and self.plan.topic_partition == plan.topic_partition
-            and _read_by(self.plan) == _read_by(plan)
-            and _searched_for(self.plan) == _searched_for(plan)
-        )
+        return self._of_same_kind(plan) and _read_by(self.plan) == _read_by(plan)
 
     def holds_back(self, plan: Plan, clock_ms: int) -> bool:
         """True when ``plan`` takes more segments than the failed plan, all of which it takes too, and the failure is
         less than a day from ``clock_ms``, the time by the machine's clock. Such a plan would meet the same records."""
+        young = abs(clock_ms - self.failure.clock_ms) < AGAIN_MS
+        return young and self._of_same_kind(plan) and _read_by(self.plan) <= _read_by(plan)
+
+    def _of_same_kind(self, plan: Plan) -> bool:
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
-            and _read_by(self.plan) <= _read_by(plan)
             and _searched_for(self.plan) == _searched_for(plan)
-            and abs(clock_ms - self.failure.clock_ms) < AGAIN_MS
         )
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ nothing is due, Spark does not start.
 - A run starts when a threshold is crossed, on schedule (`{schedule}`, UTC), or manually (▶ opens a form).
 - The clock of a run is its logical date, or the time at which the run was due; in a backfill, each run has its own.
 - A topic partition that fails does not delay the others. The task `verdict` then fails the run and says what failed.
+  It also tells, once and then once a day, which topic partitions wait for a person.
 - `firn status {table}`, or the page *Firn* in the menu, shows what is due and what is blocked.
 """
 
@@ -56,7 +57,7 @@ TASKS = {
     "publish": "Publishes every result that passed, with one commit per job; with the param `ask`, asks first.",
     "drop": "Drops the segments of all plans with one commit, which changes metadata only.",
     "report": "Builds the data-quality pages and the table's page, and sends the metrics.",
-    "verdict": "Fails the run if a topic partition or a task failed, and names each.",
+    "verdict": "Fails the run if a topic partition or a task failed, or waits for a person (once, then once a day).",
     "sweep": "Stops the Spark of this run, and discards stages and plans that are no longer needed.",
 }
 
