@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import AsJson, Partition, Properties, TableName, pairs
+from firnlake.cli.options import (
+    AsJson,
+    Partition,
+    PartitionColumn,
+    Properties,
+    TableName,
+    TimestampColumn,
+    TombstoneCondition,
+    TopicColumn,
+    columns,
+    pairs,
+)
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine as quarantined
 from firnlake.ingest.adopt import Choice
@@ -24,38 +35,15 @@ def adopt(
     offset: Annotated[
         str, typer.Option("--offset", metavar="COL", help="The int or long column that orders the records.")
     ],
-    tombstone: Annotated[
-        str | None,
-        typer.Option(
-            "--tombstone",
-            metavar="CONDITION",
-            help='Condition that makes a record a tombstone, such as "op = \'d\'" or "value IS NULL". Default: none.',
-        ),
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic", metavar="COL", help="The column of the topic. Default: one topic, named like the table."
-        ),
-    ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option("--partition", metavar="COL", help="The column of the partition. Default: partition 0."),
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp",
-            metavar="COL",
-            help="The column of the timestamp. Default: the time of the commit that added the record.",
-        ),
-    ] = None,
+    tombstone: TombstoneCondition = None,
+    topic: TopicColumn = None,
+    partition: PartitionColumn = None,
+    timestamp: TimestampColumn = None,
     properties: Properties = None,
     as_json: AsJson = False,
 ) -> None:
     """Adopt an existing table with its own columns. Change only metadata; `firn release` undoes the adoption."""
-    names = tuple(name.strip() for name in key.split(","))
-    choice = Choice(names, offset, timestamp, topic, partition, tombstone)
+    choice = Choice(columns(key), offset, timestamp, topic, partition, tombstone)
     lake = Lake.load()
     done = adopt_table(lake, table, choice, pairs(properties))
     for text in doubts(Policies.parse(table, lake.table(table).properties)):

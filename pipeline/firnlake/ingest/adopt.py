@@ -93,20 +93,41 @@ def adopt(
     return Adoption(identifier, ColumnRoles.of(table, identifier), read(table, identifier), repeated)
 
 
+def adopt_new(transaction: Transaction, identifier: str, choice: Choice) -> None:
+    """Let ``transaction``, which creates a table without records, adopt it as ``choice`` says.
+
+    Raises RefusedError as ``adopt`` does for columns, types and the condition.
+    """
+    chosen = _mapping(transaction.table_metadata.schema(), identifier, choice)
+    _store(transaction, _with_own_columns(transaction, chosen, levels_apart=True), identifier)
+
+
 def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
     left = _left_behind(table, identifier)
     if left:
         mapping = _like(left, chosen, table.schema(), identifier)
     else:
-        level, horizon = _add_columns(transaction)
-        added = Added(columns=(level.id, horizon.id))
-        own = {"level": level, "delete_horizon": horizon, "levels_apart": not _has_equality_deletes(table)}
-        mapping = chosen.model_copy(update=own | {"added": added})
+        mapping = _with_own_columns(transaction, chosen, levels_apart=not _has_equality_deletes(table))
+    if not mapping.levels_apart:
+        _check_partitions(table, resolve(mapping, transaction.table_metadata.schema(), identifier), identifier)
+    _store(transaction, mapping, identifier)
+    if RELEASED in table.properties:
+        transaction.remove_properties(RELEASED)
+
+
+def _with_own_columns(transaction: Transaction, chosen: StoredRoles, levels_apart: bool) -> StoredRoles:
+    """Add Firn's two columns; return ``chosen`` with them."""
+    level, horizon = _add_columns(transaction)
+    added = Added(columns=(level.id, horizon.id))
+    own = {"level": level, "delete_horizon": horizon, "levels_apart": levels_apart}
+    return chosen.model_copy(update=own | {"added": added})
+
+
+def _store(transaction: Transaction, mapping: StoredRoles, identifier: str) -> None:
+    """Add the partition fields and properties that ``mapping`` needs, and store ``mapping``."""
     columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
     fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
-    if not columns.levels_apart:
-        _check_partitions(table, columns, identifier)
-    pinned = _metrics(table, columns)
+    pinned = _metrics(transaction.table_metadata.properties, columns)
     added = mapping.added.model_copy(
         update={
             "partition_fields": (*mapping.added.partition_fields, *fields),
@@ -115,8 +136,6 @@ def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: Stor
     )
     document = mapping.model_copy(update={"added": added}).model_dump_json()
     transaction.set_properties(pinned | {COLUMNS: document})
-    if RELEASED in table.properties:
-        transaction.remove_properties(RELEASED)
 
 
 def _has_equality_deletes(table: Table) -> bool:
@@ -254,7 +273,7 @@ def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
     taken = {field.name.lower() for field in metadata.schema().fields}
     # A former partition field still reserves its name, so a new column can't have that name.
     taken |= {field.name.lower() for spec in metadata.specs().values() for field in spec.fields}
-    names = {role: _free_name(role, taken) for role in _FIRN_COLUMNS}
+    names = {role: free_name(role, taken) for role in _FIRN_COLUMNS}
     with transaction.update_schema() as update:
         for role, kind in _FIRN_COLUMNS.items():
             update.add_column(names[role], kind)
@@ -263,7 +282,8 @@ def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
     return level, horizon
 
 
-def _free_name(role: str, taken: set[str]) -> str:
+def free_name(role: str, taken: set[str]) -> str:
+    """A column name for ``role`` that is not in ``taken``: the role itself, or the role with the prefix ``firn_``."""
     candidates = chain((role, f"firn_{role}"), (f"firn_{role}_{number}" for number in count(2)))
     return next(name for name in candidates if name not in taken)
 
@@ -285,9 +305,9 @@ def _add_partition_fields(transaction: Transaction, columns: ColumnRoles, identi
     return tuple(field.field_id for field in transaction.table_metadata.spec().fields if field.field_id not in before)
 
 
-def _metrics(table: Table, columns: ColumnRoles) -> dict[str, str]:
+def _metrics(properties: Mapping[str, str], columns: ColumnRoles) -> dict[str, str]:
     """Properties that set Iceberg's default metrics for the mapped columns, whatever their place in the schema."""
-    if "write.metadata.metrics.default" in table.properties:
+    if "write.metadata.metrics.default" in properties:
         # If the table is not partitioned by level, Firn needs the bounds of the level column.
         return {} if columns.levels_apart else {f"write.metadata.metrics.column.{columns.level}": "full"}
     mapped = (
@@ -301,4 +321,4 @@ def _metrics(table: Table, columns: ColumnRoles) -> dict[str, str]:
         columns.delete_horizon,
     )
     wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for name in mapped if name}
-    return {name: mode for name, mode in wanted.items() if name not in table.properties}
+    return {name: mode for name, mode in wanted.items() if name not in properties}
