@@ -114,8 +114,7 @@ def _create_from(lake: Lake, table: str, file: Path, choice: Choice, properties:
         )
     if created.without_key:
         show.line(
-            f"{table}: {count(created.without_key, 'record')} without a key, which the next cleaning moves to the "
-            "quarantine"
+            f"{table}: {count(created.without_key, 'record')} without a key, which a cleaning moves to quarantine"
         )
 
 
@@ -148,8 +147,8 @@ def land(
         )
     elif landed.repeated:
         show.line(
-            f"{table}: nothing to land, because the same records have landed with snapshot {landed.snapshot_id} "
-            f"({count(landed.segments, 'segment')} of them still in the table)"
+            f"{table}: nothing to land: the records of {count(landed.repeated, 'file')} had landed before, last with "
+            f"snapshot {landed.snapshot_id} ({count(landed.segments, 'segment')} of them still in the table)"
         )
     else:
         show.line(f"{table}: nothing to land, {count(landed.files, 'file')} without a record")

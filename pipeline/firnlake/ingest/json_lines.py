@@ -63,7 +63,7 @@ def _record(path: Path, number: int, line: bytes, encoded: Collection[str], name
     try:
         text = line.decode("utf-8-sig")
         record = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=Decimal if encoded else _fraction
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_exact if encoded else _fraction
         )
         if isinstance(record, dict):
             for name in record.keys() & encoded:
@@ -98,6 +98,12 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> None:
     raise _UnreadableError(f"is not JSON ({name} is no number)")
+
+
+def _exact(text: str) -> float | Decimal:
+    """The number with all digits of ``text``: a double if JSON would write the double in the same way."""
+    number = float(text)
+    return number if repr(number) == text else Decimal(text)
 
 
 def _fraction(text: str) -> float:

@@ -51,7 +51,7 @@ class Landed:
 
     ``empty`` of the files have no record. ``repeated`` of the files hold records that had landed before; nothing was
     added for them. If no file is left, the counts are those of the earlier segments that are still in the table, and
-    ``snapshot_id`` is the snapshot that added the first of them.
+    ``snapshot_id`` is the newest snapshot that added one of them.
     """
 
     table: str
@@ -117,7 +117,8 @@ def append(lake: Lake, identifier: str, table: Table, files: Iterable[pa.Table])
     else:
         found = [entry for entries in earlier.values() for entry in entries]
         added = [entry.data_file for entry in found]
-        snapshot_id = found[0].snapshot_id if found else table.metadata.current_snapshot_id
+        newest = max(found, key=lambda entry: entry.sequence_number or 0, default=None)
+        snapshot_id = newest.snapshot_id if newest else table.metadata.current_snapshot_id
     return Landed(
         table=identifier,
         snapshot_id=snapshot_id,

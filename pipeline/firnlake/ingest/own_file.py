@@ -7,7 +7,6 @@ between the two, the table is empty, and the same call goes on there.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import or_
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -86,12 +85,12 @@ def create_from(
         _check_unique(found, choice, identifier, path)
     else:
         found, choice = _with_offsets(found, choice, path)
+    without_key = pc.sum(reduce(pc.or_, (pc.is_null(found[name]) for name in choice.key))).as_py() or 0
     lake.create_namespace(identifier.rpartition(".")[0])
     lake.until_committed(lambda: _create(lake, identifier, found, choice, _PROPERTIES | dict(properties), path))
     columns = adopt(lake, identifier, choice, properties).columns
     table = lake.table(identifier)
     landed = append(lake, identifier, table, [_fitting(found, table.schema(), path)])
-    without_key = pc.sum(reduce(or_, (pc.is_null(found[name]) for name in choice.key))).as_py() or 0
     return Created(table.location(), columns, order, landed.records, landed.segments, without_key)
 
 
