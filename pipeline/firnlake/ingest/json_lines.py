@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from firnlake.errors import RefusedError
+from firnlake.ingest.delimited import TIMES, typed
 from firnlake.ingest.encoding import encode
-from firnlake.ingest.text_columns import TIMES, typed
 
 _MOST_NAMES: Final = 1000
 """Maximum number of distinct fields in a file of JSON lines; a file with more fields is not a file of records."""
@@ -19,6 +19,11 @@ _RECORDS: Final = 100_000
 """Number of records that are Python objects at the same time."""
 _MOST_DIGITS: Final = 17
 """Maximum number of digits of a fraction, because a double stands for 17 digits at most."""
+
+_MIXED: Final = (
+    "holds values of several types, or a value that no type of Arrow holds exactly; allowed: one type in each column, "
+    "integers of 64 bits, and text in UTF-8"
+)
 
 
 class _UnreadableError(ValueError):
@@ -50,12 +55,6 @@ def read_json_lines(path: Path, encoded: Collection[str] = (), text: Collection[
         if pa.types.is_string(column.type) and name not in text:
             columns[name] = typed(column, TIMES)
     return pa.table(columns)
-
-
-_MIXED: Final = (
-    "holds values of several types, or a value that no type of Arrow holds exactly; allowed: one type in each column, "
-    "integers of 64 bits, and text in UTF-8"
-)
 
 
 def _record(path: Path, number: int, line: bytes, encoded: Collection[str], names: set[str]) -> dict[str, Any]:

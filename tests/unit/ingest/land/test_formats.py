@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.delimited import typed
 from firnlake.ingest.files import read_records
 from firnlake.ingest.land import land
-from firnlake.ingest.text_columns import typed
 from tests.support import lakes
 from tests.support.lakes import kafka, row
 from tests.support.landing_files import parquet
