@@ -34,8 +34,8 @@ class Subcommand:
 
 
 COMMANDS = {
-    "create": Subcommand("status", "Create a table of Kafka records."),
-    "land": Subcommand("status", "Append files of records, one segment per topic partition and file, in one commit."),
+    "create": Subcommand("land", "Create a table of Kafka records."),
+    "land": Subcommand("land", "Append files of records, one segment per topic partition and file, in one commit."),
     "status": Subcommand("overview", "Show what tables hold, how dirty they are, what is due, and what is blocked."),
     "checkpoint": Subcommand(
         "overview", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."

@@ -8,19 +8,19 @@ level is then in the bounds of the level column.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, count
 from types import MappingProxyType
 
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.types import DateType, IntegerType, NestedField, PrimitiveType, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.side_branches import create_side_branches
+from firnlake.ingest.added import FIRN_COLUMNS, store_mapping, with_own_columns
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve
 from firnlake.table.condition import Condition
@@ -29,12 +29,9 @@ from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles
 from firnlake.table.segment import Segments
 from firnlake.table.segments import read, read_entries
 
-_FIRN_COLUMNS: dict[str, PrimitiveType] = {"level": IntegerType(), "delete_horizon": TimestamptzType()}
 _FORMATS = ("parquet", "orc")
 _UPSERTS = "write.upsert.enabled"
 """Table property that makes Flink write equality deletes (Iceberg docs, "Flink Writes")."""
-_DEFAULT_METRICS = "truncate(16)"
-"""Iceberg's default metrics mode, which applies only to a table's first hundred columns (docs, "Configuration")."""
 
 
 _TIMES = (DateType, TimestampType, TimestamptzType)
@@ -108,29 +105,26 @@ def prepare(
     return before is not None
 
 
+def adopt_new(transaction: Transaction, identifier: str, choice: Choice) -> None:
+    """Let ``transaction``, which creates a table without records, adopt it as ``choice`` says.
+
+    Raises RefusedError as ``adopt`` does for columns, types and the condition.
+    """
+    chosen = _mapping(transaction.table_metadata.schema(), identifier, choice)
+    store_mapping(transaction, with_own_columns(transaction, chosen, levels_apart=True), identifier)
+
+
 def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
     left = _left_behind(table, identifier)
     if left:
         mapping = _like(left, chosen, table.schema(), identifier)
     else:
-        level, horizon = _add_columns(transaction)
-        added = Added(columns=(level.id, horizon.id))
-        levels_apart = chosen.levels_apart and not _has_equality_deletes(table)
-        own = {"level": level, "delete_horizon": horizon, "levels_apart": levels_apart}
-        mapping = chosen.model_copy(update=own | {"added": added})
-    columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
-    fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
-    if not columns.levels_apart:
-        _check_partitions(table, columns, identifier)
-    pinned = _metrics(table, columns)
-    added = mapping.added.model_copy(
-        update={
-            "partition_fields": (*mapping.added.partition_fields, *fields),
-            "properties": (*mapping.added.properties, *pinned),
-        }
-    )
-    document = mapping.model_copy(update={"added": added}).model_dump_json()
-    transaction.set_properties(pinned | {COLUMNS: document})
+        mapping = with_own_columns(
+            transaction, chosen, levels_apart=chosen.levels_apart and not _has_equality_deletes(table)
+        )
+    if not mapping.levels_apart:
+        _check_partitions(table, resolve(mapping, transaction.table_metadata.schema(), identifier), identifier)
+    store_mapping(transaction, mapping, identifier)
     if RELEASED in table.properties:
         transaction.remove_properties(RELEASED)
 
@@ -268,7 +262,7 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
             f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
             "--keep-partitioning, or `firn release --drop-columns` first"
         )
-    kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
+    kept = {name: getattr(before, name) for name in (*FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
     mapping = chosen.model_copy(update=kept)
     if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
         raise RefusedError(
@@ -280,63 +274,7 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
 
 def _said(mapping: StoredRoles) -> str:
     roles = {role: [column.name for own, column in mapping.roles() if own == role] for role, _ in mapping.roles()}
-    said = {role: ", ".join(names) for role, names in roles.items() if role not in _FIRN_COLUMNS}
+    said = {role: ", ".join(names) for role, names in roles.items() if role not in FIRN_COLUMNS}
     if mapping.tombstone:
         said["tombstone"] = mapping.tombstone.condition
     return "; ".join(f"{role} {names}" for role, names in said.items())
-
-
-def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
-    """Add ``level`` and ``delete_horizon``, under other names if the table uses, or used, these names."""
-    metadata = transaction.table_metadata
-    taken = {field.name.lower() for field in metadata.schema().fields}
-    # A former partition field still reserves its name, so a new column can't have that name.
-    taken |= {field.name.lower() for spec in metadata.specs().values() for field in spec.fields}
-    names = {role: _free_name(role, taken) for role in _FIRN_COLUMNS}
-    with transaction.update_schema() as update:
-        for role, kind in _FIRN_COLUMNS.items():
-            update.add_column(names[role], kind)
-    schema = transaction.table_metadata.schema()
-    level, horizon = (Column.of(schema.find_field(names[role])) for role in _FIRN_COLUMNS)
-    return level, horizon
-
-
-def _free_name(role: str, taken: set[str]) -> str:
-    candidates = chain((role, f"firn_{role}"), (f"firn_{role}_{number}" for number in count(2)))
-    return next(name for name in candidates if name not in taken)
-
-
-def _add_partition_fields(transaction: Transaction, columns: ColumnRoles, identifier: str) -> tuple[int, ...]:
-    """Add missing identity partition fields for topic, partition and level; return the new fields' ids."""
-    metadata = transaction.table_metadata
-    before = {field.field_id for field in metadata.spec().fields}
-    missing = [name for name in columns.partition_fields if position(metadata.schema(), metadata.spec(), name) is None]
-    try:
-        with transaction.update_spec() as update:
-            for name in missing:
-                update.add_identity(name)
-    except ValueError as error:
-        raise RefusedError(
-            f"table {identifier} can't be partitioned by {', '.join(missing)}: {error}; allowed: a table without other "
-            "partition fields of these names"
-        ) from error
-    return tuple(field.field_id for field in transaction.table_metadata.spec().fields if field.field_id not in before)
-
-
-def _metrics(table: Table, columns: ColumnRoles) -> dict[str, str]:
-    """Properties that set Iceberg's default metrics for the mapped columns, whatever their place in the schema."""
-    if "write.metadata.metrics.default" in table.properties:
-        # If the table is not partitioned by level, Firn needs the bounds of the level column.
-        return {} if columns.levels_apart else {f"write.metadata.metrics.column.{columns.level}": "full"}
-    mapped = (
-        *columns.key,
-        columns.offset,
-        columns.timestamp,
-        columns.topic,
-        columns.partition,
-        columns.tombstone_null,
-        columns.level,
-        columns.delete_horizon,
-    )
-    wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for name in mapped if name}
-    return {name: mode for name, mode in wanted.items() if name not in table.properties}

@@ -1,6 +1,5 @@
-"""Reads files of Kafka records (Parquet, JSON lines, Kafka log segments) into Arrow tables with Kafka's columns."""
+"""Reads files of Kafka records (Parquet, Arrow, CSV, JSON lines, Kafka log segments) into Kafka's columns."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,51 +7,53 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 
 from firnlake.clock import to_ms
 from firnlake.errors import RefusedError
-from firnlake.iceberg import parquet
 from firnlake.ingest import logs
+from firnlake.ingest.encoding import encoded
+from firnlake.ingest.formats import SUFFIXES, check_is_file, read_columns
 from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
 from firnlake.table.topic_partition import in_ms
 from firnlake_expectations.wording import count
 
 REQUIRED = ("topic", "partition", "offset", "timestamp")
-_SUFFIXES = ".parquet, .jsonl, .json, .ndjson, .log"
+_ENCODED: Final = ("key", "value")
+"""Columns whose values become bytes, whatever type they have in the file."""
+_ALL_SUFFIXES: Final = f"{SUFFIXES}, {logs.SUFFIX}"
 _FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
-_MOST_NAMES = 1000
-"""Maximum number of distinct fields in a file of JSON lines; a file with more fields is not a file of records."""
 _SHOWN_NAMES = 20
-_TIMES = (
-    pa.types.is_timestamp,
-    pa.types.is_date,
-    pa.types.is_integer,
-    pa.types.is_string,
-    pa.types.is_large_string,
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
 )
+_JSON = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_nested)
+_TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_integer, *_TEXTS)
+_EXPRESSIBLE: Final = "text, bytes, and what JSON can express: numbers, booleans, objects and lists"
 _ALLOWED_KINDS: Final = (
     (pa.types.is_integer, (pa.types.is_integer,), "integers"),
     (pa.types.is_boolean, (pa.types.is_boolean,), "booleans"),
     (pa.types.is_timestamp, _TIMES, "milliseconds, times, or text in ISO 8601"),
+    (pa.types.is_large_string, (*_TEXTS, *_BYTES), "text"),
+    (pa.types.is_large_binary, (*_TEXTS, *_BYTES, *_JSON), _EXPRESSIBLE),
 )
 """For each kind of table column, the allowed kinds of a file's column, and their names in messages."""
-_HEADER_TEXT = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
 def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
     """Read the records of ``path`` in Kafka's columns and types.
 
     If a file lacks ``timestampType``, the result has 0; if it lacks ``headers``, the result has NULL. The result has
-    columns for transactions if the file has them, as log segments do. In JSON lines, keys, values and header values are
-    text (stored as UTF-8), and timestamps are ISO 8601 text or milliseconds since the epoch. No value is rounded or
-    guessed: columns that hold integers or booleans in Kafka must have these types in the file. ``topic`` and
-    ``partition`` apply only to log segments and override the folder name (see ``logs``). Raises RefusedError, which
+    columns for transactions if the file has them, as log segments do. Keys and values are bytes, text, or anything that
+    JSON can express (see ``encoding``); timestamps are times, ISO 8601 text or milliseconds since the epoch. No value
+    is rounded or guessed: columns that hold integers or booleans in Kafka must have these types in the file. ``topic``
+    and ``partition`` apply only to log segments and override the folder name (see ``logs``). Raises RefusedError, which
     names the file, the column, the value found and the values allowed (C26).
     """
-    if not path.is_file():
-        found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
-        raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}")
+    check_is_file(path, _ALL_SUFFIXES)
     if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
         raise RefusedError(
             f"file {path} accompanies Kafka's log segments and holds no records; allowed: files with suffix "
@@ -65,67 +66,9 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
             f"file {path} has suffix {path.suffix!r}; allowed with --topic or --partition: {logs.SUFFIX} (other files "
             "name the topic and the partition of each record)"
         )
-    try:
-        if path.suffix == ".parquet":
-            records = parquet.read_file(path)
-        elif path.suffix in (".jsonl", ".json", ".ndjson"):
-            records = _read_json_lines(path)
-        else:
-            raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
-        return _sound(_conform(records, path), path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise RefusedError(f"file {path} can't be read: {reason}; allowed: a complete file of records") from error
-
-
-def _read_json_lines(path: Path) -> pa.Table:
-    names = _names(path)
-    if not names:
-        return arrow_schema().empty_table()
-    # The whole file is one block, because a record must fit into a block, and pyarrow's default is 1 MiB.
-    whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
-    text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
-    records = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
-    # The explicit schema adds columns that the file lacks. If it added `value`, all records would be tombstones.
-    return records.select([name for name in records.column_names if name in names])
-
-
-def _names(path: Path) -> set[str]:
-    """Names of all fields in a file of JSON lines; empty for a file without lines.
-
-    Refuses a line that is not a JSON object, because pyarrow ends the process when the first line is `null`. Refuses
-    too many fields, because pyarrow takes minutes for thousands of fields. Messages do not quote a line, because it may
-    hold private data.
-    """
-    names: set[str] = set()
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line.decode())
-            except (ValueError, RecursionError) as error:
-                raise _no_object(path, number, f"is not JSON ({_place(error)})") from error
-            if not isinstance(record, dict):
-                raise _no_object(path, number, f"is a {type(record).__name__}")
-            names |= record.keys()
-            if len(names) > _MOST_NAMES:
-                raise _no_object(path, number, f"raises the number of fields above {_MOST_NAMES}")
-    return names
-
-
-def _place(error: Exception) -> str:
-    match error:
-        case json.JSONDecodeError():
-            return f"{error.msg} at column {error.colno}"
-        case UnicodeDecodeError():
-            return f"not UTF-8 at byte {error.start}"
-        case _:
-            return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
-
-
-def _no_object(path: Path, number: int, problem: str) -> RefusedError:
-    return RefusedError(f"file {path}: line {number} {problem}; allowed: a JSON object with a record")
+    found = read_columns(path, _ENCODED, text=("topic",))
+    # A file of JSON lines without a line names no columns.
+    return _sound(_conform(found, path), path) if found.num_columns else arrow_schema().empty_table()
 
 
 def _conform(records: pa.Table, path: Path) -> pa.Table:
@@ -150,14 +93,7 @@ def _conform(records: pa.Table, path: Path) -> pa.Table:
 
 
 def _sound(table: pa.Table, path: Path) -> pa.Table:
-    """Return ``table``; refuse text that is not UTF-8, negative partitions or offsets, and times out of range."""
-    try:
-        table.validate(full=True)
-    except pa.ArrowException as error:
-        raise RefusedError(
-            f"file {path} holds a value that does not match its type: {str(error).splitlines()[0]}; allowed: text in "
-            "UTF-8"
-        ) from error
+    """Return ``table``; refuse negative partitions or offsets, and times out of range."""
     for name in ("partition", "offset"):
         lowest = pc.min(table[name]).as_py()
         if lowest is not None and lowest < 0:
@@ -197,29 +133,31 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
     column = records[field.name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
     _check_kind(column.type, field, path)
     try:
-        if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
+        if field.name in _ENCODED:
+            column = encoded(column, is_key=field.name == "key")
+        elif pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
             # Milliseconds are Kafka's unit; any other unit would be a guess.
             column = column.cast(pa.timestamp("ms", tz="UTC"))
         elif pa.types.is_timestamp(field.type) and pa.types.is_timestamp(column.type) and column.type.tz is None:
             column = pc.assume_timezone(column, "UTC")
         return column.cast(field.type)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError, TypeError, KeyError, RecursionError) as error:
         # For text, pyarrow's message would quote the value that can't be converted.
-        text = pa.types.is_string(column.type) or pa.types.is_nested(column.type)
-        reason = "some values can't be converted" if text else str(error).splitlines()[0]
+        quotes = not isinstance(error, pa.ArrowException) or pa.types.is_nested(column.type)
+        quotes |= any(is_text(column.type) for is_text in _TEXTS)
+        reason = "some values can't be converted" if quotes else str(error).splitlines()[0]
         raise RefusedError(
-            f"file {path}: column {field.name} is {_kind(column.type)}: {reason}; allowed: {field.type}"
+            f"file {path}: column {field.name} is {_kind(column.type)}: {reason}; allowed: "
+            f"{_EXPRESSIBLE if field.name in _ENCODED else field.type}"
         ) from error
 
 
 def _check_kind(kind: pa.DataType, field: pa.Field, path: Path) -> None:
-    """Refuse a column if only a conversion could turn its values into integers, booleans or times.
-
-    For example, if JSON lines have one fraction among integers, pyarrow reads all these numbers as doubles, and long
-    integers lose their last digits.
-    """
+    """Refuse a column if only a guess could turn its values into the table's."""
     for is_of_table, are_allowed, allowed in _ALLOWED_KINDS:
         if is_of_table(field.type) and not any(is_allowed(kind) for is_allowed in (*are_allowed, pa.types.is_null)):
             raise RefusedError(f"file {path}: column {field.name} is {_kind(kind)}; allowed: {allowed}")

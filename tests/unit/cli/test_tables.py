@@ -26,7 +26,9 @@ def test_create_land_and_status_tell_the_same_story(firn: Firn, tmp_path: Path) 
     assert created.out.startswith(f"created {TABLE} at file://")
     path = tmp_path / "a.jsonl"
     path.write_text('{"key":"k","value":null,"topic":"orders","partition":0,"offset":7,"timestamp":1}\n')
-    landed = firn("land", TABLE, path, path, "--json").json
+    other = tmp_path / "b.jsonl"
+    other.write_text(path.read_text().replace('"k"', '"j"'))
+    landed = firn("land", TABLE, path, other, "--json").json
     assert (landed["files"], landed["segments"], landed["records"]) == (2, 2, 2)
     (status,) = firn("status", TABLE, "--json").json
     assert (status["table"], status["snapshot_id"]) == (TABLE, landed["snapshot_id"])

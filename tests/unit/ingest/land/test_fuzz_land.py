@@ -1,8 +1,10 @@
 """Any bytes land as records or are refused in one line, and a refused landing leaves nothing (C26)."""
 
+import csv
 import io
 import json
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from firnlake.ingest.land import Landed, land
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.fuzz import JSON, damaged, fuzzed, refused_or
-from tests.support.lakes import NOW, kafka, row
+from tests.support.lakes import NOW, Row, kafka, row
 from tests.support.log_segments import CODECS, Entry, batch, sealed
 
 RECORD: dict[str, Any] = {
@@ -33,6 +35,8 @@ RECORD: dict[str, Any] = {
 }
 ROWS = [row(offset, key=b"k%d" % offset, headers=[{"key": "h", "value": b"x"}]) for offset in range(4)]
 ENTRIES = (Entry(7, b"k", b"v" * 40, [("h", b"\x00\xff"), ("h", None)]), Entry(9, None, b"q"), Entry(12, b"", None))
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+COUNTS = pa.map_(pa.string(), pa.int64())
 YEAR_31000 = 916_000_000_000_000_000
 """Epoch microseconds that a table holds and Python's calendar does not reach."""
 
@@ -66,6 +70,25 @@ def resealed(content: bytes) -> bytes:
     return sealed(built, struct.unpack_from(">h", built, 21)[0])
 
 
+def arrow(table: pa.Table, is_file: bool, codec: str | None) -> bytes:
+    buffer = io.BytesIO()
+    start = pa.ipc.new_file if is_file else pa.ipc.new_stream
+    with start(buffer, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(table)
+    return buffer.getvalue()
+
+
+def delimited(rows: list[Row]) -> bytes:
+    text = io.StringIO()
+    names = ("key", "value", "topic", "partition", "offset", "timestamp")
+    writer = csv.writer(text)
+    writer.writerow(names)
+    writer.writerows([one[name].decode() if name in ("key", "value") else one[name] for name in names] for one in rows)
+    return text.getvalue().encode()
+
+
+ARROW = st.builds(arrow, st.just(kafka(ROWS)), st.booleans(), st.sampled_from((None, "lz4", "zstd")))
+CSV = st.just(delimited(ROWS))
 PARQUET = st.sampled_from(("none", "snappy", "zstd", "gzip")).map(lambda codec: parquet(kafka(ROWS), compression=codec))
 LOG = st.sampled_from(sorted(CODECS)).map(lambda codec: batch(*ENTRIES, codec=codec))
 LINES = st.lists(
@@ -113,6 +136,18 @@ def test_c26_any_parquet_file(landing: Landing, content: bytes) -> None:
     landing(".parquet", content)
 
 
+@given(ARROW.flatmap(lambda whole: damaged(st.just(whole))) | st.binary(max_size=64))
+@fuzzed
+def test_c26_any_arrow_file(landing: Landing, content: bytes) -> None:
+    landing(".arrow", content)
+
+
+@given(CSV | damaged(CSV) | st.binary(max_size=64))
+@fuzzed
+def test_c26_any_csv_file(landing: Landing, content: bytes) -> None:
+    landing(".csv", content)
+
+
 @given(damaged(LINES) | LINES | st.binary(max_size=64))
 @fuzzed
 def test_c26_any_json_lines(landing: Landing, content: bytes) -> None:
@@ -132,10 +167,10 @@ def test_c26_any_log_segment(landing: Landing, content: bytes) -> None:
         (".parquet", parquet(with_column("topic", not_utf8()), store_schema=False), "allowed: text in UTF-8"),
         (".parquet", parquet(kafka(ROWS), store_schema=False).replace(b"value", b"\x80alue"), "can't be read"),
         (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\xff"'), "line 1 is not JSON (not UTF-8 at byte 9)"),
-        (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\\ud800"'), "can't be read"),
+        (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\\ud800"'), "line 1 has text with half of a"),
         (".jsonl", b'{"key":' + b"[" * 200_000 + b"]" * 200_000 + b"}", "line 1 is not JSON (nested too deeply)"),
         (".jsonl", json_lines(RECORD).replace(b'"offset": 1', b'"offset": ' + b"9" * 5000), "too many digits"),
-        (".jsonl", json_lines(RECORD).replace(b'"offset": 1', b'"offset": NaN'), "column offset is double"),
+        (".jsonl", json_lines(RECORD).replace(b'"offset": 1', b'"offset": NaN'), "line 1 is not JSON (NaN is"),
         (".jsonl", json_lines({f"c{number}": 1 for number in range(50_000)}), "fields above 1000"),
         (
             ".parquet",
@@ -168,10 +203,18 @@ def test_c26_what_fuzzing_found_is_refused(landing: Landing, suffix: str, conten
     [
         (".jsonl", b'{"key": "kept-secret", "value": "kept-secr'),
         (".jsonl", b'"kept-secret"\n'),
-        (".jsonl", json_lines(RECORD | {"value": {"kept-secret": {"kept-secret": 1}}})),
+        (".jsonl", json_lines(RECORD | {"value": {"kept-secret": {"kept-secret": float("nan")}}})),
+        (".jsonl", b'{"key": {"kept-secret": 1, "kept-secret": 2}}'),
+        (".jsonl", json_lines(RECORD, RECORD | {"topic": ["kept-secret"]})),
+        (".jsonl", json_lines(RECORD | {"headers": {"kept-secret": "kept-secret"}})),
         (".jsonl", json_lines(RECORD | {"offset": "kept-secret"})),
         (".jsonl", json_lines(RECORD | {"timestamp": "kept-secret"})),
-        (".parquet", parquet(with_column("value", pa.array([{"kept-secret": 1}])))),
+        (".parquet", parquet(with_column("value", pa.array([{"kept-secret": NOON}])))),
+        (".parquet", parquet(with_column("value", pa.array([[("kept-secret", 1), ("kept-secret", 2)]], COUNTS)))),
+        (".csv", b"key,value,topic,partition,offset,timestamp\nkept-secret,v\n"),
+        (".csv", b"key,value,topic,partition,offset,timestamp\nk,v,t,0,kept-secret,1\n"),
+        (".csv", b"key,value,topic,partition,offset,timestamp\nk,v,t,0,1,kept-secret\n"),
+        (".csv", b"key,value,topic,partition,offset,timestamp\nkept-secret\xff,v,t,0,1,1\n"),
     ],
 )
 def test_a_refusal_shows_nothing_of_the_records(tmp_path: Path, suffix: str, content: bytes) -> None:

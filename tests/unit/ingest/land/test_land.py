@@ -135,6 +135,13 @@ class TestSegments:
         assert land(watched(lake, race), table, [path]).repeated
         assert lakes.offsets(lake) == [1]
 
+    def test_of_two_landings_with_a_file_in_common_one_lands_it(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        both = [parquet(tmp_path / f"{offset}.parquet", [row(offset)]) for offset in (1, 2)]
+        race = Nth(1, lambda: land(lake, table, both[:1]), only="before commit")
+        landed = land(watched(lake, race), table, both)
+        assert (landed.repeated, landed.segments, landed.records) == (1, 1, 1)
+        assert lakes.offsets(lake) == [1, 2]
+
     def test_other_records_are_no_repetition(self, lake: Lake, table: str, tmp_path: Path) -> None:
         land(lake, table, [parquet(tmp_path / "a.parquet", [row(1)])])
         assert not land(lake, table, [parquet(tmp_path / "a.parquet", [row(1, key=b"other")])]).repeated

@@ -1,6 +1,7 @@
 """C26: a file that can't be landed is refused by name, and nothing of it is landed."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.lakes import kafka, row
 from tests.support.landing_files import parquet, with_column
 
 GOOD_LINE = '{"key":"k","value":"v","topic":"orders","partition":0,"offset":1,"timestamp":1}\n'
+CSV = "key,value,topic,partition,offset,timestamp\n"
 
 
 def write(name: str, content: str | bytes) -> Callable[[Path], Path]:
@@ -46,7 +48,7 @@ def damaged(folder: Path) -> Path:
 REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing file": (lambda folder: folder / "none.parquet", "does not exist"),
     "a folder": (lambda folder: folder, "is a folder"),
-    "wrong suffix": (write("a.csv", GOOD_LINE), "has suffix '.csv'; allowed: .parquet, .jsonl"),
+    "wrong suffix": (write("a.xlsx", GOOD_LINE), "has suffix '.xlsx'; allowed: .parquet, .arrow, .feather, .csv"),
     "no suffix": (write("a", GOOD_LINE), "has suffix ''"),
     "corrupt parquet": (write("a.parquet", "not parquet at all"), "can't be read"),
     "empty parquet": (write("a.parquet", b""), "can't be read"),
@@ -62,11 +64,45 @@ REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
         "missing: key, value, topic, partition, offset, timestamp",
     ),
     "json without value": (write("a.jsonl", GOOD_LINE.replace('"value":"v",', "")), "missing: value, unknown: none"),
-    "json with a number as key": (write("a.jsonl", GOOD_LINE.replace('"k"', "5")), "can't be read"),
-    "json with headers as a map": (write("a.jsonl", GOOD_LINE.replace("}", ',"headers":{"a":"b"}}')), "can't be read"),
+    "json with a number as topic": (write("a.jsonl", GOOD_LINE.replace('"orders"', "5")), "column topic is int64"),
+    "json with a key that is no number": (
+        write("a.jsonl", GOOD_LINE.replace('"k"', "NaN")),
+        "line 1 is not JSON (NaN is no number)",
+    ),
+    "json with an object that has a field twice": (
+        write("a.jsonl", GOOD_LINE.replace('"v"', '{"a":1,"a":2}')),
+        "line 1 has an object with two fields of the same name",
+    ),
+    "json with offsets of two types": (
+        write("a.jsonl", GOOD_LINE + GOOD_LINE.replace('"offset":1', '"offset":"2"')),
+        "column offset holds values of several types",
+    ),
+    "json with an offset beyond 64 bits": (
+        write("a.jsonl", GOOD_LINE.replace('"offset":1', f'"offset":{2**64}')),
+        "column offset holds values of several types, or a value that no type of Arrow holds exactly",
+    ),
+    "json with headers as a map": (
+        write("a.jsonl", GOOD_LINE.replace("}", ',"headers":{"a":"b"}}')),
+        "column headers is struct: some values can't be converted",
+    ),
     "json with a broken time": (write("a.jsonl", GOOD_LINE.replace(":1}", ':"noon"}')), "column timestamp is string"),
-    "json with a fraction as offset": (write("a.jsonl", GOOD_LINE.replace(":1,", ":1.5,")), "column offset is double"),
+    "json with a fraction as offset": (
+        write("a.jsonl", GOOD_LINE.replace(":1,", ":1.5,")),
+        "column offset is double; allowed: integers",
+    ),
     "json with an unknown column": (write("a.jsonl", GOOD_LINE.replace("{", '{"level":3,')), "unknown: level"),
+    "csv without a heading": (write("a.csv", ""), "can't be read: Empty CSV file"),
+    "csv with a field too many": (
+        write("a.csv", CSV + '"k,v",v,orders,0,1,1,\n' + "kept-secret,v,orders,0,2,1\n"),
+        "record 2 (the heading is the first) has 7 fields; allowed: 6, as in the heading",
+    ),
+    "csv with an open quote": (write("a.csv", CSV + '"k,v,orders,0,1,1\n'), "has 1 field; allowed: 6"),
+    "csv that is not UTF-8": (write("a.csv", CSV.encode() + b"\xff,v,orders,0,1,1\n"), "invalid UTF8 data"),
+    "csv with a column twice": (write("a.csv", "key,key\n1,2\n"), "has several columns 'key'; allowed: each name once"),
+    "csv with an offset that is no number": (write("a.csv", CSV + "k,v,orders,0,x,1\n"), "column offset is string"),
+    "csv without an offset": (write("a.csv", CSV + "k,v,orders,0,,1\n"), "column offset is NULL in 1 of 1 records"),
+    "corrupt arrow": (write("a.arrow", b"ARROW1\0\0" + bytes(100)), "can't be read"),
+    "empty arrow": (write("a.feather", b""), "can't be read"),
     "missing columns": (
         lambda folder: parquet(folder / "a.parquet", kafka([row(1)]).drop_columns(["offset", "value"])),
         "missing: value, offset, unknown: none",
@@ -75,7 +111,18 @@ REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: parquet(folder / "a.parquet", kafka([row(1)]).append_column("level", pa.array([3]))),
         "missing: none, unknown: level",
     ),
-    "key of another type": (column("key", [5]), "column key is int64"),
+    "key of another type": (
+        column("key", [datetime(2026, 1, 1, tzinfo=UTC)]),
+        "column key is timestamp[us, tz=UTC]; allowed: text, bytes, and what JSON can express",
+    ),
+    "value that JSON lacks": (
+        column("value", [float("inf")]),
+        "column value is double: some values can't be converted; allowed: text, bytes, and what JSON can express",
+    ),
+    "object with a time": (
+        column("value", [{"at": datetime(2026, 1, 1, tzinfo=UTC)}]),
+        "column value is struct: some values can't be converted; allowed: text, bytes, and what JSON can express",
+    ),
     "topic of another type": (column("topic", [["x"]]), "column topic is list"),
     "partition too large": (column("partition", [2**31]), "column partition is int64: Integer value 2147483648"),
     "headers of another type": (column("headers", ["x"]), "column headers is string"),
