@@ -100,7 +100,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "csv that is not UTF-8": (write("a.csv", CSV.encode() + b"\xff,v,orders,0,1,1\n"), "invalid UTF8 data"),
     "csv with a column twice": (write("a.csv", "key,key\n1,2\n"), "has several columns 'key'; allowed: each name once"),
     "csv with an offset that is no number": (write("a.csv", CSV + "k,v,orders,0,x,1\n"), "column offset is string"),
-    "csv without an offset": (write("a.csv", CSV + "k,v,orders,0,,1\n"), "column offset is NULL in 1 of 1 records"),
+    "csv without an offset": (write("a.csv", CSV + "k,v,orders,0,,1\n"), "column offset is NULL in 1 of 1 record"),
     "corrupt arrow": (write("a.arrow", b"ARROW1\0\0" + bytes(100)), "can't be read"),
     "empty arrow": (write("a.feather", b""), "can't be read"),
     "missing columns": (
