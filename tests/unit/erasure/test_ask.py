@@ -66,10 +66,10 @@ class TestRows:
         asked = ask(lake, TABLE, [[b"%d" % number] for number in range(100)] + [[b"0"]], NOW)
         assert (asked.id, asked.keys, len(requests(lake))) == (1, 100, 300)
 
-    def test_the_property_and_the_call_say_by_when(self, lake: Lake) -> None:
-        lake.set_properties(TABLE, {"firn.erase.within.ms": "5000", "firn.erase.history": "expire"})
+    def test_the_call_says_by_when_and_30_days_are_the_default(self, lake: Lake) -> None:
+        lake.set_properties(TABLE, {"firn.erase.history": "expire"})
         asked = ask(lake, TABLE, [[b"k"]], NOW)
-        assert (asked.deadline_ms, asked.expire_history) == (NOW + 5000, True)
+        assert (asked.deadline_ms, asked.expire_history) == (NOW + 30 * DAY_MS, True)
         assert ask(lake, TABLE, [[b"l"]], NOW, within_ms=7).deadline_ms == NOW + 7
         assert all(one.expire_history for one in requests(lake))
 
