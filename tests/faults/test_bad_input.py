@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from firnlake import clock
 from firnlake.compact.compact import compact
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder
-from firnlake.job.failures import failed_plans
+from firnlake.job.failures import AGAIN_MS, failed_plans
 from firnlake.job.lane import Lane
 from firnlake.publish.attempts import Publication
 from firnlake.run import run
@@ -38,7 +39,9 @@ def test_a_catalog_that_cannot_be_reached(lake: Lake) -> None:
     nowhere = {"PYICEBERG_CATALOG__LAKE__URI": "sqlite:////nowhere/at/all/catalog.db"}
     refused = firn(lake, "status", "db.t", variables=nowhere)
     assert refused.returncode == 4
-    assert refused.stderr.startswith("firn: catalog lake (sqlite:////nowhere/at/all/catalog.db) can't be reached: ")
+    assert refused.stderr.startswith(
+        "firn: table db.t: catalog lake (sqlite:////nowhere/at/all/catalog.db) can't be reached: "
+    )
     assert len(refused.stderr.strip().splitlines()) == 1
 
 
@@ -56,7 +59,9 @@ def test_a_corrupt_segment_fails_its_partition_only(topic: Topic) -> None:
     assert topic.levels(1) == [3]
 
 
-def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_plan_waits_until_something_changes(
+    topic: Topic, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C20: offset 0 of orders-0 holds two different records. The first run is red, later ones only warn."""
     topic.land(HISTORY, [Record(0, b"a", b"another")], updates("a=1", "a=2", partition=1))
 
@@ -79,6 +84,9 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     ]
     assert len(failures(NOW + 2, force=True)) == 1
     topic.land(updates("b=2", start=3))
+    assert failures(NOW + 3) == [], "it would meet the same records"
+    tomorrow = clock.now_ms() + AGAIN_MS
+    monkeypatch.setattr(clock, "now_ms", lambda: tomorrow)
     assert len(failures(NOW + 3)) == 1
     assert len(failed_plans(topic.lake, topic.table)) == 1
     assert failures(NOW + 4) == []

@@ -4,8 +4,8 @@ import pytest
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.gather import write_snapshot
-from firnlake.inspect.status.reminders import AGAIN_MS, news
-from firnlake.job.failures import mark
+from firnlake.inspect.status.reminders import news
+from firnlake.job.failures import AGAIN_MS, mark
 from tests.support.lakes import NOW, TABLE, append, only_plan, row
 
 

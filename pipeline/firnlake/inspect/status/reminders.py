@@ -1,6 +1,7 @@
 """Remembers which topic partitions people know to wait for them: each is told once, and once more every day.
 
-The file lies beside the stored status. If it is lost, people are told once more.
+A refused plan is tried again once a day as well, so its topic partition is not told twice. The file lies beside the
+stored status. If it is lost, people are told once more.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,9 +10,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from firnlake.inspect.status.rows import Status
-
-AGAIN_MS: Final = 86_400_000
-"""Milliseconds after which a topic partition that still waits is told again."""
+from firnlake.job.failures import AGAIN_MS
 
 _TOLD: Final = TypeAdapter(dict[str, int])
 
