@@ -56,6 +56,7 @@ class Seen:
     """What the pipeline saw of `table` at `taken_ms`.
 
     topic_partitions   the condition of each topic partition, by its name: `idle`, `due`, `waiting` …
+    held               why a topic partition waits for a person, by its name
     published          the snapshot that published the plans of a run, by the name of Great Expectations' run
     """
 
@@ -63,6 +64,7 @@ class Seen:
     snapshot_id: int | None
     taken_ms: int
     topic_partitions: Mapping[str, str]
+    held: Mapping[str, str]
     tombstones: Tombstones
     published: Mapping[str, int]
 
@@ -204,6 +206,11 @@ class TableReport:
         since = self.now_ms - LONG_AGO_MS
         late = [(name, condition, last.get(name)) for name, condition in parts.items() if last.get(name, 0) < since]
         return sorted(late, key=lambda one: (one[2] or 0, one[0]))
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """Why topic partitions wait for a person, by name: nothing of them is judged until somebody acts."""
+        return self.seen.held if self.seen else {}
 
     def snapshot_of(self, one: JudgedPlan) -> int | None:
         """The snapshot that published the plan; None if it is not among the last ones."""

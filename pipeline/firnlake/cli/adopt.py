@@ -52,7 +52,8 @@ def adopt(
         bool,
         typer.Option(
             "--keep-partitioning",
-            help="Add columns, but no partition fields. The table must be partitioned by its topic and partition.",
+            help="Add columns, but no partition fields. If you name a column of topics or partitions, the table must "
+            "already be partitioned by it.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -70,8 +71,9 @@ def adopt(
         _show_preview(coming, as_json)
         return
     done = adopt_table(lake, table, choice, pairs(properties))
-    _doubt(table, lake.table(table).properties)
-    _show_adoption(done, obstacles(lake, table, done.columns, done.segments), as_json)
+    after = lake.table(table).properties
+    _doubt(table, after)
+    _show_adoption(done, after, obstacles(lake, table, done.columns, done.segments), as_json)
 
 
 def _doubt(table: str, properties: Any) -> None:
@@ -79,7 +81,7 @@ def _doubt(table: str, properties: Any) -> None:
         show.error(f"{table}: {text}")
 
 
-def _show_adoption(done: Adoption, found: Sequence[FileObstacle], as_json: bool) -> None:
+def _show_adoption(done: Adoption, properties: Any, found: Sequence[FileObstacle], as_json: bool) -> None:
     if as_json:
         show.as_json(_document(done.table, done.repeated, done.columns, done.segments, found))
         return
@@ -89,6 +91,7 @@ def _show_adoption(done: Adoption, found: Sequence[FileObstacle], as_json: bool)
         f"{count(_number(done.segments), 'segment')}; "
         f"Firn's columns are {done.columns.level} and {done.columns.delete_horizon}"
     )
+    show.line(f"{done.table}: maintenance: {_maintenance(done.table, properties)}")
     for obstacle in found:
         remedy = f"; {obstacle.remedy}{':' if obstacle.spark_sql else ''}" if obstacle.remedy else ""
         show.line(f"{done.table}: {obstacle.kind}: {obstacle.text}{remedy}")
@@ -123,6 +126,14 @@ def _show_preview(coming: Preview, as_json: bool) -> None:
             show.line(f"  {statement}")
 
 
+def _maintenance(table: str, properties: Any) -> str:
+    """What `firn maintain` will do in ``table``, or that it does nothing because others may."""
+    parts = Policies.parse(table, properties).default.maintenance
+    if parts != "none":
+        return parts
+    return f"none, as other tools may do it; otherwise: firn config set {table} maintenance=snapshots,manifests"
+
+
 def _facts(coming: Preview) -> Iterator[tuple[str, str]]:
     columns, offset = coming.columns, coming.columns.offset
 
@@ -138,6 +149,7 @@ def _facts(coming: Preview) -> Iterator[tuple[str, str]]:
     yield "new partition fields", ", ".join(coming.new_partition_fields) or "none"
     if not columns.levels_apart:
         yield "levels", f"in column {columns.level} alone: {_NO_REWRITES}"
+    yield "maintenance", _maintenance(coming.table, coming.properties)
     yield "topic partitions", _topic_partitions(coming.segments)
     yield "segments", f"{_number(coming.segments):,}"
     yield f"NULL in {offset}", _nulls(coming.null_offsets)

@@ -12,10 +12,14 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.kafka_configs import KafkaConfigs, read_kafka_configs
 from firnlake.table.policies import nearest
-from firnlake.table.settings import Setting, change, problems, readable, settings
+from firnlake.table.segment_cache import ManifestCache
+from firnlake.table.segments import read
+from firnlake.table.settings import Setting, change, overrides, problems, readable, settings
 from firnlake_expectations.wording import count
 
 _SHOW: Final = "show"
+_TOPICS: Final = 20
+"""Maximum number of topics that a message names."""
 
 
 class ShownByDefault(TyperGroup):
@@ -60,6 +64,8 @@ def show_settings(
         title = table if topic is None else f"{table}: topic {topic}"
         rows = [(one.name, readable(one.name, one.value), one.source) for one in chosen]
         show.table(title, ("setting", "value", "from"), rows)
+        for owner, values in overrides(table, properties).items() if topic is None else ():
+            show.line(f"topic {owner}: {', '.join(f'{name} = {value}' for name, value in values.items())}")
     show.end([*problems(table, properties).values()])
 
 
@@ -73,8 +79,11 @@ def set_values(
     topic: OneTopic = None,
 ) -> None:
     """Set settings of a table, or of one topic; the next run uses them."""
-    changed = change(Lake.load(), table, {topic: pairs(values, "argument")})
-    _show_changed(table, changed)
+    lake = Lake.load()
+    _show_changed(table, change(lake, table, {topic: pairs(values, "argument")}))
+    if topic is not None and topic not in (known := _topics(lake, table)):
+        there = f"it has: {', '.join(sorted(known)[:_TOPICS])}" if known else "it is empty"
+        show.error(f"{table}: has no topic {topic} yet; {there}")
 
 
 @config.command("unset")
@@ -89,7 +98,7 @@ def unset_values(
     after = {one.name: one for one in settings(lake.table(table).properties, topic)}
     for name in names:
         one = after[name.removeprefix("firn.")]
-        show.line(f"{table}: {one.name} is {one.value} again ({one.source})")
+        show.line(f"{table}: {one.name} is {readable(one.name, one.value)}, from: {one.source}")
 
 
 @config.command("import")
@@ -113,6 +122,11 @@ def import_values(
     else:
         _show_changed(table, change(lake, table, dict(found.known.items())))
     _show_unknown(found)
+
+
+def _topics(lake: Lake, table: str) -> set[str]:
+    segments = read(lake.table(table), table, cache=ManifestCache.of(lake))
+    return {where.topic for where in segments.by_partition}
 
 
 def _chosen(table: str, every: list[Setting], names: list[str]) -> list[Setting]:

@@ -170,7 +170,9 @@ def facts(rows: Sequence[tuple[str, str]]) -> None:
     shown.add_column(overflow="fold")
     for label, text in rows:
         shown.add_row(Text(printable(label)), Text(printable(text)))
-    out.print(shown)
+    with out.capture() as printed:
+        out.print(shown, width=_room())
+    print(*map(str.rstrip, printed.get().splitlines()), sep="\n")
 
 
 def excerpt(content: bytes | None, length: int = 40) -> str | None:

@@ -143,8 +143,11 @@ def stages(table: TableName, limit: Limit = 100, as_json: AsJson = False) -> Non
         show.table(
             f"{table}: stages",
             ("stage", "state", "plan"),
-            [(item.identifier, str(item.failure or item.state), item.title) for item in loaded[:limit]],
+            [(item.identifier, item.state, item.title) for item in loaded[:limit]],
         )
+        for item in loaded[:limit]:
+            if item.failure:
+                show.line(f"{item.identifier} {item.failure}")
         show.more(table, len(loaded), limit, "stage")
     show.end(unreadable)
 

@@ -95,7 +95,7 @@ class Policies:
         topics: dict[str, dict[str, str]] = {}
         for key, value in {**properties, **overrides}.items():
             if _is_of_topic(key):
-                topic, name = _split(identifier, key, value)
+                topic, name = split_topic_key(identifier, key, value)
                 if name in topics.setdefault(topic, {}):
                     raise RefusedError(
                         f"table {identifier}: property {key} = {_short(value)} is set twice for topic {topic}, with "
@@ -128,7 +128,9 @@ class Policies:
             default,
             topics={topic: _of_topic(identifier, topic, default, common, own) for topic, own in topics.items()},
         )
-        if overridden := {_split(identifier, key, value)[0] for key, value in overrides.items() if _is_of_topic(key)}:
+        if overridden := {
+            split_topic_key(identifier, key, value)[0] for key, value in overrides.items() if _is_of_topic(key)
+        }:
             policies.check(overridden)
         if COLUMNS in properties:
             policies._check_times(identifier, properties[COLUMNS])
@@ -177,7 +179,7 @@ def thresholds(policy: Policy) -> str:
     )
 
 
-def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
+def split_topic_key(identifier: str, key: str, value: str) -> tuple[str, str]:
     """Split a topic property into topic and config name. Topics may contain dots, so the longest known name wins.
 
     If the topic is in double quotes, the quotes mark its end; no topic name in Kafka contains double quotes.
@@ -199,7 +201,7 @@ def topic_key(properties: Mapping[str, str], topic: str, name: str) -> str:
     plain, quoted = (f"{TOPIC_PREFIX}{one}.{name}" for one in (topic, f'"{topic}"'))
     if plain in properties or quoted in properties:
         return plain if plain in properties else quoted
-    return plain if _split("", plain, "") == (topic, name) else quoted
+    return plain if split_topic_key("", plain, "") == (topic, name) else quoted
 
 
 def _is_of_topic(key: str) -> bool:
@@ -265,10 +267,11 @@ def _unknown(identifier: str, key: str, value: str) -> RefusedError:
 
 def nearest(key: str) -> str:
     """A question with the known properties that ``key`` resembles; without any, all properties that are allowed."""
+    prefix = PREFIX if key.startswith(PREFIX) else ""
     name = key.removeprefix(PREFIX).lower().replace("_", ".")
     found = get_close_matches(name, NAMES, n=2, cutoff=0.8) or [one for one in NAMES if name.endswith(f".{one}")]
     return (
-        f"did you mean {' or '.join(PREFIX + one for one in found)}?"
+        f"did you mean {' or '.join(prefix + one for one in found)}?"
         if found
         else f"allowed: {', '.join(sorted(NAMES))}"
     )

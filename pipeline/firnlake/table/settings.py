@@ -1,6 +1,7 @@
 """The settings of a table as people see and change them: effective value, source, default and what is allowed (C21)."""
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from typing import Any, Final
 from firnlake.clock import SPANS
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.table.policies import PREFIX, TABLE_ONLY, Policies, nearest, topic_key
+from firnlake.table.policies import PREFIX, TABLE_ONLY, TOPIC_PREFIX, Policies, nearest, split_topic_key, topic_key
 from firnlake.table.policy import LONG_MAX, NAMES, Policy
 from firnlake.table.profiles import PROFILES
 from firnlake.table.records import COLUMNS
@@ -66,6 +67,17 @@ def settings(properties: Mapping[str, str], topic: str | None = None) -> list[Se
         Setting(name, value, source, defaults[name][1], allowed(name), meaning(name), name in TABLE_ONLY)
         for name, (value, source) in found.items()
     ]
+
+
+def overrides(identifier: str, properties: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What topics of table ``identifier`` override: values by name of the setting, by topic."""
+    found: dict[str, dict[str, str]] = {}
+    for key, value in sorted(properties.items()):
+        with suppress(RefusedError):  # ``problems`` tells what is wrong with it
+            if key.startswith(TOPIC_PREFIX):
+                topic, name = split_topic_key(identifier, key, value)
+                found.setdefault(topic, {})[name] = value
+    return found
 
 
 def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None, str]:

@@ -88,8 +88,11 @@ def test_a_dry_run_keeps_what_it_is_asked_to_keep(firn: Firn, cdc: str) -> None:
 
 def test_files_left_out_are_one_line_and_a_statement(firn: Firn, events: str) -> None:
     ran = firn(*OF_EVENTS)
-    first, second, third = ran.out.splitlines()
+    first, maintenance, second, third = ran.out.splitlines()
     assert first.startswith("adopted: shop.events, 0 topic partitions, 0 segments; Firn's columns are level and ")
+    assert maintenance.endswith(
+        "none, as other tools may do it; otherwise: firn config set shop.events maintenance=snapshots,manifests"
+    )
     assert second.startswith("shop.events: files left out: 12 files, because the topic partition of their records is ")
     assert second.endswith("rewrite the files with Spark:")
     assert third.strip() == REWRITE

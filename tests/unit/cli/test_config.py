@@ -7,7 +7,7 @@ import pytest
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.policies import Policies
 from tests.support.in_process import Firn, refused
-from tests.support.lakes import TABLE
+from tests.support.lakes import TABLE, append, row
 
 DESCRIBED = """Dynamic configs for topic orders are:
   cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete}
@@ -43,6 +43,19 @@ def test_each_value_names_its_source(firn: Firn, made: str, lake: Lake) -> None:
     assert (policy.retention_ms, policy.merge_segments) == (3_600_000, 9)
 
 
+def test_what_topics_override_is_listed_and_a_topic_that_is_not_there_is_told(
+    firn: Firn, made: str, lake: Lake
+) -> None:
+    append(lake, [row(0)])
+    assert firn("config", "set", made, "--topic", "orders", "retention.ms=1h", "merge.segments=9").err == ""
+    ran = firn("config", "set", made, "--topic", "order", "retention.ms=1h")
+    assert (ran.code, ran.err) == (0, f"firn: {made}: has no topic order yet; it has: orders\n")
+    out = firn("config", made).out
+    assert "topic order: retention.ms = 1h\n" in out
+    assert "topic orders: merge.segments = 9, retention.ms = 1h\n" in out
+    assert "topic order:" not in firn("config", made, "--topic", "orders").out
+
+
 def test_a_setting_is_explained(firn: Firn, made: str) -> None:
     out = firn("config", made, "retention.ms", "maintenance").out
     assert "retention.ms = 604800000 (7d), from: default" in out
@@ -59,7 +72,7 @@ def test_unset_gives_the_default_again(firn: Firn, made: str, lake: Lake) -> Non
     firn("config", "set", made, "merge.segments=7")
     firn("config", "set", made, "--topic", "a.delete", "retention.ms=5")
     assert lake.table(made).properties['firn.topic."a.delete".retention.ms'] == "5"
-    assert firn("config", "unset", made, "merge.segments").out == f"{made}: merge.segments is 32 again (default)\n"
+    assert firn("config", "unset", made, "merge.segments").out == f"{made}: merge.segments is 32, from: default\n"
     firn("config", "unset", made, "--topic", "a.delete", "retention.ms")
     assert not [key for key in lake.table(made).properties if "segments" in key or ".topic." in key]
 
@@ -67,7 +80,7 @@ def test_unset_gives_the_default_again(firn: Firn, made: str, lake: Lake) -> Non
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("merge.segmets=4",), "there is no setting merge.segmets; did you mean firn.merge.segments?"),
+        (("merge.segmets=4",), "there is no setting merge.segmets; did you mean merge.segments?"),
         (("merge.segments=many",), "property firn.merge.segments is 'many'; allowed: a valid integer"),
         (("merge.segments",), "argument 'merge.segments' is not a property; allowed: name=value"),
         (("--topic", "orders", "maintenance=none"), "setting maintenance can't be set for topic orders; allowed: for"),

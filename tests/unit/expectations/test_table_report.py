@@ -47,9 +47,14 @@ def plan(name: str, partition: int = 0, run: int = 0, topic: str = "orders") -> 
     return replace(CLAIM, plan_id=name, partition=partition, topic=topic, now_ms=at, snapshot_id=100 + run)
 
 
-def seen(*parts: str, published: dict[str, int] | None = None, tombstones: Tombstones | None = None) -> Seen:
-    conditions = dict.fromkeys(parts, "idle")
-    return Seen(CLAIM.table, 4711, IN_2100, conditions, tombstones or Tombstones(), published or {})
+def seen(
+    *parts: str,
+    published: dict[str, int] | None = None,
+    tombstones: Tombstones | None = None,
+    held: dict[str, str] | None = None,
+) -> Seen:
+    conditions = dict.fromkeys(parts, "idle") | dict.fromkeys(held or {}, "refused")
+    return Seen(CLAIM.table, 4711, IN_2100, conditions, held or {}, tombstones or Tombstones(), published or {})
 
 
 def text_of(page: Path) -> str:
@@ -102,9 +107,23 @@ def test_what_was_not_judged_for_a_week_is_named(tmp_path: Path) -> None:
     seen("orders-0", "orders-1", "orders-2").write(tmp_path)
     front, own = pages(tmp_path)
     assert "2 of 3" in front
-    assert "Not judged for 7 days 2" in own
+    assert "Not judged within 7 days 2" in own
     assert "orders-1 idle never orders-2 idle never" in own
     assert "3 of 3" in pages(tmp_path, IN_2100)[0], "a verdict ages"
+
+
+def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None:
+    """What was judged is kept, but that is not all there is to know."""
+    judged(tmp_path, plan("one"))
+    seen("orders-0", held={"orders-1": "offset 7 holds <b>different</b> records"}).write(tmp_path)
+    front, own = pages(tmp_path)
+    assert "none with a broken promise. In 1 table, topic partitions wait for a person." in front
+    assert "kept 1 blocked" in front
+    for page in (front, own):
+        assert "orders-1" in page
+        assert "offset 7 holds <b>different</b> records" in page
+        assert f"firn status {CLAIM.table}" in page
+    assert "1 topic partition waits for a person" in own
 
 
 def test_tombstones(tmp_path: Path) -> None:

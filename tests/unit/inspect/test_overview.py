@@ -245,7 +245,7 @@ class TestReports:
             (reports / path).parent.mkdir(parents=True, exist_ok=True)
             (reports / path).write_text(content)
         for table in (TABLE, "a/b"):
-            Seen(table, None, NOW, {}, Tombstones(), {}).write(reports)
+            Seen(table, None, NOW, {}, {}, Tombstones(), {}).write(reports)
         (tmp_path / "secret.html").write_text("secret")
         (reports / "plans" / "linked.html").symlink_to(tmp_path / "secret.html")
         return reports

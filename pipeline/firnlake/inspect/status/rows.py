@@ -270,6 +270,7 @@ class Status:
             snapshot_id=summary.snapshot_id,
             taken_ms=summary.taken_ms,
             topic_partitions={log_name(one["topic"], one["partition"]): one["condition"] for one in rows},
+            held={name: reason for (name, _), reason in self.held().items()},
             tombstones=summary.tombstones,
             published={one.validation: one.snapshot_id for one in self.details().publications if one.validation},
         )
