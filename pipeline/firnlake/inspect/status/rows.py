@@ -54,6 +54,8 @@ COLUMNS: Final = pa.schema(
 """Schema of a stored status. ``due`` has texts ``lane: reason``; ``in_the_way`` has the blockers."""
 
 PAGE_ROWS: Final = 25
+LONG: Final = 300
+"""Number of characters up to which a reason is told whole in a line of several things."""
 FOR_PEOPLE: Final = (PartitionCondition.UNCLEANABLE.value, PartitionCondition.REFUSED.value)
 """The conditions in which a topic partition waits until a person does something."""
 _WORST: Final = pa.array([*FOR_PEOPLE, PartitionCondition.DUE.value])
@@ -255,11 +257,14 @@ class Status:
         if not held:
             return None
         (name, _), reason = next(iter(held.items()))
-        more = f"; firn status {self.table} names the others" if len(held) > 1 else ""
+        # Paths of files would hide the cause.
+        told, cut, _ = reason.partition("; allowed: ") if len(reason) > LONG else (reason, "", "")
+        further = ["what is allowed"] * bool(cut) + ["the others"] * (len(held) > 1)
+        more = f"; firn status {self.table} names {' and '.join(further)}" if further else ""
         wait = "waits" if len(held) == 1 else "wait"
         return WaitingError(
             f"{self.table}: {len(held):,} of {count(self.rows.num_rows, 'topic partition')} {wait} for a person: "
-            f"{name}: {reason}{more}"
+            f"{name}: {told}{more}"
         )
 
     def seen(self) -> Seen:
