@@ -16,6 +16,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.maintain import mend as mending
 from firnlake.maintain.conflicting_records import ConflictingRecords, RecordCopy, ScannedOffsets, conflicts_at
 from firnlake.maintain.mend import LeftInLog, Mending, NamedFile, NamedFiles, named_files
+from firnlake.table.policy import DEFAULT, Samples
 from firnlake.table.restarts import is_rewritten
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
@@ -137,6 +138,8 @@ def _mend_records(
     if keep is None:
         if yes:
             raise RefusedError("--yes needs --keep FILE; allowed: one of the files or digests above")
+        if scanned.samples != "full":
+            show.line(_how_to_see(table, scanned.samples))
         show.line("nothing was changed; to take the others out, name the record that stays with --keep FILE or DIGEST")
         return
     parts = [one.parted(keep) for one in scanned.conflicts]
@@ -144,12 +147,23 @@ def _mend_records(
     show.line(f"to be taken from main: {count(len(copies), 'record')}; branch {MENDED} keeps copies")
     for one in copies:
         show.line(f"  offset {one.offset}: {one.digest}, record {one.position} of {one.path}")
-    show.line(
-        f"  newer records of their keys may be in {count(scanned.newer_files, 'file')} with higher offsets; otherwise "
-        "the record that stays counts if its key is the same, or else the next older one"
-    )
+    show.line("  afterwards, readers see of the key of such a record:")
+    if scanned.newer_files:
+        show.line(f"    its newest record with a higher offset, if one of {count(scanned.newer_files, 'file')} has one;")
+    show.line(f"    {'otherwise ' if scanned.newer_files else ''}the record that stays, if it has the same key;")
+    show.line("    otherwise the key's next older record, if there is one")
     options = ["--partition", str(where), "--offset", named, "--keep", keep]
     _take(lake, Mending(table, scanned.snapshot_id, copies=copies, staying=staying), options, yes)
+
+
+def _how_to_see(table: str, samples: Samples) -> str:
+    """How a person sees the records, and withholds them again."""
+    is_default = samples == DEFAULT.report_samples
+    back = f"unset {table} report.samples" if is_default else f"set {table} report.samples={samples}"
+    return (
+        f"`firn config set {table} report.samples=full` shows keys and values here, and in reports on failed work; "
+        f"`firn config {back}` hides them again"
+    )
 
 
 def _show_records(scanned: ScannedOffsets) -> None:

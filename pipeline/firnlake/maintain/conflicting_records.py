@@ -60,11 +60,13 @@ class ConflictingRecords:
     """The columns in which the records differ."""
 
     def parted(self, keep: str) -> tuple[tuple[RecordCopy, ...], tuple[RecordCopy, ...]]:
-        """The copies of the record that stays, which ``keep`` names by its file or its digest; and all other copies.
+        """The copies of the record that stays, which ``keep`` names by its file or its digest, with or without the
+        prefix ``sha256:``; and all other copies.
 
         Raises RefusedError unless it names one record.
         """
-        kept = {one.digest for one in self.copies if keep in (one.path, one.digest)}
+        names = {keep, f"{DIGEST}{keep}"}
+        kept = {one.digest for one in self.copies if names & {one.path, one.digest}}
         if len(kept) != 1:
             found = f"{len(kept)} different records" if kept else "no record"
             allowed = sorted({one.digest for one in self.copies} | ({one.path for one in self.copies} - {keep}))
@@ -87,6 +89,8 @@ class ScannedOffsets:
     conflicts: tuple[ConflictingRecords, ...]
     newer_files: int
     """Number of data files that hold higher offsets."""
+    samples: Samples
+    """How much of a record may be shown."""
 
 
 def conflicts_at(
@@ -120,7 +124,7 @@ def conflicts_at(
     different = (found[offset] for offset in sorted(found) if len({one.digest for one in found[offset]}) > 1)
     newer = sum(1 for one in own if one.last_offset >= offsets.stop)
     return ScannedOffsets(
-        identifier, snapshot_id, where, offsets, tuple(scan.conflict(one) for one in different), newer
+        identifier, snapshot_id, where, offsets, tuple(scan.conflict(one) for one in different), newer, scan.samples
     )
 
 

@@ -67,12 +67,34 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     assert f"record 0 of {files[1]}, landed at " in ran.out
     assert "--keep FILE or DIGEST" in ran.out
     assert "other" not in ran.out.replace("others", "")
+    assert f"`firn config set {TABLE} report.samples=full` shows keys and values" in ran.out
     ran = firn(*named, "--keep", files[0])
+    assert "if one of 1 file has one;\n    otherwise the record that stays, if it has the same key;\n" in ran.out
+    assert "report.samples" not in ran.out
     assert "to be taken from main: 1 record; branch firn_mended keeps copies" in ran.out
     assert snapshot(lake) == before
     assert again(firn, ran.out)[0] == 0
     assert offsets(lake) == [0, 1, 2]
     assert "has no different records at offset 1; nothing to do" in firn(*named, "--keep", files[0], "--yes").out
+
+
+@pytest.mark.parametrize(("before", "back"), [(None, "unset {} report.samples"), ("none", "set {} report.samples=none")])
+def test_it_says_how_to_see_the_records_and_to_hide_them_again(
+    firn: Firn, files: list[str], before: str | None, back: str
+) -> None:
+    assert files
+    if before:
+        firn("config", "set", TABLE, f"report.samples={before}")
+    named = ("mend", TABLE, "--partition", "orders-0", "--offset", "1")
+    hidden = firn(*named).out
+    show, hide = (shlex.split(command) for command in hidden.split("`")[1::2])
+    assert hide == ["firn", "config", *back.format(TABLE).split()]
+    assert firn(*show[1:]).code == 0
+    seen = firn(*named).out
+    assert "value='other'" in seen
+    assert "report.samples" not in seen
+    assert firn(*hide[1:]).code == 0
+    assert firn(*named).out == hidden
 
 
 def test_then_a_run_works_and_nothing_waits(firn: Firn, files: list[str]) -> None:

@@ -83,6 +83,8 @@ def test_a_digest_names_a_record_where_one_file_holds_both(topic: Topic, files: 
     assert {one.path for one in conflict.copies} == {merged.path}
     with pytest.raises(RefusedError, match="names 2 different records; allowed: one of sha256:"):
         conflict.parted(merged.path)
+    (kept, *_) = conflict.copies
+    assert conflict.parted(kept.digest.removeprefix(DIGEST)) == conflict.parted(kept.digest)
     mend(topic.lake, chosen(topic, 1, conflict.copies[0].digest))
     assert [value for offset, value in values(topic, "main") if offset == 1] == [b"1"]
     topic.run(NOW, force=True, until_idle=True)
