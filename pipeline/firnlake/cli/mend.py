@@ -74,8 +74,8 @@ def mend(
 
 def _mend_files(lake: Lake, table: str, paths: Sequence[str], as_of: int | None, yes: bool) -> None:
     named = named_files(lake, table, list(dict.fromkeys(paths)), as_of)
-    for path, snapshot_id in named.mended.items():
-        show.line(f"{table}: {path} was taken from main with snapshot {snapshot_id} before; nothing to do")
+    for path, past in named.mended.items():
+        show.line(f"{table}: {path} was taken by {past}; nothing to do")
     if not named.files:
         return
     _show_files(named)
@@ -132,6 +132,10 @@ def _mend_records(
     scanned = conflicts_at(lake, table, where, offsets, as_of)
     named = str(offsets.start) if len(offsets) == 1 else f"{offsets.start}-{offsets.stop - 1}"
     if not scanned.conflicts:
+        for past in dict.fromkeys(scanned.mended.values()):
+            own = [number for number, by in scanned.mended.items() if by == past]
+            place = f"offset {own[0]}" if len(own) == 1 else f"offsets {min(own)} to {max(own)}"
+            show.line(f"{table}: of {where}, what differed at {place} was taken by {past}")
         show.line(f"{table}: {where} has no different records at offset {named}; nothing to do")
         return
     _show_records(scanned)
@@ -149,7 +153,9 @@ def _mend_records(
         show.line(f"  offset {one.offset}: {one.digest}, record {one.position} of {one.path}")
     show.line("  afterwards, readers see of the key of such a record:")
     if scanned.newer_files:
-        show.line(f"    its newest record with a higher offset, if one of {count(scanned.newer_files, 'file')} has one;")
+        show.line(
+            f"    its newest record with a higher offset, if one of {count(scanned.newer_files, 'file')} has one;"
+        )
     show.line(f"    {'otherwise ' if scanned.newer_files else ''}the record that stays, if it has the same key;")
     show.line("    otherwise the key's next older record, if there is one")
     options = ["--partition", str(where), "--offset", named, "--keep", keep]

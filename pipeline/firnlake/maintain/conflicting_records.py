@@ -18,6 +18,7 @@ from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.keys import Flags
 from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.mendings import PastMending, taken_offsets
 from firnlake.table.policies import samples_of
 from firnlake.table.policy import Samples
 from firnlake.table.record_contents import contents_of, described, differing, own_columns
@@ -91,6 +92,8 @@ class ScannedOffsets:
     """Number of data files that hold higher offsets."""
     samples: Samples
     """How much of a record may be shown."""
+    mended: Mapping[int, PastMending]
+    """The offsets of which earlier mendings have taken records, with the mending."""
 
 
 def conflicts_at(
@@ -98,8 +101,8 @@ def conflicts_at(
 ) -> ScannedOffsets:
     """Find the conflicting records at ``offsets`` of ``where`` in snapshot ``as_of`` of main, by default the newest.
 
-    Raises RefusedError for an unknown topic partition or snapshot, for offsets without a record, for more than
-    MOST_OFFSETS offsets, and for a file that may hold one of them and can't be read.
+    Raises RefusedError for an unknown topic partition or snapshot, for offsets without a record unless a mending has
+    taken it, for more than MOST_OFFSETS offsets, and for a file that may hold one of them and can't be read.
     """
     number = offsets.stop - offsets.start
     if number > MOST_OFFSETS:
@@ -116,7 +119,8 @@ def conflicts_at(
         found: dict[int, list[RecordCopy]] = defaultdict(list)
         for copy in scan.copies(offsets):
             found[copy.offset].append(copy)
-    if not found:
+        mended = taken_offsets(table, str(where), offsets)
+    if not found and not mended:
         raise RefusedError(
             f"table {identifier}: {where} has no record at offset {_named(offsets)}; allowed: an offset of a record "
             "that readers see"
@@ -124,7 +128,14 @@ def conflicts_at(
     different = (found[offset] for offset in sorted(found) if len({one.digest for one in found[offset]}) > 1)
     newer = sum(1 for one in own if one.last_offset >= offsets.stop)
     return ScannedOffsets(
-        identifier, snapshot_id, where, offsets, tuple(scan.conflict(one) for one in different), newer, scan.samples
+        identifier,
+        snapshot_id,
+        where,
+        offsets,
+        tuple(scan.conflict(one) for one in different),
+        newer,
+        scan.samples,
+        mended,
     )
 
 

@@ -41,7 +41,7 @@ from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.iceberg.position_deletes import PositionDeleteWriter
 from firnlake.iceberg.row_deletes import digest_of_all
 from firnlake.maintain.conflicting_records import RecordCopy
-from firnlake.table.mendings import TakenParts, TakenRecords, taken_files
+from firnlake.table.mendings import PastMending, TakenParts, TakenRecords, taken_files
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.segments import read, read_entries
@@ -94,8 +94,8 @@ class NamedFiles:
     snapshot_id: int
     files: tuple[NamedFile, ...]
     left: tuple[LeftInLog, ...]
-    mended: Mapping[str, int]
-    """Named files that earlier mendings have taken from main: the snapshot of the mending by path."""
+    mended: Mapping[str, PastMending]
+    """Named files that earlier mendings have taken from main, with the mending."""
 
 
 def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | None = None) -> NamedFiles:

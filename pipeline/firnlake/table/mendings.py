@@ -1,13 +1,15 @@
 """The mendings in a table's history: commits that took from main what a person had named (C36)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.iceberg.branches import ancestors
+from firnlake.clock import show_ms
+from firnlake.iceberg.branches import MENDED, ancestors, on_branch
 from firnlake.iceberg.files import FrozenModel, path_of
 from firnlake.table.published_plans import SUMMARY_PREFIX, properties_of
 
@@ -50,11 +52,73 @@ def is_mending(snapshot: Snapshot) -> bool:
     return _TAKEN in properties_of(snapshot)
 
 
-def taken_files(table: Table) -> dict[str, int]:
-    """The data files that mendings in main's history have taken: the mending's snapshot by the path on the store."""
-    taken: dict[str, int] = {}
-    for snapshot in ancestors(table):
-        parts = TakenParts.of(snapshot)
-        for path in (*parts.files, *parts.lost):
-            taken.setdefault(path_of(path), snapshot.snapshot_id)
+@dataclass(frozen=True)
+class PastMending:
+    """A mending that a snapshot of main or of the branch ``firn_mended`` tells of."""
+
+    snapshot_id: int | None
+    """Its snapshot in main's history; None if that has expired, or was rolled back."""
+    branch_snapshot_id: int | None
+    """Its snapshot on the branch; None if that has expired, and if the branch got nothing from it."""
+    sequence_number: int
+    at_ms: int
+    parts: TakenParts
+
+    def __str__(self) -> str:
+        place = f"snapshot {self.snapshot_id}"
+        if self.snapshot_id is None:
+            place = f"snapshot {self.branch_snapshot_id} of branch {MENDED}"
+        return f"the mending of {place} at {show_ms(self.at_ms)}"
+
+
+def past_mendings(table: Table) -> list[PastMending]:
+    """The mendings that main's history and the branch tell of, newest first.
+
+    Raises RefusedError when another tool uses the branch's name.
+    """
+    # One commit makes both snapshots, main's first, with neighbouring sequence numbers.
+    branch = {_number(one): one for one in ancestors(on_branch(table, MENDED)) if is_mending(one)}
+    found = []
+    for one in filter(is_mending, ancestors(table)):
+        parts, beside = TakenParts.of(one), branch.get(_number(one) + 1)
+        if beside is not None and TakenParts.of(beside) == parts:
+            del branch[_number(beside)]
+        else:
+            beside = None
+        branch_id = beside.snapshot_id if beside else None
+        found.append(PastMending(one.snapshot_id, branch_id, _number(one), one.timestamp_ms, parts))
+    for number, one in branch.items():
+        found.append(PastMending(None, one.snapshot_id, number, one.timestamp_ms, TakenParts.of(one)))
+    return sorted(found, key=lambda one: one.sequence_number, reverse=True)
+
+
+def _number(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0
+
+
+def of_this_history(table: Table) -> list[PastMending]:
+    """Those of ``past_mendings`` that are in main's history, or older than all that is left of it."""
+    oldest = min(map(_number, ancestors(table)), default=0)
+    return [one for one in past_mendings(table) if one.snapshot_id is not None or one.sequence_number < oldest]
+
+
+def taken_files(table: Table) -> dict[str, PastMending]:
+    """The data files that mendings of main's history have taken: the newest such mending by the path on the store."""
+    taken: dict[str, PastMending] = {}
+    for one in of_this_history(table):
+        for path in (*one.parts.files, *one.parts.lost):
+            taken.setdefault(path_of(path), one)
+    return taken
+
+
+def taken_offsets(table: Table, topic_partition: str, offsets: range) -> dict[int, PastMending]:
+    """The ``offsets`` of the topic partition of which mendings of main's history have taken records: the newest such
+    mending by offset."""
+    taken: dict[int, PastMending] = {}
+    for one in of_this_history(table):
+        for records in one.parts.records:
+            if records.topic_partition == topic_partition:
+                for offset in records.offsets:
+                    if offset in offsets:
+                        taken.setdefault(offset, one)
     return taken

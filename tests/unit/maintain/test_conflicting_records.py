@@ -127,6 +127,17 @@ def test_twice_is_once(topic: Topic, files: list[str]) -> None:
     assert head(topic) == before
 
 
+def test_an_offset_whose_last_record_a_cleaning_has_removed_since_is_known(topic: Topic, files: list[str]) -> None:
+    first = mend(topic.lake, chosen(topic, 1, files[0]))
+    topic.append(updates("b=newer", start=4))
+    topic.run(NOW, force=True, until_idle=True)
+    assert 1 not in topic.offsets()
+    found = scanned(topic, 1)
+    assert (found.conflicts, {offset: one.snapshot_id for offset, one in found.mended.items()}) == ((), {1: first})
+    with pytest.raises(RefusedError, match="orders-0 has no record at offset 7"):
+        scanned(topic, 7)
+
+
 def test_a_record_that_is_delivered_again_can_be_taken_again(topic: Topic, files: list[str]) -> None:
     mend(topic.lake, chosen(topic, 1, files[0]))
     topic.append([Record(1, b"b", b"other")])
