@@ -1,10 +1,11 @@
 """The mendings in a table's history: commits that took from main what a person had named (C36)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import ValidationError
+from pyiceberg.manifest import ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -12,6 +13,7 @@ from firnlake.clock import show_ms
 from firnlake.iceberg.branches import MENDED, ancestors, on_branch
 from firnlake.iceberg.files import FrozenModel, path_of
 from firnlake.table.published_plans import SUMMARY_PREFIX, properties_of
+from firnlake.table.segments import read_entries
 
 _TAKEN: Final = f"{SUMMARY_PREFIX}mended"
 """Property in the summary of a mending: a JSON document of what it has taken."""
@@ -61,14 +63,20 @@ class PastMending:
     branch_snapshot_id: int | None
     """Its snapshot on the branch; None if that has expired, and if the branch got nothing from it."""
     sequence_number: int
+    """Of its snapshot on main, or else on the branch. One commit makes both, so the branch's has the next number."""
     at_ms: int
     parts: TakenParts
+
+    @property
+    def branch_number(self) -> int:
+        """Sequence number of the files that the mending added to the branch."""
+        return self.sequence_number if self.snapshot_id is None else self.sequence_number + 1
 
     def __str__(self) -> str:
         place = f"snapshot {self.snapshot_id}"
         if self.snapshot_id is None:
             place = f"snapshot {self.branch_snapshot_id} of branch {MENDED}"
-        return f"the mending of {place} at {show_ms(self.at_ms)}"
+        return f"firn mend with {place} at {show_ms(self.at_ms)}"
 
 
 def past_mendings(table: Table) -> list[PastMending]:
@@ -76,7 +84,6 @@ def past_mendings(table: Table) -> list[PastMending]:
 
     Raises RefusedError when another tool uses the branch's name.
     """
-    # One commit makes both snapshots, main's first, with neighbouring sequence numbers.
     branch = {_number(one): one for one in ancestors(on_branch(table, MENDED)) if is_mending(one)}
     found = []
     for one in filter(is_mending, ancestors(table)):
@@ -109,6 +116,14 @@ def taken_files(table: Table) -> dict[str, PastMending]:
         for path in (*one.parts.files, *one.parts.lost):
             taken.setdefault(path_of(path), one)
     return taken
+
+
+def mended_entries(table: Table) -> Iterator[tuple[ManifestEntry, PastMending | None]]:
+    """The data files on the branch, each with the mending that took it; None if the summaries of that have expired."""
+    by_path = taken_files(table)
+    by_number = {one.branch_number: one for one in past_mendings(table)}
+    for entry, _ in read_entries(on_branch(table, MENDED)):
+        yield entry, by_path.get(path_of(entry.data_file.file_path)) or by_number.get(entry.sequence_number)
 
 
 def taken_offsets(table: Table, topic_partition: str, offsets: range) -> dict[int, PastMending]:
