@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from firnlake.iceberg.catalog import Lake
+from infra.foreign.files import on_disk
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import NOW, TABLE, append_file, offsets, row, snapshot
 from tests.support.mending import lose, tear
@@ -46,7 +47,7 @@ def test_a_torn_file_is_shown_then_taken(lake: Lake, firn: Firn, files: list[str
     assert out.endswith(f"taken from main with snapshot {snapshot(lake)}; branch firn_mended keeps it\n")
     assert offsets(lake) == [0, 1]
     repeated = firn("mend", TABLE, "--file", files[1], "--yes")
-    assert (repeated.code, f"was taken by the mending of snapshot {snapshot(lake)} at " in repeated.out) == (0, True)
+    assert (repeated.code, f"was taken by firn mend with snapshot {snapshot(lake)} at " in repeated.out) == (0, True)
 
 
 def test_a_lost_file(lake: Lake, firn: Firn, files: list[str]) -> None:
@@ -77,7 +78,7 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     assert offsets(lake) == [0, 1, 2]
     repeated = firn(*named, "--keep", files[0], "--yes")
     assert repeated.code == 0
-    told = f"what differed at offset 1 was taken by the mending of snapshot {snapshot(lake)} at "
+    told = f"what differed at offset 1 was taken by firn mend with snapshot {snapshot(lake)} at "
     assert told in repeated.out
     assert repeated.out.endswith("has no different records at offset 1; nothing to do\n")
 
@@ -140,6 +141,28 @@ def test_explain_says_who_took_it(firn: Firn, files: list[str]) -> None:
     assert "(firn mend)" in firn("explain", TABLE, "--segment", files[0]).out
 
 
+def test_explain_finds_a_record_that_was_taken(lake: Lake, firn: Firn, files: list[str]) -> None:
+    firn("mend", TABLE, "--partition", "orders-0", "--offset", "1", "--keep", files[0], "--yes")
+    first = f"C36: taken by firn mend with snapshot {snapshot(lake)} at "
+    explained = ("explain", TABLE, "--key", "k", "--partition", "orders-0")
+    assert f"orders-0 offset 1, level 0, on branch firn_mended\n  {first}" in firn(*explained).out
+    firn("mend", TABLE, "--file", files[0], "--yes")
+    second = f"C36: taken by firn mend with snapshot {snapshot(lake)} at "
+    found = firn(*explained).out
+    assert f"orders-0 offset 1, level 0, on branch firn_mended\n  {first}" in found
+    assert f"orders-0 offsets 0 to 1, 2 records, level 0, on branch firn_mended\n  {second}" in found
+    told = json.loads(firn(*explained, "--json").out)
+    assert [one["record"]["offset"] for one in told["mended"]] == [0, 1, 1]
+
+
+def test_explain_names_a_damaged_file_that_may_hold_the_key(firn: Firn, files: list[str]) -> None:
+    tear(files[1])
+    firn("mend", TABLE, "--file", files[1], "--yes")
+    ran = firn("explain", TABLE, "--key", "k")
+    assert ran.code == 0
+    assert f"{files[1]} on branch firn_mended may hold records of this key, but can't be read" in ran.out
+
+
 def test_yes_needs_a_choice(lake: Lake, firn: Firn, files: list[str]) -> None:
     assert files
     before = snapshot(lake)
@@ -150,5 +173,5 @@ def test_yes_needs_a_choice(lake: Lake, firn: Firn, files: list[str]) -> None:
 def test_what_was_taken_is_no_history_to_free(lake: Lake, firn: Firn, files: list[str]) -> None:
     firn("mend", TABLE, "--file", files[1], "--yes")
     (told,) = json.loads(firn("status", TABLE, "--json").out)
-    assert told["space"]["history_bytes"] == 0
+    assert (told["space"]["history_bytes"], told["space"]["side_bytes"]) == (0, on_disk(files[1]).stat().st_size)
     assert lake.table(TABLE).metadata.refs.keys() == {"main", "firn_quarantine", "firn_tombstones", "firn_mended"}
