@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import Partition, TableName
+from firnlake.cli.mended import show_mended
+from firnlake.cli.options import AsJson, Partition, TableName
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
@@ -58,18 +59,27 @@ def mend(
         typer.Option("--as-of", metavar="ID", help="The snapshot that was shown before. Default: the newest."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Take what is named, without asking for confirmation.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Show what was taken before; changes nothing.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take what is named out of main: damaged or lost data files, or all but one of the different records at an offset.
 
     Without `--yes`, or an answer on a terminal, this only shows what would be taken. The branch `firn_mended` keeps it.
     """
     lake = Lake.load()
-    if file and partition is None and offset is None and keep is None:
+    named = file or partition or offset or keep or as_of or yes
+    if listing and not named:
+        show_mended(lake, table, as_json)
+    elif listing or as_json:
+        raise RefusedError("allowed: --list [--json], without further options; --json only with --list")
+    elif file and partition is None and offset is None and keep is None:
         _mend_files(lake, table, file, as_of, yes)
     elif not file and partition is not None and offset is not None:
         _mend_records(lake, table, partition, offset, keep, as_of, yes)
     else:
-        raise RefusedError("allowed: --file PATH, or --partition TOPIC-PARTITION --offset N[-M] [--keep FILE]")
+        raise RefusedError(
+            "allowed: --file PATH, or --partition TOPIC-PARTITION --offset N[-M] [--keep FILE], or --list"
+        )
 
 
 def _mend_files(lake: Lake, table: str, paths: Sequence[str], as_of: int | None, yes: bool) -> None:

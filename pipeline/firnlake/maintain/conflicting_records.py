@@ -21,11 +21,11 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.mendings import PastMending, taken_offsets
 from firnlake.table.policies import samples_of
 from firnlake.table.policy import Samples
-from firnlake.table.record_contents import contents_of, described, differing, own_columns
+from firnlake.table.record_contents import contents_of, described, differing, own_columns, shown_digest
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read, read_entries
 from firnlake.table.topic_partition import TopicPartition
-from firnlake_expectations.wording import DIGEST, DIGITS, count
+from firnlake_expectations.wording import DIGEST, count
 
 MOST_OFFSETS: Final = 1_000
 """Number of offsets that one search may cover, because the search holds all their records in memory."""
@@ -197,7 +197,7 @@ class _Scan:
             return
         taken = batch.take(pa.array(rows, pa.int64()))
         for place, (row, content) in enumerate(zip(rows, contents_of(self.columns, taken), strict=True)):
-            digest = f"{DIGEST}{content.hex()[:DIGITS]}"
+            digest = shown_digest(content)
             yield RecordCopy(numbers[row].as_py(), segment, first + row, digest, taken.slice(place, 1))
 
     def conflict(self, copies: Sequence[RecordCopy]) -> ConflictingRecords:

@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import show_ms
 from firnlake.iceberg.branches import MENDED, ancestors, on_branch
-from firnlake.iceberg.files import FrozenModel, path_of
+from firnlake.iceberg.files import FrozenModel, data_folder, path_of
 from firnlake.table.published_plans import SUMMARY_PREFIX, properties_of
 from firnlake.table.segments import read_entries
 
@@ -47,6 +47,11 @@ class TakenParts(FrozenModel):
     def summary(self) -> Mapping[str, str]:
         """The property of the summary."""
         return {_TAKEN: self.model_dump_json(exclude_defaults=True)}
+
+
+def copies_prefix(table: Table) -> str:
+    """With what the paths of the data files begin that hold copies of records that mendings took."""
+    return f"{data_folder(table)}/mended-"
 
 
 def is_mending(snapshot: Snapshot) -> bool:
@@ -87,13 +92,11 @@ def past_mendings(table: Table) -> list[PastMending]:
     branch = {_number(one): one for one in ancestors(on_branch(table, MENDED)) if is_mending(one)}
     found = []
     for one in filter(is_mending, ancestors(table)):
-        parts, beside = TakenParts.of(one), branch.get(_number(one) + 1)
-        if beside is not None and TakenParts.of(beside) == parts:
-            del branch[_number(beside)]
-        else:
-            beside = None
-        branch_id = beside.snapshot_id if beside else None
-        found.append(PastMending(one.snapshot_id, branch_id, _number(one), one.timestamp_ms, parts))
+        number, parts = _number(one), TakenParts.of(one)
+        beside = branch.get(number + 1)
+        is_same = beside is not None and TakenParts.of(beside) == parts
+        branch_id = branch.pop(number + 1).snapshot_id if is_same else None
+        found.append(PastMending(one.snapshot_id, branch_id, number, one.timestamp_ms, parts))
     for number, one in branch.items():
         found.append(PastMending(None, one.snapshot_id, number, one.timestamp_ms, TakenParts.of(one)))
     return sorted(found, key=lambda one: one.sequence_number, reverse=True)
@@ -123,7 +126,7 @@ def mended_entries(table: Table) -> Iterator[tuple[ManifestEntry, PastMending | 
     by_path = taken_files(table)
     by_number = {one.branch_number: one for one in past_mendings(table)}
     for entry, _ in read_entries(on_branch(table, MENDED)):
-        yield entry, by_path.get(path_of(entry.data_file.file_path)) or by_number.get(entry.sequence_number)
+        yield entry, by_path.get(path_of(entry.data_file.file_path)) or by_number.get(entry.sequence_number or 0)
 
 
 def taken_offsets(table: Table, topic_partition: str, offsets: range) -> dict[int, PastMending]:

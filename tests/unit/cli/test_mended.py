@@ -129,6 +129,8 @@ def test_c26_verify_says_that_nobody_judges_it(lake: Lake, firn: Firn, files: li
         (("--partition", "orders-0", "--offset", "x"), "--offset 'x'; allowed: an offset or a range"),
         (("--partition", "orders-0", "--offset", "2-1"), "--offset '2-1' ends before it begins"),
         (("--partition", "orders-0", "--offset", "5"), "has no record at offset 5"),
+        (("--list", "--file", "x"), "allowed: --list [--json], without further options"),
+        (("--file", "x", "--json"), "--json only with --list"),
     ],
 )
 def test_c26_what_can_not_be_meant_is_refused(firn: Firn, files: list[str], options: tuple[str, ...], why: str) -> None:
@@ -175,3 +177,69 @@ def test_what_was_taken_is_no_history_to_free(lake: Lake, firn: Firn, files: lis
     (told,) = json.loads(firn("status", TABLE, "--json").out)
     assert (told["space"]["history_bytes"], told["space"]["side_bytes"]) == (0, on_disk(files[1]).stat().st_size)
     assert lake.table(TABLE).metadata.refs.keys() == {"main", "firn_quarantine", "firn_tombstones", "firn_mended"}
+
+
+class TestList:
+    """``--list`` shows what mendings took."""
+
+    NAMED = ("mend", TABLE, "--partition", "orders-0", "--offset", "1")
+
+    def test_nothing_was(self, firn: Firn, files: list[str]) -> None:
+        assert files
+        assert firn("mend", TABLE, "--list").out == f"{TABLE}: nothing was mended\n"
+        assert json.loads(firn("mend", TABLE, "--list", "--json").out) == []
+
+    def test_files_and_records(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        record = snapshot(lake)
+        lose(files[0])
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        lost = snapshot(lake)
+        firn("mend", TABLE, "--file", files[1], "--yes")
+        kept = snapshot(lake)
+        listed = firn("mend", TABLE, "--list").out
+        for text in (
+            f"taken by firn mend with snapshot {kept} at ",
+            f"  {files[1]}\n    orders-0, offsets 1 to 2, 2 records; on branch firn_mended\n",
+            f"  {files[0]}\n    orders-0, offsets 0 to 1, 2 records; lost\n",
+            "  orders-0 offset 1 sha256:",
+            f"    from {files[1]}; on branch firn_mended\n",
+        ):
+            assert text in listed, listed
+        assert "value=" not in listed
+        told = json.loads(firn("mend", TABLE, "--list", "--json").out)
+        assert [one["snapshot_id"] for one in told] == [kept, lost, record]
+        assert [(one["path"], one["outcome"]) for of_one in told for one in of_one["files"]] == [
+            (files[1], "kept"),
+            (files[0], "lost"),
+        ]
+        (one,) = told[2]["records"]
+        assert (one["topic_partition"], one["offset"], one["files"]) == ("orders-0", 1, [files[1]])
+        assert one["shown"].startswith("(key=sha256:")
+
+    def test_the_records_are_shown_if_the_setting_allows_it(self, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("config", "set", TABLE, "report.samples=full")
+        assert "value='other'" in firn("mend", TABLE, "--list").out
+
+    def test_after_the_branch_was_dropped_the_summary_tells(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        lake.table(TABLE).manage_snapshots().remove_branch("firn_mended").commit()
+        listed = firn("mend", TABLE, "--list").out
+        assert "    orders-0, offsets 0 to 1, 2 records; no longer on branch firn_mended\n" in listed
+        assert f"  orders-0 offset 1\n    from {files[1]}; no longer on branch firn_mended\n" in listed
+
+    def test_after_the_summaries_have_expired_the_branch_tells(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        append_file(lake, [row(3)])
+        table = lake.table(TABLE)
+        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in heads]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+        told = json.loads(firn("mend", TABLE, "--list", "--json").out)
+        assert [(one["snapshot_id"], one["at"] is None) for one in told] == [(None, False), (None, True)]
+        assert [one["path"] for one in told[0]["files"]] == [files[0]]
+        (one,) = told[1]["records"]
+        assert (one["offset"], one["files"], one["outcome"]) == (1, [], "kept")
