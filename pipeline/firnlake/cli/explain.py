@@ -11,6 +11,7 @@ import typer
 from firnlake.cli import show
 from firnlake.cli.keys import ONE_KEY, key_columns, parse_key
 from firnlake.cli.options import AsJson, Limit, Now, Partition, TableName, at
+from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.holds import Reason
 from firnlake.inspect.explain.key import KeyExplanation, explain_key
@@ -93,18 +94,23 @@ def _show_key(explained: KeyExplanation, key: str, now_ms: int, limit: int) -> N
     _show_records(explained.table, kept, now_ms, limit)
     restorable = "C9: kept on a side branch, and restored if an older record of its key lands"
     gone = ((one, restorable) for one in explained.removed_tombstones)
-    _show_records(explained.table, gone, now_ms, limit, removed=True)
+    _show_records(explained.table, gone, now_ms, limit, "removed")
+    mended = ((one.record, _reason(one.reason, now_ms)) for one in explained.mended)
+    _show_records(explained.table, mended, now_ms, limit, f"on branch {MENDED}")
+    for path in explained.unreadable:
+        show.line(f"{path} on branch {MENDED} may hold records of this key, but can't be read")
     removed = (
         (one.record, f"{_reason(one.reason, now_ms)}: {_commit(one.commit, now_ms)}") for one in explained.removed
     )
-    _show_records(explained.table, removed, now_ms, limit, removed=True)
+    _show_records(explained.table, removed, now_ms, limit, "removed")
     show.line(f"history: {explained.reach}")
 
 
 def _show_records(
-    table: str, told: Iterable[tuple[Version, str]], now_ms: int, limit: int, *, removed: bool = False
+    table: str, told: Iterable[tuple[Version, str]], now_ms: int, limit: int, place: str | None = None
 ) -> None:
-    """Print records, each with the rule that keeps or removed it; those that differ only in offset and file are one."""
+    """Print records, each with its place (by default, its file) and the rule that keeps or removed it; those that
+    differ only in offset and file are one."""
     alike: dict[tuple[object, ...], list[tuple[Version, str]]] = defaultdict(list)
     for record, rule in told:
         what = (record.topic_partition, record.level, record.tombstone, record.delete_horizon_ms, rule)
@@ -112,8 +118,8 @@ def _show_records(
     for group in islice(alike.values(), limit):
         records, (rule, *_) = zip(*group, strict=True)
         files = sorted({record.path for record in records})
-        place = "removed" if removed else f"in {files[0] if len(files) == 1 else count(len(files), 'file')}"
-        show.line(f"{_records(records, now_ms)}, {place}")
+        where = place or f"in {files[0] if len(files) == 1 else count(len(files), 'file')}"
+        show.line(f"{_records(records, now_ms)}, {where}")
         show.line(f"  {rule}")
     show.more(table, len(alike), limit, "explanation")
 

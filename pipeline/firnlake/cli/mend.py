@@ -9,13 +9,15 @@ from typing import Annotated
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import Partition, TableName
+from firnlake.cli.mended import show_mended
+from firnlake.cli.options import AsJson, Partition, TableName
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.maintain import mend as mending
 from firnlake.maintain.conflicting_records import ConflictingRecords, RecordCopy, ScannedOffsets, conflicts_at
 from firnlake.maintain.mend import LeftInLog, Mending, NamedFile, NamedFiles, named_files
+from firnlake.table.policy import DEFAULT, Samples
 from firnlake.table.restarts import is_rewritten
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
@@ -57,24 +59,33 @@ def mend(
         typer.Option("--as-of", metavar="ID", help="The snapshot that was shown before. Default: the newest."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Take what is named, without asking for confirmation.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Show what was taken before; changes nothing.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take what is named out of main: damaged or lost data files, or all but one of the different records at an offset.
 
     Without `--yes`, or an answer on a terminal, this only shows what would be taken. The branch `firn_mended` keeps it.
     """
     lake = Lake.load()
-    if file and partition is None and offset is None and keep is None:
+    named = file or partition or offset or keep or as_of or yes
+    if listing and not named:
+        show_mended(lake, table, as_json)
+    elif listing or as_json:
+        raise RefusedError("allowed: --list [--json], without further options; --json only with --list")
+    elif file and partition is None and offset is None and keep is None:
         _mend_files(lake, table, file, as_of, yes)
     elif not file and partition is not None and offset is not None:
         _mend_records(lake, table, partition, offset, keep, as_of, yes)
     else:
-        raise RefusedError("allowed: --file PATH, or --partition TOPIC-PARTITION --offset N[-M] [--keep FILE]")
+        raise RefusedError(
+            "allowed: --file PATH, or --partition TOPIC-PARTITION --offset N[-M] [--keep FILE], or --list"
+        )
 
 
 def _mend_files(lake: Lake, table: str, paths: Sequence[str], as_of: int | None, yes: bool) -> None:
     named = named_files(lake, table, list(dict.fromkeys(paths)), as_of)
-    for path, snapshot_id in named.mended.items():
-        show.line(f"{table}: {path} was taken from main with snapshot {snapshot_id} before; nothing to do")
+    for path, past in named.mended.items():
+        show.line(f"{table}: {path} was taken by {past}; nothing to do")
     if not named.files:
         return
     _show_files(named)
@@ -131,12 +142,18 @@ def _mend_records(
     scanned = conflicts_at(lake, table, where, offsets, as_of)
     named = str(offsets.start) if len(offsets) == 1 else f"{offsets.start}-{offsets.stop - 1}"
     if not scanned.conflicts:
+        for past in dict.fromkeys(scanned.mended.values()):
+            own = [number for number, by in scanned.mended.items() if by == past]
+            place = f"offset {own[0]}" if len(own) == 1 else f"offsets {min(own)} to {max(own)}"
+            show.line(f"{table}: of {where}, what differed at {place} was taken by {past}")
         show.line(f"{table}: {where} has no different records at offset {named}; nothing to do")
         return
     _show_records(scanned)
     if keep is None:
         if yes:
             raise RefusedError("--yes needs --keep FILE; allowed: one of the files or digests above")
+        if scanned.samples != "full":
+            show.line(_how_to_see(table, scanned.samples))
         show.line("nothing was changed; to take the others out, name the record that stays with --keep FILE or DIGEST")
         return
     parts = [one.parted(keep) for one in scanned.conflicts]
@@ -144,12 +161,25 @@ def _mend_records(
     show.line(f"to be taken from main: {count(len(copies), 'record')}; branch {MENDED} keeps copies")
     for one in copies:
         show.line(f"  offset {one.offset}: {one.digest}, record {one.position} of {one.path}")
-    show.line(
-        f"  newer records of their keys may be in {count(scanned.newer_files, 'file')} with higher offsets; otherwise "
-        "the record that stays counts if its key is the same, or else the next older one"
-    )
+    show.line("  afterwards, readers see of the key of such a record:")
+    if scanned.newer_files:
+        show.line(
+            f"    its newest record with a higher offset, if one of {count(scanned.newer_files, 'file')} has one;"
+        )
+    show.line(f"    {'otherwise ' if scanned.newer_files else ''}the record that stays, if it has the same key;")
+    show.line("    otherwise the key's next older record, if there is one")
     options = ["--partition", str(where), "--offset", named, "--keep", keep]
     _take(lake, Mending(table, scanned.snapshot_id, copies=copies, staying=staying), options, yes)
+
+
+def _how_to_see(table: str, samples: Samples) -> str:
+    """How a person sees the records, and withholds them again."""
+    is_default = samples == DEFAULT.report_samples
+    back = f"unset {table} report.samples" if is_default else f"set {table} report.samples={samples}"
+    return (
+        f"`firn config set {table} report.samples=full` shows keys and values here, and in reports on failed work; "
+        f"`firn config {back}` hides them again"
+    )
 
 
 def _show_records(scanned: ScannedOffsets) -> None:

@@ -18,13 +18,14 @@ from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.keys import Flags
 from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.mendings import PastMending, taken_offsets
 from firnlake.table.policies import samples_of
 from firnlake.table.policy import Samples
-from firnlake.table.record_contents import contents_of, described, differing, own_columns
+from firnlake.table.record_contents import contents_of, described, differing, own_columns, shown_digest
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read, read_entries
 from firnlake.table.topic_partition import TopicPartition
-from firnlake_expectations.wording import DIGEST, DIGITS, count
+from firnlake_expectations.wording import DIGEST, count
 
 MOST_OFFSETS: Final = 1_000
 """Number of offsets that one search may cover, because the search holds all their records in memory."""
@@ -60,11 +61,13 @@ class ConflictingRecords:
     """The columns in which the records differ."""
 
     def parted(self, keep: str) -> tuple[tuple[RecordCopy, ...], tuple[RecordCopy, ...]]:
-        """The copies of the record that stays, which ``keep`` names by its file or its digest; and all other copies.
+        """The copies of the record that stays, which ``keep`` names by its file or its digest, with or without the
+        prefix ``sha256:``; and all other copies.
 
         Raises RefusedError unless it names one record.
         """
-        kept = {one.digest for one in self.copies if keep in (one.path, one.digest)}
+        names = {keep, f"{DIGEST}{keep}"}
+        kept = {one.digest for one in self.copies if names & {one.path, one.digest}}
         if len(kept) != 1:
             found = f"{len(kept)} different records" if kept else "no record"
             allowed = sorted({one.digest for one in self.copies} | ({one.path for one in self.copies} - {keep}))
@@ -87,6 +90,10 @@ class ScannedOffsets:
     conflicts: tuple[ConflictingRecords, ...]
     newer_files: int
     """Number of data files that hold higher offsets."""
+    samples: Samples
+    """How much of a record may be shown."""
+    mended: Mapping[int, PastMending]
+    """The offsets of which earlier mendings have taken records, with the mending."""
 
 
 def conflicts_at(
@@ -94,8 +101,8 @@ def conflicts_at(
 ) -> ScannedOffsets:
     """Find the conflicting records at ``offsets`` of ``where`` in snapshot ``as_of`` of main, by default the newest.
 
-    Raises RefusedError for an unknown topic partition or snapshot, for offsets without a record, for more than
-    MOST_OFFSETS offsets, and for a file that may hold one of them and can't be read.
+    Raises RefusedError for an unknown topic partition or snapshot, for offsets without a record unless a mending has
+    taken it, for more than MOST_OFFSETS offsets, and for a file that may hold one of them and can't be read.
     """
     number = offsets.stop - offsets.start
     if number > MOST_OFFSETS:
@@ -112,7 +119,8 @@ def conflicts_at(
         found: dict[int, list[RecordCopy]] = defaultdict(list)
         for copy in scan.copies(offsets):
             found[copy.offset].append(copy)
-    if not found:
+        mended = taken_offsets(table, str(where), offsets)
+    if not found and not mended:
         raise RefusedError(
             f"table {identifier}: {where} has no record at offset {_named(offsets)}; allowed: an offset of a record "
             "that readers see"
@@ -120,7 +128,14 @@ def conflicts_at(
     different = (found[offset] for offset in sorted(found) if len({one.digest for one in found[offset]}) > 1)
     newer = sum(1 for one in own if one.last_offset >= offsets.stop)
     return ScannedOffsets(
-        identifier, snapshot_id, where, offsets, tuple(scan.conflict(one) for one in different), newer
+        identifier,
+        snapshot_id,
+        where,
+        offsets,
+        tuple(scan.conflict(one) for one in different),
+        newer,
+        scan.samples,
+        mended,
     )
 
 
@@ -182,7 +197,7 @@ class _Scan:
             return
         taken = batch.take(pa.array(rows, pa.int64()))
         for place, (row, content) in enumerate(zip(rows, contents_of(self.columns, taken), strict=True)):
-            digest = f"{DIGEST}{content.hex()[:DIGITS]}"
+            digest = shown_digest(content)
             yield RecordCopy(numbers[row].as_py(), segment, first + row, digest, taken.slice(place, 1))
 
     def conflict(self, copies: Sequence[RecordCopy]) -> ConflictingRecords:

@@ -35,13 +35,13 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit, CommitRequest, settle
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import Stores, data_folder, path_of
+from firnlake.iceberg.files import Stores, path_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.iceberg.position_deletes import PositionDeleteWriter
 from firnlake.iceberg.row_deletes import digest_of_all
 from firnlake.maintain.conflicting_records import RecordCopy
-from firnlake.table.mendings import TakenParts, TakenRecords, taken_files
+from firnlake.table.mendings import PastMending, TakenParts, TakenRecords, copies_prefix, taken_files
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.segments import read, read_entries
@@ -94,8 +94,8 @@ class NamedFiles:
     snapshot_id: int
     files: tuple[NamedFile, ...]
     left: tuple[LeftInLog, ...]
-    mended: Mapping[str, int]
-    """Named files that earlier mendings have taken from main: the snapshot of the mending by path."""
+    mended: Mapping[str, PastMending]
+    """Named files that earlier mendings have taken from main, with the mending."""
 
 
 def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | None = None) -> NamedFiles:
@@ -285,7 +285,7 @@ def _changes(table: Table, mending: Mending) -> Mapping[str, BranchChange]:
 def _written(table: Table, copies: Sequence[RecordCopy]) -> tuple[list[DataFile], list[DataFile]]:
     """Write ``copies`` to new data files, and position deletes that hide them in their own; one of each kind for each
     Iceberg partition."""
-    folder = f"{data_folder(table)}/mended-{uuid.uuid4().hex}"
+    folder = f"{copies_prefix(table)}{uuid.uuid4().hex}"
     paths = {one.path for one in copies}
     sources = {entry.data_file.file_path: Source.of(entry.data_file) for entry, _ in read_entries(table, among=paths)}
     places: dict[tuple[int, tuple[Any, ...]], dict[str, list[RecordCopy]]] = defaultdict(lambda: defaultdict(list))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from firnlake.iceberg.keys import joined
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Samples
-from firnlake_expectations.wording import digest
+from firnlake_expectations.wording import DIGEST, DIGITS, digest
 
 SHOWN_BYTES: Final = 60
 """Maximum size, in bytes, of a key or value in a message."""
@@ -28,6 +28,11 @@ def contents_of(columns: ColumnRoles, batch: pa.RecordBatch) -> Iterator[bytes]:
     for row, content in enumerate(joined([*valid, *filled]).to_pylist()):
         beside = repr([column[row] for column in nested]).encode()
         yield hashlib.sha256(len(content).to_bytes(8, "little") + content + beside).digest()
+
+
+def shown_digest(content: bytes) -> str:
+    """One of ``contents_of``, as messages show it."""
+    return f"{DIGEST}{content.hex()[:DIGITS]}"
 
 
 def _filled(values: pa.Array) -> pa.Array:

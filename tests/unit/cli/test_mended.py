@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from firnlake.iceberg.catalog import Lake
+from infra.foreign.files import on_disk
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import NOW, TABLE, append_file, offsets, row, snapshot
 from tests.support.mending import lose, tear
@@ -46,7 +47,7 @@ def test_a_torn_file_is_shown_then_taken(lake: Lake, firn: Firn, files: list[str
     assert out.endswith(f"taken from main with snapshot {snapshot(lake)}; branch firn_mended keeps it\n")
     assert offsets(lake) == [0, 1]
     repeated = firn("mend", TABLE, "--file", files[1], "--yes")
-    assert (repeated.code, f"was taken from main with snapshot {snapshot(lake)} before" in repeated.out) == (0, True)
+    assert (repeated.code, f"was taken by firn mend with snapshot {snapshot(lake)} at " in repeated.out) == (0, True)
 
 
 def test_a_lost_file(lake: Lake, firn: Firn, files: list[str]) -> None:
@@ -67,12 +68,40 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     assert f"record 0 of {files[1]}, landed at " in ran.out
     assert "--keep FILE or DIGEST" in ran.out
     assert "other" not in ran.out.replace("others", "")
+    assert f"`firn config set {TABLE} report.samples=full` shows keys and values" in ran.out
     ran = firn(*named, "--keep", files[0])
+    assert "if one of 1 file has one;\n    otherwise the record that stays, if it has the same key;\n" in ran.out
+    assert "report.samples" not in ran.out
     assert "to be taken from main: 1 record; branch firn_mended keeps copies" in ran.out
     assert snapshot(lake) == before
     assert again(firn, ran.out)[0] == 0
     assert offsets(lake) == [0, 1, 2]
-    assert "has no different records at offset 1; nothing to do" in firn(*named, "--keep", files[0], "--yes").out
+    repeated = firn(*named, "--keep", files[0], "--yes")
+    assert repeated.code == 0
+    told = f"what differed at offset 1 was taken by firn mend with snapshot {snapshot(lake)} at "
+    assert told in repeated.out
+    assert repeated.out.endswith("has no different records at offset 1; nothing to do\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "back"), [(None, "unset {} report.samples"), ("none", "set {} report.samples=none")]
+)
+def test_it_says_how_to_see_the_records_and_to_hide_them_again(
+    firn: Firn, files: list[str], before: str | None, back: str
+) -> None:
+    assert files
+    if before:
+        firn("config", "set", TABLE, f"report.samples={before}")
+    named = ("mend", TABLE, "--partition", "orders-0", "--offset", "1")
+    hidden = firn(*named).out
+    show, hide = (shlex.split(command) for command in hidden.split("`")[1::2])
+    assert hide == ["firn", "config", *back.format(TABLE).split()]
+    assert firn(*show[1:]).code == 0
+    seen = firn(*named).out
+    assert "value='other'" in seen
+    assert "report.samples" not in seen
+    assert firn(*hide[1:]).code == 0
+    assert firn(*named).out == hidden
 
 
 def test_then_a_run_works_and_nothing_waits(firn: Firn, files: list[str]) -> None:
@@ -100,6 +129,8 @@ def test_c26_verify_says_that_nobody_judges_it(lake: Lake, firn: Firn, files: li
         (("--partition", "orders-0", "--offset", "x"), "--offset 'x'; allowed: an offset or a range"),
         (("--partition", "orders-0", "--offset", "2-1"), "--offset '2-1' ends before it begins"),
         (("--partition", "orders-0", "--offset", "5"), "has no record at offset 5"),
+        (("--list", "--file", "x"), "allowed: --list [--json], without further options"),
+        (("--file", "x", "--json"), "--json only with --list"),
     ],
 )
 def test_c26_what_can_not_be_meant_is_refused(firn: Firn, files: list[str], options: tuple[str, ...], why: str) -> None:
@@ -112,6 +143,28 @@ def test_explain_says_who_took_it(firn: Firn, files: list[str]) -> None:
     assert "(firn mend)" in firn("explain", TABLE, "--segment", files[0]).out
 
 
+def test_explain_finds_a_record_that_was_taken(lake: Lake, firn: Firn, files: list[str]) -> None:
+    firn("mend", TABLE, "--partition", "orders-0", "--offset", "1", "--keep", files[0], "--yes")
+    first = f"C36: taken by firn mend with snapshot {snapshot(lake)} at "
+    explained = ("explain", TABLE, "--key", "k", "--partition", "orders-0")
+    assert f"orders-0 offset 1, level 0, on branch firn_mended\n  {first}" in firn(*explained).out
+    firn("mend", TABLE, "--file", files[0], "--yes")
+    second = f"C36: taken by firn mend with snapshot {snapshot(lake)} at "
+    found = firn(*explained).out
+    assert f"orders-0 offset 1, level 0, on branch firn_mended\n  {first}" in found
+    assert f"orders-0 offsets 0 to 1, 2 records, level 0, on branch firn_mended\n  {second}" in found
+    told = json.loads(firn(*explained, "--json").out)
+    assert [one["record"]["offset"] for one in told["mended"]] == [0, 1, 1]
+
+
+def test_explain_names_a_damaged_file_that_may_hold_the_key(firn: Firn, files: list[str]) -> None:
+    tear(files[1])
+    firn("mend", TABLE, "--file", files[1], "--yes")
+    ran = firn("explain", TABLE, "--key", "k")
+    assert ran.code == 0
+    assert f"{files[1]} on branch firn_mended may hold records of this key, but can't be read" in ran.out
+
+
 def test_yes_needs_a_choice(lake: Lake, firn: Firn, files: list[str]) -> None:
     assert files
     before = snapshot(lake)
@@ -122,5 +175,71 @@ def test_yes_needs_a_choice(lake: Lake, firn: Firn, files: list[str]) -> None:
 def test_what_was_taken_is_no_history_to_free(lake: Lake, firn: Firn, files: list[str]) -> None:
     firn("mend", TABLE, "--file", files[1], "--yes")
     (told,) = json.loads(firn("status", TABLE, "--json").out)
-    assert told["space"]["history_bytes"] == 0
+    assert (told["space"]["history_bytes"], told["space"]["side_bytes"]) == (0, on_disk(files[1]).stat().st_size)
     assert lake.table(TABLE).metadata.refs.keys() == {"main", "firn_quarantine", "firn_tombstones", "firn_mended"}
+
+
+class TestList:
+    """``--list`` shows what mendings took."""
+
+    NAMED = ("mend", TABLE, "--partition", "orders-0", "--offset", "1")
+
+    def test_nothing_was(self, firn: Firn, files: list[str]) -> None:
+        assert files
+        assert firn("mend", TABLE, "--list").out == f"{TABLE}: nothing was mended\n"
+        assert json.loads(firn("mend", TABLE, "--list", "--json").out) == []
+
+    def test_files_and_records(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        record = snapshot(lake)
+        lose(files[0])
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        lost = snapshot(lake)
+        firn("mend", TABLE, "--file", files[1], "--yes")
+        kept = snapshot(lake)
+        listed = firn("mend", TABLE, "--list").out
+        for text in (
+            f"taken by firn mend with snapshot {kept} at ",
+            f"  {files[1]}\n    orders-0, offsets 1 to 2, 2 records; on branch firn_mended\n",
+            f"  {files[0]}\n    orders-0, offsets 0 to 1, 2 records; lost\n",
+            "  orders-0 offset 1 sha256:",
+            f"    from {files[1]}; on branch firn_mended\n",
+        ):
+            assert text in listed, listed
+        assert "value=" not in listed
+        told = json.loads(firn("mend", TABLE, "--list", "--json").out)
+        assert [one["snapshot_id"] for one in told] == [kept, lost, record]
+        assert [(one["path"], one["outcome"]) for of_one in told for one in of_one["files"]] == [
+            (files[1], "kept"),
+            (files[0], "lost"),
+        ]
+        (one,) = told[2]["records"]
+        assert (one["topic_partition"], one["offset"], one["files"]) == ("orders-0", 1, [files[1]])
+        assert one["shown"].startswith("(key=sha256:")
+
+    def test_the_records_are_shown_if_the_setting_allows_it(self, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("config", "set", TABLE, "report.samples=full")
+        assert "value='other'" in firn("mend", TABLE, "--list").out
+
+    def test_after_the_branch_was_dropped_the_summary_tells(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        lake.table(TABLE).manage_snapshots().remove_branch("firn_mended").commit()
+        listed = firn("mend", TABLE, "--list").out
+        assert "    orders-0, offsets 0 to 1, 2 records; no longer on branch firn_mended\n" in listed
+        assert f"  orders-0 offset 1\n    from {files[1]}; no longer on branch firn_mended\n" in listed
+
+    def test_after_the_summaries_have_expired_the_branch_tells(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        append_file(lake, [row(3)])
+        table = lake.table(TABLE)
+        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in heads]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+        told = json.loads(firn("mend", TABLE, "--list", "--json").out)
+        assert [(one["snapshot_id"], one["at"] is None) for one in told] == [(None, False), (None, True)]
+        assert [one["path"] for one in told[0]["files"]] == [files[0]]
+        (one,) = told[1]["records"]
+        assert (one["offset"], one["files"], one["outcome"]) == (1, [], "kept")

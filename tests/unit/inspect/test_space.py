@@ -12,12 +12,15 @@ from firnlake.airflow.site.page import overview_html, table_html
 from firnlake.cli.overview import show_bytes
 from firnlake.compact.compact import compact
 from firnlake.engine.local import LocalEngine
-from firnlake.iceberg.branches import QUARANTINED
+from firnlake.iceberg.branches import MENDED, QUARANTINED
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.document import TopicSpace
 from firnlake.inspect.status.gather import status_of
 from firnlake.inspect.status.rows import Query, Status, read
 from firnlake.job.stage import Stage
+from firnlake.maintain.mend import Mending, mend, named_files
+from firnlake.table import segments
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import NOW, TABLE, Fates, append, judged, only_plan, ready, row
 from tests.support.overviews import SPACE, TAKEN, topic_of, write_overview
 from tests.support.publishing import publish
@@ -74,6 +77,20 @@ class TestFigures:
         assert [topic.topic for topic in topics] == ["carts", "orders"]
         assert sum(topic.main_bytes for topic in topics) == space.main_bytes
         assert space.compactable_bytes is None, "no cleaning of the table to estimate by"
+
+    def test_what_was_mended_is_on_a_side_branch_and_counts_once_after_a_rollback(self, lake: Lake) -> None:
+        append(lake, [row(0), row(1)])
+        append(lake, [row(2, topic="carts")])
+        before = lake.table(TABLE).metadata.current_snapshot_id
+        (carts,) = segments.read(lake.table(TABLE), TABLE).by_partition[TopicPartition("carts", 0)]
+        named = named_files(lake, TABLE, [carts.path])
+        mend(lake, Mending(TABLE, named.snapshot_id, files=named.files))
+        found = status(lake)
+        assert found.summary.space.side_bytes == sizes(lake, MENDED) == carts.bytes
+        assert {one.topic: one.side_bytes for one in found.details().topics} == {"carts": carts.bytes, "orders": 0}
+        lake.table(TABLE).manage_snapshots().set_current_snapshot(before).commit()
+        space = status(lake).summary.space
+        assert (space.main_bytes, space.side_bytes) == (sizes(lake), 0)
 
     def test_what_a_cleaning_replaced_is_held_by_history(self, lake: Lake) -> None:
         landed = clean(lake)

@@ -83,6 +83,8 @@ def test_a_digest_names_a_record_where_one_file_holds_both(topic: Topic, files: 
     assert {one.path for one in conflict.copies} == {merged.path}
     with pytest.raises(RefusedError, match="names 2 different records; allowed: one of sha256:"):
         conflict.parted(merged.path)
+    (kept, *_) = conflict.copies
+    assert conflict.parted(kept.digest.removeprefix(DIGEST)) == conflict.parted(kept.digest)
     mend(topic.lake, chosen(topic, 1, conflict.copies[0].digest))
     assert [value for offset, value in values(topic, "main") if offset == 1] == [b"1"]
     topic.run(NOW, force=True, until_idle=True)
@@ -123,6 +125,17 @@ def test_twice_is_once(topic: Topic, files: list[str]) -> None:
     assert mend(topic.lake, mending) is None
     assert scanned(topic, 1).conflicts == ()
     assert head(topic) == before
+
+
+def test_an_offset_whose_last_record_a_cleaning_has_removed_since_is_known(topic: Topic, files: list[str]) -> None:
+    first = mend(topic.lake, chosen(topic, 1, files[0]))
+    topic.append(updates("b=newer", start=4))
+    topic.run(NOW, force=True, until_idle=True)
+    assert 1 not in topic.offsets()
+    found = scanned(topic, 1)
+    assert (found.conflicts, {offset: one.snapshot_id for offset, one in found.mended.items()}) == ((), {1: first})
+    with pytest.raises(RefusedError, match="orders-0 has no record at offset 7"):
+        scanned(topic, 7)
 
 
 def test_a_record_that_is_delivered_again_can_be_taken_again(topic: Topic, files: list[str]) -> None:

@@ -14,6 +14,7 @@ from firnlake.lanes.erasure.certify import certify
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.mend import MOST_FILES, mend, named_files
 from firnlake.table.memory import removed_tombstones
+from firnlake.table.mendings import past_mendings
 from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import properties_of
 from firnlake.validate.committed import Committed
@@ -128,14 +129,36 @@ def test_twice_is_once(topic: Topic, files: list[str]) -> None:
     before = head(topic)
     assert mend(topic.lake, mending) is None
     named = named_files(topic.lake, topic.table, [files[1]])
-    assert (named.files, named.mended) == ((), {files[1]: first})
+    assert (named.files, [*named.mended]) == ((), [files[1]])
+    assert named.mended[files[1]].snapshot_id == first
     assert head(topic) == before
 
 
 def test_a_lost_one_twice_is_once(topic: Topic, files: list[str]) -> None:
     lose(files[1])
     first = take(topic, files[1])
-    assert named_files(topic.lake, topic.table, [files[1]]).mended == {files[1]: first}
+    assert named_files(topic.lake, topic.table, [files[1]]).mended[files[1]].snapshot_id == first
+
+
+def test_the_branch_tells_of_a_mending_whose_snapshot_on_main_has_expired(topic: Topic, files: list[str]) -> None:
+    first = take(topic, files[1])
+    topic.append(updates("e=1", start=5))
+    table = topic.lake.table(topic.table)
+    table.maintenance.expire_snapshots().by_id(first or 0).commit()
+    (past,) = past_mendings(topic.lake.table(topic.table))
+    assert (past.snapshot_id, past.parts.files) == (None, (files[1],))
+    assert f"of branch {MENDED} at " in str(past)
+    assert named_files(topic.lake, topic.table, [files[1]]).mended == {files[1]: past}
+
+
+def test_a_mending_that_was_rolled_back_has_taken_nothing_from_main(topic: Topic, files: list[str]) -> None:
+    before = topic.lake.table(topic.table).metadata.current_snapshot_id
+    take(topic, files[1])
+    topic.lake.table(topic.table).manage_snapshots().set_current_snapshot(before).commit()
+    topic.clean("full", force=True)
+    assert [one.snapshot_id for one in past_mendings(topic.lake.table(topic.table))] == [None]
+    with pytest.raises(RefusedError, match="has no data file"):
+        shown(topic, files[1])
 
 
 def test_several_at_the_same_time_take_it_once(topic: Topic, files: list[str]) -> None:

@@ -12,6 +12,7 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.cleaning import Keeping, KeyRecords
 from firnlake.inspect.explain.holds import Prospects, Reason, never_taken
+from firnlake.inspect.explain.mended import Mended, mended_of
 from firnlake.inspect.explain.partition import ExplainedCommit, History
 from firnlake.inspect.explain.versions import Key, Version, Versions
 from firnlake.job.failures import failed_plans
@@ -52,6 +53,10 @@ class KeyExplanation:
     kept: tuple[Kept, ...]
     removed_tombstones: tuple[Version, ...]
     """Removed tombstones of the key. Firn restores one if an older record of the key lands late (C9)."""
+    mended: tuple[Mended, ...]
+    """Records that `firn mend` took out, as far as a branch keeps them."""
+    unreadable: tuple[str, ...]
+    """Damaged files that `firn mend` took out, which may hold further records of the key."""
     removed: tuple[Removed, ...]
     reach: str
 
@@ -74,10 +79,11 @@ def explain_key(
     if only and only not in segments.by_partition:
         raise RefusedError(f"table {identifier} holds no segment of {only}; found: {_names(segments.by_partition)}")
     if segments.snapshot_id is None:
-        return KeyExplanation(identifier, None, key, (), (), (), "the table has no snapshot")
+        return KeyExplanation(identifier, None, key, (), (), (), (), (), "the table has no snapshot")
     table = lake.table(identifier)
     columns = ColumnRoles.of(table, identifier)
-    versions = Versions(table, columns, key, only).of(segments.snapshot_id)
+    reader = Versions(table, columns, key, only)
+    versions = reader.of(segments.snapshot_id)
     removed_tombstones = _removed_tombstones(table, columns, key, only)
     erased_below = _erased_below(table, columns, key)
     states = {state.topic_partition: state for state in sensed}
@@ -94,8 +100,17 @@ def explain_key(
         )
         kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
     removed, reach = _removed(table, columns, key, only, commits)
+    mended, unreadable = mended_of(table, reader)
     return KeyExplanation(
-        identifier, segments.snapshot_id, key, tuple(kept), tuple(removed_tombstones), tuple(removed), reach
+        identifier,
+        segments.snapshot_id,
+        key,
+        tuple(kept),
+        tuple(removed_tombstones),
+        tuple(mended),
+        tuple(unreadable),
+        tuple(removed),
+        reach,
     )
 
 

@@ -156,7 +156,7 @@ class Space(FrozenModel):
     main_bytes: int
     """Bytes of the data files that readers of main see."""
     side_bytes: int
-    """Bytes of the data files on Firn's side branches: quarantine and removed tombstones."""
+    """Bytes of the data files on Firn's side branches: quarantine, removed tombstones and mended files."""
     compactable_bytes: int | None
     """Estimate of the bytes that cleaning and retention would remove from main now; None without a basis for it."""
 

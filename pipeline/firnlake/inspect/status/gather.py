@@ -28,7 +28,7 @@ from firnlake.inspect.status.document import (
     Summary,
 )
 from firnlake.inspect.status.rows import Status, rows_of, write
-from firnlake.inspect.status.space import history_of, space_of
+from firnlake.inspect.status.space import history_of, mended_segments, space_of
 from firnlake.inspect.status.verdicts import last_verdicts
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.job import OpenJob, open_jobs
@@ -115,7 +115,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     work, publications = work_on(table)
     policies = Policies.parse(identifier, table.properties)
     history, wrong_limits = history_of(table, identifier, now_ms)
-    space, topics = space_of(ordered, quarantined, history, work)
+    space, topics = space_of(ordered, quarantined, mended_segments(table, identifier), history, work)
     conditions = Counter(part.condition for part in parts)
     summary = Summary(
         table=identifier,

@@ -13,14 +13,15 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, on_branch
+from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branch
 from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
 from firnlake.lanes.retention import retention
 from firnlake.table.mendings import is_mending
 from firnlake.table.partition import PartitionState
-from firnlake.table.segment import LANDED, MERGED
+from firnlake.table.segment import LANDED, MERGED, Segment
+from firnlake.table.segments import read
 from firnlake.table.summaries import cherry_picked, file_bytes
 
 _RAW: Final = (LANDED, MERGED)
@@ -97,10 +98,23 @@ def _newest_stay(line: Sequence[Snapshot], staying: Collection[int]) -> bool:
     return stay == sorted(stay, reverse=True)
 
 
+def mended_segments(table: Table, identifier: str) -> Iterable[Segment]:
+    """The segments on the branch of mended records."""
+    return read(on_branch(table, MENDED), identifier) if MENDED in table.metadata.refs else ()
+
+
 def space_of(
-    states: Sequence[PartitionState], quarantined: Iterable[Batch], history: HistorySpace, work: LaneWork
+    states: Sequence[PartitionState],
+    quarantined: Iterable[Batch],
+    mended: Iterable[Segment],
+    history: HistorySpace,
+    work: LaneWork,
 ) -> tuple[TableSpace, tuple[TopicSpace, ...]]:
-    """The space of the table, and of each topic by name; ``work`` is Firn's work on the table so far."""
+    """The space of the table, and of each topic by name.
+
+    ``mended`` are the segments on the branch of mended records; after a rollback, main may have some of them again.
+    ``work`` is Firn's work on the table so far.
+    """
     share = _garbage_share(states, work)
     by_topic: dict[str, Counter[str]] = defaultdict(Counter)
     for state in states:
@@ -112,6 +126,10 @@ def space_of(
         )
     for batch in quarantined:
         by_topic[batch.topic_partition.topic]["side"] += batch.bytes
+    on_main = {segment.path for state in states for segment in state.segments}
+    for segment in mended:
+        if segment.path not in on_main:
+            by_topic[segment.topic_partition.topic]["side"] += segment.bytes
     topics = tuple(_topic(topic, sizes) for topic, sizes in sorted(by_topic.items()))
     estimates = [topic.compactable_bytes for topic in topics]
     space = TableSpace(
