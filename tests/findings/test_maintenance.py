@@ -67,7 +67,7 @@ def test_trials_a_clock_that_is_ahead_makes_no_file_old(
     lake.set_properties(TABLE, {"firn.maintenance": "manifests,orphans,snapshots"})
     append(lake, [row(0)])
     path = written(on_disk(lake.table(TABLE).location()) / "data", 1)
-    ahead = clock.now_ms() + 2 * DAY_MS
+    ahead = clock.now_ms() + 4 * DAY_MS
     monkeypatch.setattr(clock, "now_ms", lambda: ahead)
     command_on(lake, monkeypatch, capsys)("maintain", TABLE)
     assert path.exists()
