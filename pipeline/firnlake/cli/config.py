@@ -1,5 +1,6 @@
 """Subcommand ``config``: show, set, unset and import the settings of a table and its topics."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -80,7 +81,8 @@ def set_values(
 ) -> None:
     """Set settings of a table, or of one topic; the next run uses them."""
     lake = Lake.load()
-    _show_changed(table, change(lake, table, {topic: pairs(values, "argument")}))
+    before = lake.table(table).properties
+    _show_changed(table, change(lake, table, {topic: pairs(values, "argument")}), before)
     if topic is not None and topic not in (known := _topics(lake, table)):
         there = f"it has: {', '.join(sorted(known)[:_TOPICS])}" if known else "it is empty"
         show.error(f"{table}: has no topic {topic} yet; {there}")
@@ -94,11 +96,13 @@ def unset_values(
 ) -> None:
     """Give settings of a table, or of one topic, their defaults again."""
     lake = Lake.load()
+    before = {one.name: one.value for one in settings(lake.table(table).properties, topic)}
     change(lake, table, {}, names, topic)
     after = {one.name: one for one in settings(lake.table(table).properties, topic)}
     for name in names:
         one = after[name.removeprefix("firn.")]
-        show.line(f"{table}: {one.name} is {readable(one.name, one.value)}, from: {one.source}")
+        was = f" (was {before[one.name]})" if before[one.name] != one.value else ""
+        show.line(f"{table}: {one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
 
 
 @config.command("import")
@@ -120,7 +124,8 @@ def import_values(
             for name, value in own.items():
                 show.line(f"would set {name} = {value} for topic {topic}")
     else:
-        _show_changed(table, change(lake, table, dict(found.known.items())))
+        before = lake.table(table).properties
+        _show_changed(table, change(lake, table, dict(found.known.items())), before)
     _show_unknown(found)
 
 
@@ -144,12 +149,15 @@ def _explain(one: Setting) -> None:
     show.line(f"  Allowed: {one.allowed}. Default: {readable(one.name, one.default)}.{scope}")
 
 
-def _show_changed(table: str, changed: dict[str, str]) -> None:
+def _show_changed(table: str, changed: Mapping[str, str], before: Mapping[str, str]) -> None:
     for key, value in changed.items():
-        show.line(f"{table}: {key} = {value}")
+        was = f" (was {before[key]})" if before.get(key, value) != value else ""
+        show.line(f"{table}: {key} = {value}{was}")
 
 
 def _show_unknown(found: KafkaConfigs) -> None:
     if found.unknown:
         show.line(f"not imported, because Firn has no such setting ({count(len(found.unknown), 'config')}):")
-        show.line(f"  {', '.join(sorted(found.unknown))}")
+    for name, values in sorted(found.unknown.items()):
+        topics = ", ".join(sorted(values)[:_TOPICS])
+        show.line(f"  {name}: {count(len(values), 'topic')} ({topics}{', …' if len(values) > _TOPICS else ''})")

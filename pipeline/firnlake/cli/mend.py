@@ -132,7 +132,9 @@ def _missing(left: LeftInLog) -> Sequence[str]:
     return (
         end,
         f"readers may see older records of its keys again, deleted ones too, from {older}",
-        f"newer records of its keys may be in {newer}; the other keys lose their newest record",
+        f"newer records of its keys may be in {newer}; keys without one there lose their newest record"
+        if left.newer_files
+        else "no other file has newer records of its keys, so these lose their newest record",
     )
 
 

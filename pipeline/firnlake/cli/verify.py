@@ -39,9 +39,9 @@ def _show(one: Verified) -> None:
         f"snapshot {one.snapshot_id}, {claim.topic}-{claim.partition} {claim.lane} (plan {claim.plan_id}): {state}"
     )
     for row in one.rows:
-        show.line(
-            f"  {'broken' if row.broken else 'kept  '}  {row.promise.name} ({row.promise.number}): {row.observed}"
-        )
+        # Under the heading of a page, "0 of 3 keys." is clear; in a line of its own, it would seem to be kept for none.
+        observed = f"{row.observed.rstrip('.')} break it" if row.observed.startswith("0 of ") else row.observed
+        show.line(f"  {'broken' if row.broken else 'kept  '}  {row.promise.name} ({row.promise.number}): {observed}")
         for sample in row.samples:
             show.line(
                 f"          offset {sample.offset}, key {sample.key}: {sample.found}; expected: {sample.expected}"

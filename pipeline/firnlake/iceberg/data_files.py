@@ -337,14 +337,14 @@ def _file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
 def _failure(subject: str, source: Source, error: Exception) -> FirnError:
     """The error for a damaged file (RefusedError) or a failing store (UnavailableError)."""
     reason = " ".join(str(error).split()) or type(error).__name__
+    what = f"{subject}: {source.kind} {source.path}"
     if isinstance(error, FileNotFoundError):
-        return UnavailableError(
-            f"{subject}: {source.kind} {source.path} is gone: {reason}; try again, because the table may have changed"
-        )
+        return UnavailableError(f"{what} is gone: {reason}; try again, because the table may have changed")
     # Arrow also raises OSError for damage. An error of the machine has an errno; an error of S3 says "AWS Error".
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
-        return UnavailableError(f"{subject}: {source.kind} {source.path} can't be read now: {reason}; try again later")
+        return UnavailableError(f"{what} can't be read now: {reason}; try again later")
+    remedy = "; `firn mend TABLE --file PATH` takes the file out" if source.kind == "segment" else ""
     return RefusedError(
-        f"{subject}: {source.kind} {source.path} is not readable as Parquet: {reason}; allowed: a complete Parquet "
-        f"file with a record count of {source.records}"
+        f"{what} is not readable as Parquet: {reason}; allowed: a complete Parquet file with a record count of "
+        f"{source.records}{remedy}"
     )

@@ -9,7 +9,7 @@ What Firn remembers of main's history stays. The log goes on with records missin
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
@@ -101,17 +101,17 @@ class NamedFiles:
 def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | None = None) -> NamedFiles:
     """Find and read the data files at ``paths`` in snapshot ``as_of`` of main, by default the newest; changes nothing.
 
-    Raises RefusedError for a path that is no data file of the snapshot, and for too many paths; UnavailableError when
-    the store does not answer.
+    The name of a file is enough where no other file of main has it. Raises RefusedError for a path that is no data file
+    of the snapshot, and for too many paths; UnavailableError when the store does not answer.
     """
     if len(paths) > MOST_FILES:
         raise RefusedError(f"{count(len(paths), 'file')} at once; allowed: up to {MOST_FILES}")
     with lake.answering():
         table = lake.table(identifier)
         seen, snapshot_id = main_as_of(table, as_of)
-        wanted = {path_of(path): path for path in paths}
-        files_of_main = (entry.data_file for entry, _ in read_entries(seen))
-        live = {path: file for file in files_of_main if (path := path_of(file.file_path)) in wanted}
+        of_main = {path_of(entry.data_file.file_path): entry.data_file for entry, _ in read_entries(seen)}
+        wanted = {_whole(path, of_main): path for path in paths}
+        live = {path: of_main[path] for path in wanted if path in of_main}
         mended = {wanted[one]: by for one, by in taken_files(table).items() if one in wanted and one not in live}
         unknown = [path for one, path in wanted.items() if one not in live and path not in mended]
         if unknown:
@@ -124,6 +124,12 @@ def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | 
         chosen = [live[one] for one in wanted if one in live]
         files = [_named(table, file, by_path.get(file.file_path)) for file in chosen]
     return NamedFiles(identifier, snapshot_id, tuple(files), tuple(_left(segments, files)), mended)
+
+
+def _whole(path: str, of_main: Collection[str]) -> str:
+    """The path of main's only file with the name ``path``; without one, ``path`` as a path."""
+    same = [one for one in of_main if one.rpartition("/")[2] == path]
+    return same[0] if len(same) == 1 else path_of(path)
 
 
 def _named(table: Table, file: DataFile, segment: Segment | None) -> NamedFile:

@@ -72,7 +72,9 @@ def test_unset_gives_the_default_again(firn: Firn, made: str, lake: Lake) -> Non
     firn("config", "set", made, "merge.segments=7")
     firn("config", "set", made, "--topic", "a.delete", "retention.ms=5")
     assert lake.table(made).properties['firn.topic."a.delete".retention.ms'] == "5"
-    assert firn("config", "unset", made, "merge.segments").out == f"{made}: merge.segments is 32, from: default\n"
+    assert (
+        firn("config", "unset", made, "merge.segments").out == f"{made}: merge.segments is 32, from: default (was 7)\n"
+    )
     firn("config", "unset", made, "--topic", "a.delete", "retention.ms")
     assert not [key for key in lake.table(made).properties if "segments" in key or ".topic." in key]
 
@@ -128,7 +130,10 @@ def test_kafkas_configs_are_imported_and_the_others_are_listed(
     )
     assert lake.table(made).metadata_location == before
     out = firn("config", "import", made, file).out
-    assert "not imported, because Firn has no such setting (2 configs):\n  compression.type, segment.ms\n" in out
+    assert (
+        "not imported, because Firn has no such setting (2 configs):\n  compression.type: 1 topic (a.delete)\n" in out
+    )
+    assert "  segment.ms: 1 topic (orders)\n" in out
     policies = Policies.parse(made, lake.table(made).properties)
     assert set(policies.topics) == {"orders", "a.delete"}
     assert (policies.of("orders").cleanup_policy, policies.of("a.delete").retention_ms) == ("compact,delete", 3_600_000)

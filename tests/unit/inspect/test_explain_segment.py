@@ -120,6 +120,8 @@ class TestGone:
         commit = found.removed_by
         assert commit is not None
         assert (commit.snapshot_id, commit.plan, commit.lane) == (done.snapshot_id, done.plan_id, "full")
+        assert explained(lake, "orders-0@0") == found, "no live segment covers offset 0 any more"
+        assert explained(lake, "orders-0@1").live
 
     def test_a_commit_that_is_not_firns_is_named_as_such(self, lake: Lake) -> None:
         create(lake, {})

@@ -22,7 +22,7 @@ from firnlake.plan.read_states import sense_table
 from firnlake.table.mendings import is_mending
 from firnlake.table.partition import PartitionState
 from firnlake.table.published_plans import PublishedPlan, plans_of
-from firnlake.table.segment import LANDED, MERGED, RUN, Segment, Segments, UnassignedFile
+from firnlake.table.segment import LANDED, MERGED, RUN, Segment, UnassignedFile
 from firnlake.table.segments import facts
 from firnlake.table.summaries import CommitSummary
 from firnlake.table.topic_partition import TopicPartition
@@ -231,7 +231,8 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
     """
     segments, states = sense_table(lake, identifier, now_ms)
     live = [item for item in (*segments, *segments.strays) if name in (item.path, _file_name(item.path))]
-    live = live or list(_at_offset(segments, name))
+    place = _place(name)
+    live = live or [one for one in segments if place and _covers(one, *place)]
     if live:
         by_partition = {state.topic_partition: state for state in states}
         failed = failed_plans(lake, identifier)
@@ -240,11 +241,13 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
             for place in {item.topic_partition for item in live if isinstance(item, Segment)}
         }
         return [_explained(identifier, item, prospects) for item in live]
-    history = History(lake.table(identifier))
+    table = lake.table(identifier)
+    history = History(table)
     for snapshot, entry in history.removals():
-        if name in (entry.data_file.file_path, _file_name(entry.data_file.file_path)):
-            listed = facts(lake.table(identifier), identifier, entry)
-            if listed:
+        is_named = name in (entry.data_file.file_path, _file_name(entry.data_file.file_path))
+        if is_named or place:
+            listed = facts(table, identifier, entry)
+            if listed and (is_named or (place and isinstance(listed, Segment) and _covers(listed, *place))):
                 owner = listed.topic_partition if isinstance(listed, Segment) else None
                 return [SegmentExplanation(identifier, listed, removed_by=history.taking(snapshot, owner))]
     raise RefusedError(
@@ -253,15 +256,18 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
     )
 
 
-def _at_offset(segments: Segments, name: str) -> Iterator[Segment]:
-    """The live segments whose offset range covers the offset in ``name``; none if ``name`` has no offset."""
+def _place(name: str) -> tuple[TopicPartition, int] | None:
+    """The topic partition and the offset in ``name``; None if it is the name of a file."""
     place, _, offset = name.rpartition("@")
     if not place or not (offset.isascii() and offset.isdigit()):
-        return
-    topic_partition = TopicPartition.parse(place)
-    for segment in segments.by_partition.get(topic_partition, ()):
-        if segment.records and segment.base_offset <= int(offset) <= segment.last_offset:
-            yield segment
+        return None
+    return TopicPartition.parse(place), int(offset)
+
+
+def _covers(segment: Segment, topic_partition: TopicPartition, offset: int) -> bool:
+    """True if the segment's range of offsets covers ``offset``."""
+    within = segment.base_offset <= offset <= segment.last_offset
+    return segment.topic_partition == topic_partition and segment.records > 0 and within
 
 
 def _explained(
