@@ -85,7 +85,7 @@ def set_values(
     _show_changed(table, change(lake, table, {topic: pairs(values, "argument")}), before)
     if topic is not None and topic not in (known := _topics(lake, table)):
         there = f"it has: {', '.join(sorted(known)[:_TOPICS])}" if known else "it is empty"
-        show.error(f"{table}: has no topic {topic} yet; {there}")
+        show.error(f"{table}: warning: set, although the table has no topic {topic} yet; {there}")
 
 
 @config.command("unset")

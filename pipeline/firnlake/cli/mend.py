@@ -217,4 +217,4 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
         show.line(f"{chosen.table}: the same was taken from main before; nothing to do")
         return
     kept = f"branch {MENDED} keeps it" if chosen.kept or chosen.copies else "nothing of it could be kept"
-    show.line(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}")
+    show.line(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}; `firn run {chosen.table}` goes on")

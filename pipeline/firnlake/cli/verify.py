@@ -40,7 +40,7 @@ def _show(one: Verified) -> None:
     )
     for row in one.rows:
         # Under the heading of a page, "0 of 3 keys." is clear; in a line of its own, it would seem to be kept for none.
-        observed = f"{row.observed.rstrip('.')} break it" if row.observed.startswith("0 of ") else row.observed
+        observed = f"broken by {row.observed}" if row.observed.startswith("0 of ") else row.observed
         show.line(f"  {'broken' if row.broken else 'kept  '}  {row.promise.name} ({row.promise.number}): {observed}")
         for sample in row.samples:
             show.line(

@@ -101,7 +101,7 @@ def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: To
     ran = firn(topic.lake, "verify", topic.table, "--engine", "local")
     assert ran.returncode == 0, ran.stderr
     assert "every promise is kept" in ran.stdout
-    assert "kept    expect_newest_record_kept (C1, C2, C3): 0 of 2 keys." in ran.stdout
+    assert "kept    expect_newest_record_kept (C1, C2, C3): broken by 0 of 2 keys." in ran.stdout
     told = json.loads(firn(topic.lake, "verify", topic.table, "--engine", "local", "--json").stdout)
     assert [one["passed"] for one in told] == [True]
     refused = firn(topic.lake, "verify", topic.table, "--snapshot", "7", "--engine", "local")
