@@ -44,9 +44,8 @@ def test_a_torn_file_is_shown_then_taken(lake: Lake, firn: Firn, files: list[str
         assert text in ran.out, ran.out
     code, out = again(firn, ran.out)
     assert code == 0
-    assert out.endswith(
-        f"taken from main with snapshot {snapshot(lake)}; branch firn_mended keeps it; `firn run lake.records` goes on\n"
-    )
+    taken = f"taken from main with snapshot {snapshot(lake)}; branch firn_mended keeps it"
+    assert out.endswith(f"{taken}; `firn run lake.records` goes on\n")
     assert offsets(lake) == [0, 1]
     repeated = firn("mend", TABLE, "--file", files[1], "--yes")
     assert (repeated.code, f"was taken by firn mend with snapshot {snapshot(lake)} at " in repeated.out) == (0, True)
