@@ -107,7 +107,7 @@ def _figures(status: Status) -> tuple[object, ...]:
 
 
 def _state(status: Status) -> str:
-    """What is blocked, due and waiting, in numbers of topic partitions."""
+    """The numbers of topic partitions that are blocked, due and waiting, in words."""
     conditions, due = status.summary.conditions, status.due_lanes()
     lanes = (lane for lane in Lane if lane in due)
     told = (

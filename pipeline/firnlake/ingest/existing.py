@@ -22,7 +22,7 @@ from firnlake_expectations.wording import count
 
 
 class ObstacleKind(StrEnum):
-    """What is wrong with files."""
+    """The kinds of problems that files can have."""
 
     LEFT_OUT = "files left out"
     WAITING = "segments that wait"
@@ -71,7 +71,7 @@ def _left_out(lake: Lake, identifier: str, strays: tuple[UnassignedFile, ...]) -
 
 
 def _found(stray: UnassignedFile) -> str:
-    """What was found, without what is allowed."""
+    """The problem, without what is allowed."""
     return stray.problem.partition("; allowed: ")[0]
 
 

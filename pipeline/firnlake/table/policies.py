@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from firnlake.errors import RefusedError
 from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, UNLIMITED, Policy, Samples, Validation
-from firnlake.table.profiles import SEEDS, with_defaults
+from firnlake.table.profiles import LOAD_FACTOR, OF_ADOPTED, SEEDS, with_defaults
 from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
 
 PREFIX = "firn."
@@ -94,7 +94,7 @@ class Policies:
         common: dict[str, str] = {}
         topics: dict[str, dict[str, str]] = {}
         for key, value in {**properties, **overrides}.items():
-            if _is_of_topic(key):
+            if key.startswith(TOPIC_PREFIX):
                 topic, name = split_topic_key(identifier, key, value)
                 if name in topics.setdefault(topic, {}):
                     raise RefusedError(
@@ -119,17 +119,16 @@ class Policies:
                     f"may override {', '.join(sorted(OVERRIDABLE))}"
                 )
         if COLUMNS in properties:
-            # Other tools maintain an adopted table until its owner says otherwise.
-            common.setdefault("maintenance", "none")
-            # Only its owner knows whether its order is that of a broker's log.
-            common.setdefault("offsets.restart", "late")
+            common = {**OF_ADOPTED, **common}
         default = _policy(identifier, PREFIX, common, common)
         policies = cls(
             default,
             topics={topic: _of_topic(identifier, topic, default, common, own) for topic, own in topics.items()},
         )
         if overridden := {
-            split_topic_key(identifier, key, value)[0] for key, value in overrides.items() if _is_of_topic(key)
+            split_topic_key(identifier, key, value)[0]
+            for key, value in overrides.items()
+            if key.startswith(TOPIC_PREFIX)
         }:
             policies.check(overridden)
         if COLUMNS in properties:
@@ -204,10 +203,6 @@ def topic_key(properties: Mapping[str, str], topic: str, name: str) -> str:
     return plain if split_topic_key("", plain, "") == (topic, name) else quoted
 
 
-def _is_of_topic(key: str) -> bool:
-    return key.startswith(TOPIC_PREFIX)
-
-
 def _of_topic(
     identifier: str, topic: str, default: Policy, common: Mapping[str, str], own: Mapping[str, str]
 ) -> Policy:
@@ -257,7 +252,8 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
             yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
     if policy.keys_per_plan < 1:
-        room = f"room for a key, which takes {policy.bytes_per_key} bytes of a buffer that is filled up to 90%"
+        filled = f"{LOAD_FACTOR[policy.profile]:.0%}"
+        room = f"room for a key, which takes {policy.bytes_per_key} bytes of a buffer that is filled up to {filled}"
         yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
 
 

@@ -66,8 +66,7 @@ def _as_bytes(value: object) -> object:
 def _as_parts(value: object) -> object:
     """The parts of maintenance in one order; unknown words are refused."""
     text = _as_list(value)
-    wrong = sorted({*str(text).split(",")} - {"manifests", "orphans", "snapshots"})
-    if text != "none" and wrong:
+    if text != "none" and {*str(text).split(",")} - {"manifests", "orphans", "snapshots"}:
         raise ValueError("none, or some of manifests, orphans, snapshots, separated by commas")
     return text
 
@@ -328,7 +327,7 @@ class Policy(BaseModel):
     @property
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
-        return int(self.cleaner_dedupe_buffer_size // self.bytes_per_key * LOAD_FACTOR.get(self.profile, 0.9))
+        return int(self.cleaner_dedupe_buffer_size // self.bytes_per_key * LOAD_FACTOR[self.profile])
 
     @property
     def leave_to_full_fraction(self) -> float:

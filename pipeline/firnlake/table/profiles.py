@@ -27,9 +27,11 @@ SEEDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The systems from which Firn's default thresholds come, by property name without prefix."""
 
-LOAD_FACTOR: Final[Mapping[str, float]] = MappingProxyType({"warpstream": 1.0})
-"""The fraction of the buffer that a plan may fill, by profile; the others have 0.9, the default of Kafka's
-log.cleaner.io.buffer.load.factor."""
+LOAD_FACTOR: Final[Mapping[str, float]] = MappingProxyType({"firn": 0.9, "lean": 0.9, "kafka": 0.9, "warpstream": 1.0})
+"""The fraction of the buffer that a plan may fill; 0.9 is the default of Kafka's log.cleaner.io.buffer.load.factor."""
+
+OF_ADOPTED: Final[Mapping[str, str]] = MappingProxyType({"maintenance": "none", "offsets.restart": "late"})
+"""Defaults of an adopted table: other tools may maintain it, and only its owner knows if its order is a broker's."""
 
 LEAVE_TO_FULL: Final[Mapping[str, float]] = MappingProxyType({"lean": 0.2})
 """The fraction of the bytes for which `full` waits from which on other lanes leave segments to `full`, by profile; the

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import Any, Final
 
 from firnlake.clock import SPANS
@@ -12,7 +11,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.policies import PREFIX, TABLE_ONLY, TOPIC_PREFIX, Policies, nearest, split_topic_key, topic_key
 from firnlake.table.policy import LONG_MAX, NAMES, Policy
-from firnlake.table.profiles import PROFILES
+from firnlake.table.profiles import OF_ADOPTED, PROFILES
 from firnlake.table.records import COLUMNS
 
 KAFKA: Final = frozenset(
@@ -28,9 +27,6 @@ KAFKA: Final = frozenset(
     }
 )
 """The settings that are topic configs of Kafka, with Kafka's names (Kafka docs, "Topic Configs")."""
-OF_ADOPTED: Final[Mapping[str, str]] = MappingProxyType({"maintenance": "none", "offsets.restart": "late"})
-"""Defaults of an adopted table: other tools maintain it, and only its owner knows if its order is a broker's."""
-
 _OF_BYTES: Final = (".bytes", ".buffer.size")
 _SIZES: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 
