@@ -224,3 +224,14 @@ def test_r20_a_name_that_is_no_dag_id_has_a_dag(airflow: LocalAirflow, tmp_path:
     assert found.errors == {}
     assert {dag["starts_on"][0] for dag in found.dags.values()} == {f"{name} is due" for name in names}
     assert len({uri for dag in found.dags.values() for uri in dag["uris"]}) == len(names)
+
+
+def test_a_pattern_has_the_dags_of_the_tables_that_were_found(airflow: LocalAirflow, tmp_path: Path) -> None:
+    (tmp_path / "tables.json").write_text('["hr.pay", "shop.a", "shop.b"]')
+    found = parse(airflow, tmp_path, '[tables."shop.*"]\n', FIRN_HOME=str(tmp_path))
+    assert found.errors == {}
+    assert set(found.all) == {"firn__shop__a", "firn__shop__b", "firn_maintain"}
+    before = parse(airflow, tmp_path, '[tables."shop.*"]\n', FIRN_HOME=str(tmp_path / "new"))
+    assert before.all == ["firn_maintain"]
+    ((_, text),) = before.errors.items()
+    assert "pattern shop.* has no tables yet: the DAG firn_maintain looks for them when it runs" in text

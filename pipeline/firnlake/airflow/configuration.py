@@ -1,12 +1,17 @@
 """The configuration of the tables that Airflow maintains: a TOML file, written by hand.
 
-The properties of a table, not this file, decide what is due in the table, and when.
+A section names one table, or has a pattern with ``*`` that stands for all tables that match it. The properties of a
+table, not this file, decide what is due in the table, and when.
 """
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import reduce
 from hashlib import sha256
+from operator import or_
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -110,26 +115,66 @@ class TableSettings(Settings):
         return self.name.split(".", maxsplit=1)[0]
 
 
-def read_tables(path: Path) -> tuple[list[TableSettings], list[str]]:
-    """Read the tables in ``path``; returns their settings, and a message for each table that is refused.
+@dataclass(frozen=True)
+class Configured:
+    """The content of the file: settings of ``tables``, and a message for each section that is ``refused``.
 
-    A message names the table, the setting, its value and the allowed values. Raises ValueError if the file is not TOML
-    or has an unknown section.
+    ``patterns`` are the settings of the sections with patterns, whether or not a table matches.
+    """
+
+    tables: Sequence[TableSettings]
+    patterns: Sequence[TableSettings]
+    refused: Sequence[str]
+
+
+def read_tables(path: Path, known: Sequence[str] | None = None) -> Configured:
+    """Read the tables in ``path``; a pattern stands for all of the ``known`` tables that match it.
+
+    A table's own section overrides the patterns, a later pattern overrides an earlier one, and all override the
+    defaults. A message names the table or pattern, the setting, its value and the allowed values. ``known`` is None
+    before anyone has looked for tables. Raises ValueError if the file is not TOML or has an unknown section.
     """
     with path.open("rb") as file:
         document = tomllib.load(file)
     if unknown := set(document) - {"defaults", "tables"}:
         raise ValueError(f"{path}: {', '.join(sorted(unknown))} is not a section; allowed: defaults, tables")
     defaults = document.get("defaults", {})
-    tables, refused = [], []
-    for name, own in document.get("tables", {}).items():
+    sections: Mapping[str, Any] = document.get("tables", {})
+    patterns, refused = _read({name: (defaults, own) for name, own in sections.items() if "*" in name}, path)
+    refused += [_unmatched(path, one.name, known) for one in patterns if not _matching(one.name, known or ())]
+    named = [name for name in sections if "*" not in name]
+    found = [name for pattern in sections if "*" in pattern for name in _matching(pattern, known or ())]
+    wanted = {}
+    for name in dict.fromkeys(named + found):
+        matched = [pattern for pattern in sections if "*" in pattern and fnmatchcase(name, pattern)]
+        # The message about the pattern is enough for its tables.
+        if {*matched} <= {one.name for one in patterns}:
+            wanted[name] = (defaults, *(sections[pattern] for pattern in matched), sections.get(name, {}))
+    tables, wrong = _read(wanted, path)
+    return Configured(tables, patterns, [*refused, *wrong])
+
+
+def _read(wanted: Mapping[str, Sequence[Any]], path: Path) -> tuple[list[TableSettings], list[str]]:
+    """The settings of each name, of which later ones override earlier ones, and a message for each that is refused."""
+    read, refused = [], []
+    for name, layers in wanted.items():
         try:
-            tables.append(TableSettings(name=name, **(defaults | own)))
+            read.append(TableSettings(name=name, **reduce(or_, layers)))
         except ValidationError as error:
             refused.append(f"{path}: table {name}: {'; '.join(_problems(error))}")
         except TypeError as error:  # not a section, or a section with a key `name`
             refused.append(f"{path}: table {name}: {error}; allowed: {', '.join(Settings.model_fields)}")
-    return tables, refused
+    return read, refused
+
+
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if fnmatchcase(name, pattern)]
+
+
+def _unmatched(path: Path, pattern: str, known: Sequence[str] | None) -> str:
+    if known is None:
+        return f"{path}: pattern {pattern} has no tables yet: the DAG firn_maintain looks for them when it runs"
+    return f"{path}: pattern {pattern} matches none of the {len(known)} tables that firn_maintain has found"
 
 
 def _problems(error: ValidationError) -> Iterator[str]:

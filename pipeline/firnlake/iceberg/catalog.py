@@ -211,13 +211,6 @@ class Lake:
         except NoSuchNamespaceError:
             return []
 
-    def namespaces(self) -> list[str]:
-        """List all namespaces of the catalog, sorted."""
-        if not self.exists:
-            return []
-        with self.reachable():
-            return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
-
     def all_tables(self) -> list[str]:
         """Identifiers of all tables of the catalog, including those in nested namespaces, sorted."""
         tables: list[str] = []

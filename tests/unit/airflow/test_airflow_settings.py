@@ -1,20 +1,25 @@
-"""The settings of tables in Airflow, and the lease of a run; neither needs Airflow to be read."""
+"""The settings of tables in Airflow, the tables of patterns, and the lease of a run; none of them needs Airflow."""
 
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from firnlake.airflow.configuration import read_tables
+from firnlake.airflow.discovery import Discovery, known_tables, look
+from firnlake.iceberg.catalog import Lake
 from firnlake.job import lease
+from firnlake.table import records
 
 
 class TestSettings:
     def test_defaults_hold_for_every_table_that_does_not_say_otherwise(self, tmp_path: Path) -> None:
         path = tmp_path / "firn.toml"
         path.write_text('[defaults]\nretries = 1\npool = "a"\n[tables."x.y"]\n[tables."x.z"]\npool = "b"\n')
-        (one, other), refused = read_tables(path)
-        assert refused == []
+        configured = read_tables(path)
+        assert configured.refused == []
+        one, other = configured.tables
         assert (one.name, one.dag_id, one.namespace, one.pool, one.retries) == ("x.y", "firn__x__y", "x", "a", 1)
         assert (other.name, other.pool, other.retries) == ("x.z", "b", 1)
 
@@ -34,7 +39,8 @@ class TestSettings:
     def test_c26_what_is_wrong_is_named(self, tmp_path: Path, text: str, said: str) -> None:
         path = tmp_path / "firn.toml"
         path.write_text(f'{text}\n[tables."x.z"]\n')
-        (other,), (refused,) = read_tables(path)
+        configured = read_tables(path)
+        (other,), (refused,) = configured.tables, configured.refused
         assert said in refused
         assert other.name == "x.z"
 
@@ -43,6 +49,66 @@ class TestSettings:
         path.write_text('[table."x.y"]')
         with pytest.raises(ValueError, match="table is not a section; allowed: defaults, tables"):
             read_tables(path)
+
+
+class TestPatterns:
+    def test_a_pattern_stands_for_the_tables_that_match_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "firn.toml"
+        path.write_text(
+            '[defaults]\nretries = 1\n[tables."x.b"]\npool = "own"\n'
+            '[tables."x.*"]\npool = "x"\nowner = "me"\n[tables."*.c"]\npool = "c"\n'
+        )
+        configured = read_tables(path, ["x.a", "x.b", "x.c", "y.a"])
+        assert configured.refused == []
+        found = {one.name: (one.pool, one.owner, one.retries) for one in configured.tables}
+        assert found == {"x.a": ("x", "me", 1), "x.b": ("own", "me", 1), "x.c": ("c", "me", 1)}
+        assert [one.name for one in configured.patterns] == ["x.*", "*.c"]
+
+    @pytest.mark.parametrize(
+        ("known", "said"),
+        [(None, "has no tables yet: the DAG firn_maintain looks"), (["y.a"], "matches none of the 1 tables")],
+    )
+    def test_c26_a_pattern_without_tables_is_named(self, tmp_path: Path, known: list[str] | None, said: str) -> None:
+        path = tmp_path / "firn.toml"
+        path.write_text('[tables."x.*"]\n[tables."y.a"]\n')
+        configured = read_tables(path, known)
+        (refused,) = configured.refused
+        assert f"pattern x.* {said}" in refused
+        assert [one.name for one in configured.tables] == ["y.a"]
+
+    def test_c26_a_wrong_pattern_is_named_once_and_its_tables_do_not_run_without_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "firn.toml"
+        path.write_text('[tables."x.*"]\npoll = "p"\n[tables."x.a"]\n[tables."y.*"]\n')
+        configured = read_tables(path, ["x.a", "x.b", "y.a"])
+        (refused,) = configured.refused
+        assert "table x.*: poll is not a setting" in refused
+        assert [one.name for one in configured.tables] == ["y.a"]
+
+
+class TestDiscovery:
+    def test_it_finds_the_tables_of_records_alone(self, lake: Lake) -> None:
+        assert known_tables(lake.home) is None
+        records.create(lake, "x.b", {})
+        records.create(lake, "x.inner.a", {})
+        lake.catalog.create_table("x.other", pa.schema([("id", pa.int64())]))
+        assert look(lake) == Discovery(["x.b", "x.inner.a"], [], [])
+        assert known_tables(lake.home) == ["x.b", "x.inner.a"]
+        lake.catalog.drop_table("x.b")
+        assert look(lake) == Discovery([], ["x.b"], [])
+        assert known_tables(lake.home) == ["x.inner.a"]
+
+    def test_a_table_that_can_not_be_read_keeps_its_place(self, lake: Lake) -> None:
+        records.create(lake, "x.a", {})
+        look(lake)
+        Path(lake.table("x.a").metadata_location.removeprefix("file://")).write_text("{")
+        records.create(lake, "x.b", {})
+        assert look(lake) == Discovery(["x.b"], [], ["x.a"])
+        assert known_tables(lake.home) == ["x.a", "x.b"]
+
+    @pytest.mark.parametrize("text", ["", "{}", "[1]", "\udcff"])
+    def test_a_damaged_file_is_as_none(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "tables.json").write_bytes(text.encode(errors="surrogateescape"))
+        assert known_tables(tmp_path) is None
 
 
 class TestLease:

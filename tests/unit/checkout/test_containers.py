@@ -128,8 +128,9 @@ def test_the_catalog_is_configured_as_pyiceberg_reads_it() -> None:
 
 def test_the_tables_can_be_read_and_the_driver_be_reached() -> None:
     path = OF_DOCKERFILE["FIRN_TABLES"].replace("/opt/firn", str(CHECKOUT))
-    (table,), refused = read_tables(Path(path))
-    assert refused == []
+    configured = read_tables(Path(path))
+    assert configured.refused == []
+    (table,) = configured.tables
     assert table.spark["spark.driver.host"] == SERVICES["airflow"]["hostname"] == "airflow"
 
 

@@ -122,7 +122,7 @@ def test_c26_a_table_can_not_be_called_so(lake: Lake, name: str) -> None:
     for identifier in (f"db.{name}", f"db.{name}.t"):
         with pytest.raises(RefusedError, match="allowed: "):
             records.create(lake, identifier, {})
-    assert lake.namespaces() == []
+    assert lake.all_tables() == []
 
 
 @pytest.mark.parametrize("name", ["a.b.größe-1_x`y", "db.t__stage_x", "db._firn", "db.firn_quarantine"])

@@ -30,7 +30,7 @@ class TestConfiguration:
         assert lake.reports_folder == tmp_path / "elsewhere" / "reports"
 
     def test_reading_creates_no_tables(self, tmp_path: Path) -> None:
-        assert Lake.embedded(tmp_path / "new").namespaces() == []
+        assert Lake.embedded(tmp_path / "new").all_tables() == []
 
     def test_two_processes_see_the_same_tables(self, lake: Lake, table: str) -> None:
         assert Lake.embedded(lake.home).tables("lake") == [table]

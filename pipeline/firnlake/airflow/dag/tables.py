@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from firnlake.airflow.configuration import Settings, TableSettings, dag_id_of, read_tables
 from firnlake.airflow.dag.table import build, default_args
+from firnlake.airflow.discovery import home, known_tables
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +27,16 @@ _DOC = """
 
 Every hour and for each table, this DAG discards stages that will never be published, drops quarantined records and
 removed tombstones that are older than the table's limits, and updates the table's page and metrics. It also deletes old
-plan files and reports of all tables. The run at midnight (UTC) and manual runs also expire snapshots by the table's own
-`history.expire.*`, merge small manifests, and delete files that nothing refers to. The task logs say what was removed
-and why; `firn maintain TABLE --dry-run` shows what the next run would remove. This DAG needs no Spark and compacts
-nothing: each table has its own DAG for that.
+plan files and reports of all tables, and looks for the tables that patterns in the configuration stand for. The run at
+midnight (UTC) and manual runs also expire snapshots by the table's own `history.expire.*`, merge small manifests, and
+delete files that nothing refers to. The task logs say what was removed and why; `firn maintain TABLE --dry-run` shows
+what the next run would remove. This DAG needs no Spark and compacts nothing: each table has its own DAG for that.
 """
 
 
-def maintain(tables: Sequence[TableSettings]) -> DAG:
-    """The DAG that maintains ``tables``."""
+def maintain(tables: Sequence[TableSettings], patterns: Sequence[TableSettings]) -> DAG:
+    """The DAG that maintains ``tables``, and looks for further tables if there are ``patterns``."""
+    configured = [*tables, *patterns]
     names = [table.name for table in tables]
     with DAG(
         dag_id=DAG_ID,
@@ -46,8 +48,8 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
         catchup=False,
         max_active_runs=1,
         auto_register=False,  # as for the DAGs of tables
-        is_paused_upon_creation=all(table.paused for table in tables),
-        default_args=default_args(Settings(owner=tables[0].owner) if tables else Settings()),
+        is_paused_upon_creation=all(one.paused for one in configured),
+        default_args=default_args(Settings(owner=configured[0].owner) if configured else Settings()),
         params={
             "tables": Param(
                 names,
@@ -61,6 +63,8 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
         look_after.override(map_index_template="{{ table }}").expand(table=chosen())
         # In parallel with the tables: a failed table must not prevent this task, nor may this task hide the failure.
         tidy_home()
+        if patterns:
+            find_tables()
     return dag
 
 
@@ -94,6 +98,17 @@ def look_after(table: str) -> None:
     send(lake, table, clock.now_ms())
     if stuck := [str(one) for one in garbage if one.exit_code]:
         raise AirflowException("\n".join(stuck))
+
+
+@task
+def find_tables() -> None:
+    """Look for the tables that the patterns in the configuration stand for; they get their DAGs soon afterwards."""
+    from firnlake.airflow.discovery import look
+    from firnlake.iceberg.catalog import Lake
+
+    found = look(Lake.load())
+    for what, names in found._asdict().items():
+        log.info("%s: %s", what, ", ".join(names) or "none")
 
 
 @task
@@ -135,11 +150,12 @@ def build_all(folder: Path) -> Built:
     the task. Raises ValueError if the file is not TOML or has unknown sections.
     """
     path = Path(os.environ.get("FIRN_TABLES") or folder / "firn.toml")
-    tables, refused = read_tables(path)
+    configured = read_tables(path, known_tables(home()))
+    refused = [*configured.refused]
     wanted = get_parsing_context().dag_id
-    watched = [table.name for table in tables if table.watched]
+    watched = [table.name for table in configured.tables if table.watched]
     dags, built = [], []
-    for table in tables:
+    for table in configured.tables:
         if wanted not in (None, DAG_ID, dag_id_of(table.name)):
             continue
         try:
@@ -153,4 +169,4 @@ def build_all(folder: Path) -> Built:
     if wanted is None:  # not in the log of every task
         for line in refused:
             log.warning("%s", line)
-    return Built([*dags, maintain(built)], refused)
+    return Built([*dags, maintain(built, configured.patterns)], refused)

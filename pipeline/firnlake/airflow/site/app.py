@@ -5,7 +5,6 @@ DAG. The pages use no catalog: they show the status that the last run wrote unde
 (``firnlake.inspect.status``).
 """
 
-import os
 from collections.abc import Iterable
 from functools import cache
 from http import HTTPStatus
@@ -21,6 +20,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from firnlake.airflow.configuration import dag_id_of
+from firnlake.airflow.discovery import home
 from firnlake.airflow.site.page import (
     CONTENT_POLICY,
     certificates_html,
@@ -51,11 +51,6 @@ HEADERS = {
     # Pages may show keys, so no proxy may cache the pages, and a browser must not show them after a log-out.
     "Cache-Control": "private, no-cache",
 }
-
-
-def home() -> Path:
-    """Firn's home, as ``Lake.load`` finds it. The workers share this folder with the API server."""
-    return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
 
 
 def may_read(table: str, request: Request, user: GetUserDep) -> None:

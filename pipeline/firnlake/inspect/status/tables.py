@@ -15,13 +15,13 @@ def each_status(lake: Lake, now_ms: int) -> dict[str, Status | FirnError]:
 
     A table that can't be loaded counts as a table of records, because nobody knows what it is.
     """
-    names = [name for namespace in lake.namespaces() for name in lake.tables(namespace)]
+    names = lake.all_tables()
     verdicts = last_verdicts(lake.reports_folder)
     found: dict[str, Status | FirnError] = {}
     with Progress("status of tables", len(names)) as progress:
         for name in names:
             try:
-                if _is_table_of_records(lake, name):
+                if is_table_of_records(lake, name):
                     found[name] = read_status(lake, name, now_ms, verdicts.get(name, ()))
             except FirnError as error:
                 found[name] = error
@@ -29,7 +29,8 @@ def each_status(lake: Lake, now_ms: int) -> dict[str, Status | FirnError]:
     return found
 
 
-def _is_table_of_records(lake: Lake, identifier: str) -> bool:
+def is_table_of_records(lake: Lake, identifier: str) -> bool:
+    """True if the table has Kafka's columns or is adopted. Raises the errors of ``Lake.table``."""
     table = lake.table(identifier)
     try:
         records.check(table, identifier)

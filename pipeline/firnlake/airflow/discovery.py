@@ -1,0 +1,71 @@
+"""What patterns in ``firn.toml`` stand for: the tables of records that `firn_maintain` found when it last looked.
+
+Airflow parses DAG files every few seconds and in every task, so parsing reads this file and never asks the catalog.
+While the catalog is down, all tables keep their DAGs.
+"""
+
+import json
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from firnlake.iceberg.catalog import Lake
+
+_NAME: Final = "tables.json"
+
+
+class Discovery(NamedTuple):
+    """The names of tables that a look has ``added`` and ``removed``, and of those that it could not load."""
+
+    added: list[str]
+    removed: list[str]
+    unreadable: list[str]
+
+
+def home() -> Path:
+    """Firn's home, as ``Lake.load`` finds it. The workers share this folder with the API server."""
+    return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
+
+
+def known_tables(home: Path) -> list[str] | None:
+    """The names of the tables of records at the last look; None if there was none, or if its file is damaged."""
+    try:
+        names = json.loads((home / _NAME).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return sorted(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def look(lake: "Lake") -> Discovery:
+    """Store the names of all tables of records in the catalog.
+
+    A table that can't be loaded keeps its place, so no outage takes its DAG away. Raises UnavailableError, and
+    stores nothing, if the catalog does not list its tables.
+    """
+    from firnlake.errors import FirnError, NotFoundError
+    from firnlake.inspect.status.tables import is_table_of_records
+
+    before = known_tables(lake.home) or []
+    found, unreadable = [], []
+    for name in lake.all_tables():
+        try:
+            if is_table_of_records(lake, name):
+                found.append(name)
+        except NotFoundError:
+            continue
+        except FirnError:
+            unreadable.append(name)
+            if name in before:
+                found.append(name)
+    lake.home.mkdir(parents=True, exist_ok=True)
+    unfinished = lake.home / f".{uuid.uuid4().hex}.{_NAME}"
+    try:
+        unfinished.write_text(json.dumps(found))
+        unfinished.replace(lake.home / _NAME)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+    return Discovery(sorted({*found} - {*before}), sorted({*before} - {*found}), unreadable)
