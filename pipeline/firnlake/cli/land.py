@@ -115,10 +115,18 @@ def land(
     if as_json:
         show.as_json(landed.__dict__)
     elif new:
-        before = f"; the records of {count(landed.repeated, 'file')} had landed before" if landed.repeated else ""
+        if landed.known:
+            before = f"; left out {count(landed.known, 'record')} that the table has already"
+        else:
+            before = f"; the records of {count(landed.repeated, 'file')} had landed before" if landed.repeated else ""
         show.line(
             f"{table}: landed {count(landed.records, 'record')} from {count(new, 'file')} as "
             f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}{before}"
+        )
+    elif landed.known:
+        show.line(
+            f"{table}: nothing to land: it already holds the {count(landed.known, 'record')} of "
+            f"{count(landed.files, 'file')}"
         )
     elif landed.repeated:
         show.line(

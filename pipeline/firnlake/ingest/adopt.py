@@ -49,6 +49,8 @@ class Choice:
     tombstone: str | None = None
     keep_partitioning: bool = False
     """True if the adoption must add no partition fields, not even for the level (``ColumnRoles.levels_apart``)."""
+    order: str | None = None
+    """The column of times from which the offsets are made; None if they were there before."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,7 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
         delete_horizon=missing,
         added=Added(),
         levels_apart=not choice.keep_partitioning,
+        order=Column.of(fields[choice.order]) if choice.order else None,
     )
 
 
@@ -262,7 +265,7 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
             f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
             "--keep-partitioning, or `firn release --drop-columns` first"
         )
-    kept = {name: getattr(before, name) for name in (*FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
+    kept = {name: getattr(before, name) for name in (*FIRN_COLUMNS, "topic_name", "levels_apart", "added", "order")}
     mapping = chosen.model_copy(update=kept)
     if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
         raise RefusedError(

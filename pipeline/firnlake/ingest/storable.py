@@ -1,6 +1,7 @@
 """Reads a file of any format into columns that Iceberg can store, with the names and values of the file."""
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
@@ -15,14 +16,15 @@ _YEARS: Final = "years 1 to 9999"
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
-def read_storable(path: Path) -> pa.Table:
+def read_storable(path: Path, text: Collection[str] = ()) -> pa.Table:
     """Read ``path`` into columns of types that Iceberg has, if they have the same values there.
 
-    Integers become signed ones of 32 or 64 bits, and times become microseconds, in UTC if they have a zone. Raises
-    RefusedError as ``read_columns`` does, for values that would change, for columns without a name or with names that
-    differ only in case (Spark does not tell them apart), and for a file without records in a format without types.
+    In formats without types, the columns ``text`` stay text. Integers become signed ones of 32 or 64 bits, and times
+    become microseconds, in UTC if they have a zone. Raises RefusedError as ``read_columns`` does, for values that would
+    change, for columns without a name or with names that differ only in case (Spark does not tell them apart), and for
+    a file without records in a format without types.
     """
-    found = read_columns(path)
+    found = read_columns(path, text=text)
     names = found.column_names
     if not found.num_rows and path.suffix not in (*PARQUET, *ARROW):
         raise RefusedError(f"file {path} has no records, so the types of its columns are unknown; allowed: a record")

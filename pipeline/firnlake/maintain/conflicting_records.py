@@ -1,30 +1,24 @@
 """Finds different records at one offset of a topic partition, of which a cleaning can't tell which one counts (C36)."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import main_as_of
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
-from firnlake.iceberg.keys import Flags
-from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.mendings import PastMending, taken_offsets
 from firnlake.table.policies import samples_of
 from firnlake.table.policy import Samples
 from firnlake.table.record_contents import contents_of, described, differing, own_columns, shown_digest
 from firnlake.table.segment import Segment
-from firnlake.table.segments import read, read_entries
+from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.visible_records import Found, VisibleRecords, may_hold
 from firnlake_expectations.wording import DIGEST, count
 
 MOST_OFFSETS: Final = 1_000
@@ -114,10 +108,10 @@ def conflicts_at(
             names = ", ".join(map(str, sorted(by_partition)[:20]))
             raise RefusedError(f"table {identifier} has no topic partition {where}; found: {names or 'none'}")
         own = by_partition[where]
-        near = [one for one in own if one.records and _may_hold((one.base_offset, one.last_offset), offsets)]
-        scan = _Scan.of(table, identifier, near)
+        near = [one for one in own if one.records and may_hold((one.base_offset, one.last_offset), offsets)]
+        columns, samples = ColumnRoles.of(table, identifier), samples_of(table.properties)
         found: dict[int, list[RecordCopy]] = defaultdict(list)
-        for copy in scan.copies(offsets):
+        for copy in _copies(VisibleRecords.of(table, columns.offset, near).at(offsets), columns):
             found[copy.offset].append(copy)
         mended = taken_offsets(table, str(where), offsets)
     if not found and not mended:
@@ -132,9 +126,9 @@ def conflicts_at(
         snapshot_id,
         where,
         offsets,
-        tuple(scan.conflict(one) for one in different),
+        tuple(_conflict(one, columns, samples) for one in different),
         newer,
-        scan.samples,
+        samples,
         mended,
     )
 
@@ -143,66 +137,17 @@ def _named(offsets: range) -> str:
     return str(offsets.start) if len(offsets) == 1 else f"{offsets.start} to {offsets.stop - 1}"
 
 
-def _may_hold(bounds: tuple[int, int] | None, offsets: range) -> bool:
-    """True unless the ``bounds`` (both inclusive; None or negative if unknown) rule out all ``offsets``."""
-    return bounds is None or bounds[0] < 0 or (bounds[0] < offsets.stop and bounds[1] >= offsets.start)
+def _copies(found: Iterable[Found], columns: ColumnRoles) -> Iterator[RecordCopy]:
+    for segment, positions, batch in found:
+        offsets = batch.column(columns.offset).to_pylist()
+        contents = contents_of(columns, batch)
+        for place, (offset, position, content) in enumerate(zip(offsets, positions, contents, strict=True)):
+            yield RecordCopy(offset, segment, position, shown_digest(content), batch.slice(place, 1))
 
 
-@dataclass(frozen=True)
-class _Scan:
-    """Reads the records of some segments of one topic partition."""
-
-    files: DataFiles
-    columns: ColumnRoles
-    samples: Samples
-    segments: Sequence[Segment]
-    sources: Mapping[str, Source]
-    """The data files of ``segments``, by path."""
-    hidden: HiddenRecords
-
-    @classmethod
-    def of(cls, table: Table, identifier: str, segments: Sequence[Segment]) -> "_Scan":
-        files, sources, deleted = DataFiles.of(table), {}, []
-        for entry, deletes in read_entries(table, among={one.path for one in segments}):
-            source = sources[entry.data_file.file_path] = Source.of(entry.data_file)
-            if deletes:
-                deleted.append(DeletedFrom(source, FileDeletes(entry.sequence_number or 0, tuple(deletes))))
-        columns, samples = ColumnRoles.of(table, identifier), samples_of(table.properties)
-        return cls(files, columns, samples, segments, sources, HiddenRecords(files, deleted))
-
-    def copies(self, offsets: range) -> Iterator[RecordCopy]:
-        """The records at ``offsets`` that readers see."""
-        for segment in self.segments:
-            flags = self.hidden.of(self.sources[segment.path])
-            with self.files.opened(self.sources[segment.path]) as file:
-                for group in range(file.file.metadata.num_row_groups):
-                    if not _may_hold(file.bounds(self.columns.offset, group), offsets):
-                        continue
-                    position = file.first_record(group)
-                    for batch in file.batches(None, [group]):
-                        yield from self._of_batch(segment, batch, position, flags, offsets)
-                        position += batch.num_rows
-
-    def _of_batch(
-        self, segment: Segment, batch: pa.RecordBatch, first: int, hidden: Flags | None, offsets: range
-    ) -> Iterator[RecordCopy]:
-        """The wanted records of ``batch``, whose first record is at position ``first`` of its file."""
-        numbers = batch.column(self.columns.offset).cast(pa.int64())
-        inside = pc.and_(pc.greater_equal(numbers, offsets.start), pc.less_equal(numbers, offsets.stop - 1))
-        wanted = pc.fill_null(inside, fill_value=False).to_numpy(zero_copy_only=False)
-        if hidden is not None:
-            wanted = wanted & ~hidden[first : first + batch.num_rows]
-        rows = np.flatnonzero(wanted).tolist()
-        if not rows:
-            return
-        taken = batch.take(pa.array(rows, pa.int64()))
-        for place, (row, content) in enumerate(zip(rows, contents_of(self.columns, taken), strict=True)):
-            digest = shown_digest(content)
-            yield RecordCopy(numbers[row].as_py(), segment, first + row, digest, taken.slice(place, 1))
-
-    def conflict(self, copies: Sequence[RecordCopy]) -> ConflictingRecords:
-        names = own_columns(self.columns, copies[0].row.schema)
-        rows = {one.digest: one.row.select(names).to_pylist()[0] for one in copies}
-        shown = dict(zip(rows, described(self.columns, list(rows.values()), self.samples), strict=True))
-        in_order = sorted(copies, key=lambda one: (one.segment.sequence_number, one.path, one.position))
-        return ConflictingRecords(copies[0].offset, tuple(in_order), shown, tuple(differing(list(rows.values()))))
+def _conflict(copies: Sequence[RecordCopy], columns: ColumnRoles, samples: Samples) -> ConflictingRecords:
+    names = own_columns(columns, copies[0].row.schema)
+    rows = {one.digest: one.row.select(names).to_pylist()[0] for one in copies}
+    shown = dict(zip(rows, described(columns, list(rows.values()), samples), strict=True))
+    in_order = sorted(copies, key=lambda one: (one.segment.sequence_number, one.path, one.position))
+    return ConflictingRecords(copies[0].offset, tuple(in_order), shown, tuple(differing(list(rows.values()))))

@@ -348,9 +348,15 @@ def test_the_command(
         f"{TABLE}: landed 4 records from {orders} as 1 segment",
         f"{TABLE}: the new column offset orders the records: ts in microseconds since 1970, or the next free number",
     ]
-    refused(
-        firn("land", TABLE, orders),
-        "has columns of its own, and `firn land` reads files with Kafka's columns; allowed: appends by PyIceberg",
+    landed = firn("land", TABLE, orders)
+    assert (landed.code, landed.out) == (
+        0,
+        f"{TABLE}: nothing to land: it already holds the 4 records of 1 file\n",
     )
+    text(orders, CSV + "1003,1,ordered,2026-11-02\n")
+    landed = firn("land", TABLE, orders)
+    assert landed.out.startswith(f"{TABLE}: landed 1 record from 1 file as 1 segment, with snapshot ")
+    assert landed.out.endswith("; left out 4 records that the table has already\n")
+    refused(firn("land", TABLE, orders, "--topic", "a"), "allowed: no --topic and no --partition")
     (status,) = firn("status", TABLE, "--json").json
     assert [part["topic"] for part in status["partitions"]] == ["orders"]
