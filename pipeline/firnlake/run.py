@@ -75,11 +75,11 @@ def run(
 ) -> Iterator[LaneRun]:
     """Run ``lanes`` over table ``identifier`` and yield the outcome of each lane when the lane ends.
 
-    ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. Plans that failed
-    before (C20) are left out without a word: the table's status tells them. With
+    ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. With
     ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. If
-    there are several lanes, lanes that can't respect ``scope`` are left out. The run discards the remains of earlier
-    runs when it starts, and the remains of each lane's plans when the lane ends (C25).
+    there are several lanes, lanes that can't respect ``scope`` are left out. Plans that failed before (C20) are left
+    out without a word, because the table's status tells them. The run discards the remains of earlier runs when it
+    starts, and the remains of each lane's plans when the lane ends (C25).
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()

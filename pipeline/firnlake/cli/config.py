@@ -2,7 +2,6 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -128,7 +127,7 @@ def import_values(
     """Set the topic configs that Kafka's own tool has described; list those that Firn does not have."""
     found = read_kafka_configs(file)
     lake = Lake.load()
-    values = dict(found.known.items())
+    values: dict[str | None, dict[str, str]] = dict(found.known.items())
     if dry_run:
         coming = changing(table, lake.table(table).properties, values)
         for topic, own in values.items():
@@ -168,7 +167,9 @@ def _show_changed(table: str, done: Change) -> None:
 
 def _show_undo(table: str, done: Change, topic: str | None) -> None:
     """Print the commands that restore what was set before."""
-    names = {key: key.removeprefix(PREFIX) if topic is None else split_topic_key(table, key, "")[1] for key in done.changed}
+    names = {
+        key: key.removeprefix(PREFIX) if topic is None else split_topic_key(table, key, "")[1] for key in done.changed
+    }
     fresh = [name for key, name in names.items() if key not in done.before]
     former = [f"{name}={done.before[key]}" for key, name in names.items() if key in done.before]
     for verb, words in (("unset", fresh), ("set", former)):

@@ -167,8 +167,8 @@ def _show_horizons(status: Status) -> None:
     tombstones, now_ms = status.summary.tombstones, status.summary.taken_ms
     if tombstones.oldest_ms is not None:
         show.message(
-            f"{status.table}: {count(tombstones.stamped, 'tombstone')} with a delete horizon; kept until then, the first "
-            f"until {show.moment(tombstones.oldest_ms, now_ms)}"
+            f"{status.table}: {count(tombstones.stamped, 'tombstone')} with a delete horizon; kept until then, the "
+            f"first until {show.moment(tombstones.oldest_ms, now_ms)}"
         )
 
 

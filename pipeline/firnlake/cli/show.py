@@ -49,7 +49,7 @@ def line(text: str) -> None:
 
 
 def message(text: str) -> None:
-    """Print a message: on one line or, if it is wider than the output, with each of its clauses on a line of its own."""
+    """Print a message: on one line or, if it is wider than the output, with each clause on a line of its own."""
     for part in _clauses(text, _room()):
         line(part)
 
@@ -72,7 +72,7 @@ def _clauses(text: str, room: int) -> Iterator[str]:
 
 
 def end(failures: Sequence[FirnError | str]) -> None:
-    """Print every failure on standard error, each once, and exit with the code of the first; do nothing if there is no failure.
+    """Print each failure once on standard error, and exit with the code of the first; do nothing if there is none.
 
     Conflicts come last and share one line, because usually all have the same cause: another process was faster.
     """

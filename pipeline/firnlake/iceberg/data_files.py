@@ -84,7 +84,12 @@ class DataFiles:
         """The data files of ``table`` in its current schema; messages name the table, or ``subject`` if given."""
         name = ".".join(table.name())
         return cls(
-            name, subject or f"table {name}", table.schema(), table.specs(), table.name_mapping(), dict(table.io.properties)
+            name,
+            subject or f"table {name}",
+            table.schema(),
+            table.specs(),
+            table.name_mapping(),
+            dict(table.io.properties),
         )
 
     def io(self, path: str) -> FileIO:

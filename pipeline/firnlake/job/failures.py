@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import ValidationError
 
@@ -23,7 +23,9 @@ from firnlake.iceberg.manifests import READERS
 from firnlake.job.documents import JobDocuments
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan, stage_name
-from firnlake.table.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from firnlake.table.topic_partition import TopicPartition
 
 PLANS: Final = "plans"
 FAILURE: Final = "failure"

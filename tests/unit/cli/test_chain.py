@@ -210,7 +210,10 @@ class TestWaiting:
         mark(lake, only_plan(lake), "compact", "the file is torn")
         checked = firn("status", landed, "--check", "--now", NOW)
         assert checked.code == 6
-        assert "1 of 1 topic partition waits for a person: orders-0 full waits: its plan failed in compact at " in checked.err
+        assert (
+            "1 of 1 topic partition waits for a person: orders-0 full waits: its plan failed in compact at "
+            in checked.err
+        )
         assert "the file is torn" in checked.err
 
     def test_an_idle_run_is_one_line(self, firn: Firn) -> None:

@@ -89,8 +89,7 @@ def test_unset_gives_the_default_again(firn: Firn, made: str, lake: Lake) -> Non
     firn("config", "set", made, "--topic", "a.delete", "retention.ms=5")
     assert lake.table(made).properties['firn.topic."a.delete".retention.ms'] == "5"
     assert firn("config", "unset", made, "merge.segments").out == (
-        f"{made}: merge.segments is 32, from: default (was 7)\n"
-        f"to undo: firn config set {made} merge.segments=7\n"
+        f"{made}: merge.segments is 32, from: default (was 7)\nto undo: firn config set {made} merge.segments=7\n"
     )
     firn("config", "unset", made, "--topic", "a.delete", "retention.ms")
     assert not [key for key in lake.table(made).properties if "segments" in key or ".topic." in key]

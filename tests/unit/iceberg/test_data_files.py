@@ -201,7 +201,9 @@ def test_a_required_column_that_is_missing_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_may_be_asked_for_again(tmp_path: Path) -> None:
     of = stored(tmp_path / "a", [(with_id(1, "a", pa.int64()), [1])])
     (tmp_path / "a").unlink()
-    told = r"table db\.t: a segment is gone; the segment is .*a; try again, .*if it is lost: firn mend db\.t --file .*a$"
+    told = (
+        r"table db\.t: a segment is gone; the segment is .*a; try again, .*if it is lost: firn mend db\.t --file .*a$"
+    )
     with pytest.raises(UnavailableError, match=told):
         read(files(field(1, "a", LongType())), of)
 
