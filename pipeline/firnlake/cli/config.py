@@ -20,7 +20,7 @@ from firnlake.plan.read_states import read_once
 from firnlake.table.policies import PREFIX, Policies, nearest, split_topic_key
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
-from firnlake.table.settings import Change, Setting, change, changing, overrides, problems, readable, settings
+from firnlake.table.settings import Setting, SettingsChange, change, changing, overrides, problems, readable, settings
 from firnlake_expectations.wording import count
 
 _SHOW: Final = "show"
@@ -159,13 +159,13 @@ def _explain(one: Setting) -> None:
     show.line(f"  Allowed: {one.allowed}. Default: {readable(one.name, one.default)}.{scope}")
 
 
-def _show_changed(table: str, done: Change) -> None:
+def _show_changed(table: str, done: SettingsChange) -> None:
     for key, value in done.given.items():
         was = f" (was {done.before[key]})" if done.before.get(key, value) != value else ""
         show.line(f"{table}: {key} = {value}{was}")
 
 
-def _show_undo(table: str, done: Change, topic: str | None) -> None:
+def _show_undo(table: str, done: SettingsChange, topic: str | None) -> None:
     """Print the commands that restore what was set before."""
     names = {
         key: key.removeprefix(PREFIX) if topic is None else split_topic_key(table, key, "")[1] for key in done.changed
@@ -178,7 +178,7 @@ def _show_undo(table: str, done: Change, topic: str | None) -> None:
             show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *of_topic])}")
 
 
-def _show_due(lake: Lake, table: str, coming: Change, now_ms: int) -> None:
+def _show_due(lake: Lake, table: str, coming: SettingsChange, now_ms: int) -> None:
     """Print which lanes would be due with the properties after a change, and which no longer."""
     with lake.answering():
         survey = read_once(lake, table, now_ms).survey

@@ -28,13 +28,12 @@ from pyiceberg.types import NestedField
 
 from firnlake.errors import FirnError, RefusedError, UnavailableError
 from firnlake.iceberg import parquet
-from firnlake.iceberg.parquet import fitted, stored_type
+from firnlake.iceberg.parquet import fitted, names_by_id, stored_type
 
 BATCH_BYTES: Final = 16 << 20
 """Approximate uncompressed bytes per batch; a single record may be larger."""
 BATCH_RECORDS: Final = 1 << 17
 """Maximum number of records per batch, however small the records are."""
-_FIELD_ID: Final = b"PARQUET:field_id"
 _QUERY: Final = re.compile("[?#]")
 
 
@@ -255,7 +254,7 @@ class OpenFile:
     @cached_property
     def _names(self) -> Mapping[int, str]:
         """The file's column names, by field id."""
-        names = _names_by_id(self._schema, self.files.names)
+        names = names_by_id(self._schema, self.files.names)
         if not names and len(self._schema):
             raise RefusedError(
                 f"{self.files.subject}: the columns of {self.source.kind} {self.source.path} have no field ids; "
@@ -301,24 +300,6 @@ def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, fil
             "allowed: a file with all required columns"
         )
     return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
-
-
-def _names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, str]:
-    """Names of a file's top-level columns, by field id. If the file has no ids, the name mapping gives the ids."""
-    names_by_id = {
-        int(column.metadata[_FIELD_ID]): column.name
-        for column in schema
-        if column.metadata and _FIELD_ID in column.metadata
-    }
-    if names_by_id or mapping is None:
-        return names_by_id
-    return {
-        mapped.field_id: name
-        for mapped in mapping.root
-        if mapped.field_id is not None
-        for name in mapped.names
-        if name in schema.names
-    }
 
 
 def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:

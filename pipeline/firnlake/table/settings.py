@@ -86,7 +86,7 @@ def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None,
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingsChange:
     """A change of a table's properties, of which ``given`` were given a value."""
 
     before: Mapping[str, str]
@@ -105,14 +105,14 @@ def change(
     values: Mapping[str | None, Mapping[str, str]],
     unset: Collection[str] = (),
     topic: str | None = None,
-) -> Change:
+) -> SettingsChange:
     """Set ``values`` (name and value, by topic; None for the table) and remove ``unset``, in one commit of properties.
 
     Names may have the prefix ``firn.``. Raises RefusedError for an unknown name, a setting of the table given for a
     topic, or a value that is wrong or contradicts another; nothing is changed then.
     """
 
-    def commit() -> Change:
+    def commit() -> SettingsChange:
         table = lake.table(identifier)
         made = changing(identifier, table.properties, values, unset, topic)
         if made.changed:
@@ -130,7 +130,7 @@ def changing(
     values: Mapping[str | None, Mapping[str, str]],
     unset: Collection[str] = (),
     topic: str | None = None,
-) -> Change:
+) -> SettingsChange:
     """What ``change`` makes of a table with these ``properties``; raises RefusedError as it does."""
     before = dict(properties)
     given: dict[str, str] = {}
@@ -143,7 +143,7 @@ def changing(
         # What another client has set wrong must not keep people from mending it one by one.
         if given and known.get(owner) != wrong and (None not in known or owner in values):
             raise RefusedError(wrong)
-    return Change(before, after, given)
+    return SettingsChange(before, after, given)
 
 
 def text_of(name: str) -> str:
