@@ -167,11 +167,12 @@ def _largest(quarantined: Iterable[Batch]) -> tuple[Quarantined, ...]:
 
 def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
     """The failed plans that keep work from being tried again (C20), even if it was asked for before it was due."""
-    lanes = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
+    tried = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
     plans = [
         plan
-        for lane in lanes
-        if (plan := plan_partition(lane, segments, state) or plan_partition(lane, segments, state, force=True))
+        for lane in Lane
+        if lane in tried
+        and (plan := plan_partition(lane, segments, state) or plan_partition(lane, segments, state, force=True))
     ]
     return [marker for _, marker in waiting(failed, plans)]
 
