@@ -3,6 +3,7 @@
 Lane `retain` needs neither `compact` nor `validate`. The DAG of a table runs the same steps, each as a task.
 """
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ from firnlake.plan.order import Postponed
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.attempts import Publication, PublishResult
 from firnlake.publish.publish_jobs import publish_stages, retain_plans
+
+log = logging.getLogger(__name__)
 
 MAX_ROUNDS = 100
 """Maximum number of rounds with ``until_idle``. Each round reduces the due work, so only a defect exceeds the maximum.
@@ -74,8 +77,9 @@ def run(
 
     ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. With
     ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. If
-    there are several lanes, lanes that can't respect ``scope`` are left out. The run discards the remains of earlier
-    runs when it starts, and the remains of each lane's plans when the lane ends (C25).
+    there are several lanes, lanes that can't respect ``scope`` are left out. Plans that failed before (C20) are left
+    out without a word, because the table's status tells them. The run discards the remains of earlier runs when it
+    starts, and the remains of each lane's plans when the lane ends (C25).
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
@@ -95,7 +99,8 @@ def run(
                     # Unreadable requests to erase keys must not keep the other lanes waiting.
                     done.failures[f"{identifier} {lane}"] = error
                     work = LanePlans(identifier, [], [], [], [], [])
-                work.warn()
+                for line in work.later():
+                    log.warning("%s: %s", identifier, line)
                 done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
                 done.postponed = work.postponed
             if done.plans:

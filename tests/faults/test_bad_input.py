@@ -14,6 +14,7 @@ from firnlake.compact.compact import compact
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder
+from firnlake.inspect.status.gather import status_of
 from firnlake.job.failures import AGAIN_MS, failed_plans
 from firnlake.job.lane import Lane
 from firnlake.publish.attempts import Publication
@@ -59,10 +60,8 @@ def test_a_corrupt_segment_fails_its_partition_only(topic: Topic) -> None:
     assert topic.levels(1) == [3]
 
 
-def test_a_refused_plan_waits_until_something_changes(
-    topic: Topic, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """C20: offset 0 of orders-0 holds two different records. The first run is red, later ones only warn."""
+def test_a_refused_plan_waits_until_something_changes(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C20: offset 0 of orders-0 holds two different records. The first run is red; then the status tells it."""
     topic.land(HISTORY, [Record(0, b"a", b"another")], updates("a=1", "a=2", partition=1))
 
     def failures(now: int, *, force: bool = False) -> list[str]:
@@ -77,11 +76,9 @@ def test_a_refused_plan_waits_until_something_changes(
     folder = on_disk(data_folder(topic.lake.table(topic.table))) / failed_plan.plan.id
     assert not folder.exists()
 
-    caplog.clear()
     assert failures(NOW + 1) == []
-    assert [record.levelname for record in caplog.records if "orders-0 full waits" in record.getMessage()] == [
-        "WARNING"
-    ]
+    (status,) = status_of(topic.lake, topic.table, NOW + 1)
+    assert "waits for a person: orders-0 full waits: its plan failed in compact" in str(status.waiting())
     assert len(failures(NOW + 2, force=True)) == 1
     topic.land(updates("b=2", start=3))
     assert failures(NOW + 3) == [], "it would meet the same records"

@@ -85,7 +85,8 @@ def test_r25_a_flipped_bit_in_a_segment_blocks_its_topic_partition_alone(
     (done,) = run(topic.lake, topic.table, NOW, topic.engines, (Lane(lane),), force=True)
     ((title, error),) = done.failures.items()
     assert "orders-0" in title
-    assert f"segment {before[0].path} is not readable as Parquet" in str(error)
+    assert "a segment is not readable as Parquet: " in str(error)
+    assert f"; the segment is {before[0].path}; " in str(error)
     assert topic.segments() == before
     assert topic.levels(1) == [LEVELS[lane]]
 
@@ -96,7 +97,8 @@ def test_r25_a_flipped_bit_in_a_result_is_named_by_the_judge(topic: Topic) -> No
     (path,) = files_under(on_disk(data_folder(topic.lake.table(topic.table))) / outcome.plan.id)
     flip(path)
     (judged,) = validate(topic.lake, [outcome.stage], topic.engine)
-    assert f"{path.name} is not readable as Parquet" in str(judged.error)
+    assert "a segment is not readable as Parquet: " in str(judged.error)
+    assert f"{path.name}; allowed: " in str(judged.error)
 
 
 def test_r25_every_parquet_file_that_firn_writes_notices_flipped_bits(topic: Topic, tmp_path: Path) -> None:
@@ -156,4 +158,5 @@ def test_r25_a_flipped_bit_in_a_marker_aborts_nothing(topic: Topic, tmp_path: Pa
     list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.FULL,), force=True))
     assert topic.offsets() == [0, 1]
     _, (state,) = sense_table(topic.lake, topic.table, NOW)
-    assert f"segment {committing.path} is not readable as Parquet" in state.blockers[0]
+    assert "a segment is not readable as Parquet: " in state.blockers[0]
+    assert f"; the segment is {committing.path}; " in state.blockers[0]

@@ -63,7 +63,8 @@ def test_c26_a_bad_delete_file_is_refused_with_its_name(
     damage(on_disk(path))
     (outcome,) = compact(topic.lake, topic.plans("full", force=True), topic.engine)
     assert isinstance(outcome.error, kind)
-    assert f"delete file {path}" in str(outcome.error)
+    assert "delete file" in str(outcome.error)
+    assert str(path) in str(outcome.error)
     assert says in str(outcome.error)
 
 

@@ -105,7 +105,7 @@ def plan_inputs(
         transactional=any(row.producer is not None for held in segments for row in held.rows),
         markers=markers,
     ).sealed()
-    files = DataFiles("table db.t", SCHEMA, {0: SPEC}, None, {})
+    files = DataFiles("db.t", "table db.t", SCHEMA, {0: SPEC}, None, {})
     by_path = {source.path: source for _, source in written}
     every = [InputSegment(by_path[one.path], one, one.level) for one in (*plan.inputs, *plan.removed_tombstones)]
     return PlanInputs(plan, files, KAFKA, tuple(every))

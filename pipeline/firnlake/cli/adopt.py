@@ -32,10 +32,13 @@ from firnlake_expectations.wording import count
 
 _NAMED: Final = 5
 """Number of topic partitions that are listed by name."""
-_NO_REWRITES: Final = (
-    "let no other tool rewrite data files (rewrite_data_files), because a file of several levels makes its topic "
-    "partition wait"
+_WITHOUT_LEVELS: Final = (
+    "no other tool may rewrite data files (rewrite_data_files, or UPDATE, DELETE and MERGE with copy-on-write), "
+    "because a file of several levels makes its topic partition wait; queries for a level read all manifests, and skip "
+    "files only by column bounds; to have partition fields later, release the table with --drop-columns and adopt it "
+    "again: then all files count as landed, and are cleaned anew. Firn's own plans read the same files either way"
 )
+"""What it costs that a table is not partitioned by level."""
 
 
 def adopt(
@@ -148,7 +151,8 @@ def _facts(coming: Preview) -> Iterator[tuple[str, str]]:
     yield "new columns", typed(*coming.new_columns) or "none"
     yield "new partition fields", ", ".join(coming.new_partition_fields) or "none"
     if not columns.levels_apart:
-        yield "levels", f"in column {columns.level} alone: {_NO_REWRITES}"
+        yield "levels", f"in column {columns.level} alone, by its bounds in manifests"
+        yield "what that costs", _WITHOUT_LEVELS
     yield "maintenance", _maintenance(coming.table, coming.properties)
     yield "topic partitions", _topic_partitions(coming.segments)
     yield "segments", f"{_number(coming.segments):,}"

@@ -1,6 +1,8 @@
 """Subcommand ``config``: show, set, unset and import the settings of a table and its topics."""
 
-from collections.abc import Mapping
+import shlex
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -8,14 +10,17 @@ import typer
 from typer.core import TyperGroup
 
 from firnlake.cli import show
-from firnlake.cli.options import AsJson, TableName, pairs
+from firnlake.cli.options import AsJson, Now, TableName, at, pairs
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.ingest.kafka_configs import KafkaConfigs, read_kafka_configs
-from firnlake.table.policies import nearest
+from firnlake.ingest.kafka_configs import KafkaConfigs, read_kafka_configs, why_not
+from firnlake.job.lane import Lane
+from firnlake.plan.forecast import due_now
+from firnlake.plan.read_states import read_once
+from firnlake.table.policies import PREFIX, Policies, nearest, split_topic_key
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
-from firnlake.table.settings import Setting, change, overrides, problems, readable, settings
+from firnlake.table.settings import Setting, SettingsChange, change, changing, overrides, problems, readable, settings
 from firnlake_expectations.wording import count
 
 _SHOW: Final = "show"
@@ -81,8 +86,9 @@ def set_values(
 ) -> None:
     """Set settings of a table, or of one topic; the next run uses them."""
     lake = Lake.load()
-    before = lake.table(table).properties
-    _show_changed(table, change(lake, table, {topic: pairs(values, "argument")}), before)
+    done = change(lake, table, {topic: pairs(values, "argument")})
+    _show_changed(table, done)
+    _show_undo(table, done, topic)
     if topic is not None and topic not in (known := _topics(lake, table)):
         there = f"it has: {', '.join(sorted(known)[:_TOPICS])}" if known else "it is empty"
         show.error(f"{table}: warning: set, although the table has no topic {topic} yet; {there}")
@@ -95,14 +101,13 @@ def unset_values(
     topic: OneTopic = None,
 ) -> None:
     """Give settings of a table, or of one topic, their defaults again."""
-    lake = Lake.load()
-    before = {one.name: one.value for one in settings(lake.table(table).properties, topic)}
-    change(lake, table, {}, names, topic)
-    after = {one.name: one for one in settings(lake.table(table).properties, topic)}
+    done = change(Lake.load(), table, {}, names, topic)
+    before, after = ({one.name: one for one in settings(each, topic)} for each in (done.before, done.after))
     for name in names:
         one = after[name.removeprefix("firn.")]
-        was = f" (was {before[one.name]})" if before[one.name] != one.value else ""
+        was = f" (was {before[one.name].value})" if before[one.name].value != one.value else ""
         show.line(f"{table}: {one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
+    _show_undo(table, done, topic)
 
 
 @config.command("import")
@@ -114,18 +119,23 @@ def import_values(
             metavar="FILE", help="Output of `kafka-configs --describe --all --entity-type topics`.", show_default=False
         ),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be set.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be set, and what would become due.")
+    ] = False,
+    now: Now = None,
 ) -> None:
     """Set the topic configs that Kafka's own tool has described; list those that Firn does not have."""
     found = read_kafka_configs(file)
     lake = Lake.load()
+    values: dict[str | None, dict[str, str]] = dict(found.known.items())
     if dry_run:
-        for topic, own in found.known.items():
+        coming = changing(table, lake.table(table).properties, values)
+        for topic, own in values.items():
             for name, value in own.items():
                 show.line(f"would set {name} = {value} for topic {topic}")
+        _show_due(lake, table, coming, at(now))
     else:
-        before = lake.table(table).properties
-        _show_changed(table, change(lake, table, dict(found.known.items())), before)
+        _show_changed(table, change(lake, table, values))
     _show_unknown(found)
 
 
@@ -149,10 +159,38 @@ def _explain(one: Setting) -> None:
     show.line(f"  Allowed: {one.allowed}. Default: {readable(one.name, one.default)}.{scope}")
 
 
-def _show_changed(table: str, changed: Mapping[str, str], before: Mapping[str, str]) -> None:
-    for key, value in changed.items():
-        was = f" (was {before[key]})" if before.get(key, value) != value else ""
+def _show_changed(table: str, done: SettingsChange) -> None:
+    for key, value in done.given.items():
+        was = f" (was {done.before[key]})" if done.before.get(key, value) != value else ""
         show.line(f"{table}: {key} = {value}{was}")
+
+
+def _show_undo(table: str, done: SettingsChange, topic: str | None) -> None:
+    """Print the commands that restore what was set before."""
+    names = {
+        key: key.removeprefix(PREFIX) if topic is None else split_topic_key(table, key, "")[1] for key in done.changed
+    }
+    fresh = [name for key, name in names.items() if key not in done.before]
+    former = [f"{name}={done.before[key]}" for key, name in names.items() if key in done.before]
+    for verb, words in (("unset", fresh), ("set", former)):
+        if words:
+            of_topic = [] if topic is None else ["--topic", topic]
+            show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *of_topic])}")
+
+
+def _show_due(lake: Lake, table: str, coming: SettingsChange, now_ms: int) -> None:
+    """Print which lanes would be due with the properties after a change, and which no longer."""
+    with lake.answering():
+        survey = read_once(lake, table, now_ms).survey
+    before, after = (
+        due_now(replace(survey, policies=Policies.parse(table, properties)))
+        for properties in (coming.before, coming.after)
+    )
+    for what, works in (("become", after - before), ("no longer be", before - after)):
+        lanes = Counter(lane for _, lane in works)
+        told = ", ".join(f"{lane} in {count(lanes[lane], 'topic partition')}" for lane in Lane if lanes[lane])
+        show.line(f"would {what} due: {told or 'nothing'}")
+    show.line(f"`firn plan {table}` shows what is due")
 
 
 def _show_unknown(found: KafkaConfigs) -> None:
@@ -161,3 +199,4 @@ def _show_unknown(found: KafkaConfigs) -> None:
     for name, values in sorted(found.unknown.items()):
         topics = ", ".join(sorted(values)[:_TOPICS])
         show.line(f"  {name}: {count(len(values), 'topic')} ({topics}{', …' if len(values) > _TOPICS else ''})")
+        show.line(f"    {why_not(name)}")

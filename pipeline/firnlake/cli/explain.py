@@ -120,7 +120,7 @@ def _show_records(
         files = sorted({record.path for record in records})
         where = place or f"in {files[0] if len(files) == 1 else count(len(files), 'file')}"
         show.line(f"{_records(records, now_ms)}, {where}")
-        show.line(f"  {rule}")
+        show.message(f"  {rule}")
     show.more(table, len(alike), limit, "explanation")
 
 
@@ -137,12 +137,12 @@ def _show_partition(explained: PartitionExplanation, now_ms: int, limit: int) ->
     for outlook in explained.lanes:
         reason = _reason(outlook.reason, now_ms)
         if outlook.plan:
-            show.line(f"  {outlook.lane}: due, {count(outlook.segments, 'segment')} (plan {outlook.plan}), {reason}")
+            show.message(f"  {outlook.lane}: due, {count(outlook.segments, 'segment')} (plan {outlook.plan}), {reason}")
         else:
             clock = "" if outlook.next_ms is None else f"; due at {show.moment(outlook.next_ms, now_ms)}"
-            show.line(f"  {outlook.lane}: not due, {reason}{clock}")
+            show.message(f"  {outlook.lane}: not due, {reason}{clock}")
     for blocker in explained.blockers[:limit]:
-        show.line(f"  blocked by {_reason(blocker, now_ms)}")
+        show.message(f"  blocked by {_reason(blocker, now_ms)}")
     show.more(str(explained.topic_partition), len(explained.blockers), limit, "blocker")
 
 
@@ -167,7 +167,7 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
     for going in explained.going:
         show.line(f"  due now in lane {going.lane}: {going.reason} (plan {going.plan})")
     for reason in explained.waiting:
-        show.line(f"  {_reason(reason, now_ms)}")
+        show.message(f"  {_reason(reason, now_ms)}")
     if explained.removed_by:
         show.line(f"  no longer live: removed by {_commit(explained.removed_by, now_ms)}")
 

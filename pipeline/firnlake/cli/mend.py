@@ -98,7 +98,7 @@ def _show_files(named: NamedFiles) -> None:
     for one in named.files:
         show.line(f"  {one.path}")
         show.line(f"    {_holding(one)}")
-        show.line(f"    {_state(one)}")
+        show.message(f"    {_state(one)}")
     for left in named.left:
         for text in _missing(left):
             show.line(f"  {left.topic_partition}: {text}")
@@ -210,11 +210,13 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
     """Make the mending if the person agrees; otherwise say how."""
     if not yes and not (sys.stdin.isatty() and typer.confirm(f"{chosen.table}: take this from main?")):
         command = ["firn", "mend", chosen.table, *options, "--as-of", str(chosen.snapshot_id), "--yes"]
-        show.line(f"nothing was changed; to take it: {shlex.join(command)}")
+        show.message(f"nothing was changed; to take it: {shlex.join(command)}")
         return
     snapshot_id = mending.mend(lake, chosen)
     if snapshot_id is None:
         show.line(f"{chosen.table}: the same was taken from main before; nothing to do")
         return
     kept = f"branch {MENDED} keeps it" if chosen.kept or chosen.copies else "nothing of it could be kept"
-    show.line(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}; `firn run {chosen.table}` goes on")
+    show.message(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}")
+    # Other inputs make another plan, so no refusal of the former one holds it back (C20).
+    show.line(f"no `firn retry` is needed; next: {shlex.join(['firn', 'run', chosen.table])}")

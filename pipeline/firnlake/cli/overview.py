@@ -23,7 +23,7 @@ from firnlake_expectations.wording import count
 SHOWN: Final = 20
 """Number of topic partitions, topics and reasons that are printed, unless --limit says otherwise."""
 _UNKNOWN: Final = {
-    "tombstones": "metadata does not have the number",
+    "tombstones": "a condition on columns says which records are tombstones, and metadata does not count them",
     "cleaned through": "nothing is cleaned yet",
     "compactable (estimate)": "no cleaning is known from which to estimate",
 }
@@ -147,16 +147,29 @@ def _show(status: Status, limit: int) -> None:
         _UNKNOWN,
     )
     show.more(table, status.summary.topic_partitions, limit, "topic partition")
+    _show_horizons(status)
     show_bytes(status, limit)
     kept = [(part.name, part.retained) for part in parts if part.retained]
     if kept:
         show.table(f"{table}: retention", ("topic partition", "oldest segment that is kept, and why"), kept)
     for part in parts:
         _show_some(part.name, _reasons(part), limit, "reason")
-    show.line(f"{table}: thresholds: {details.thresholds}")
+    show.line(f"{table}: thresholds")
+    for text in details.thresholds.split(", "):
+        show.line(f"  {text}")
     _show_some(table, [f"{table}: {text}" for text in details.strays], limit, "file")
     for text in details.doubts:
-        show.line(f"{table}: {text}")
+        show.message(f"{table}: {text}")
+
+
+def _show_horizons(status: Status) -> None:
+    """Print until when tombstones are kept, as far as cleanings have decided it (C8)."""
+    tombstones, now_ms = status.summary.tombstones, status.summary.taken_ms
+    if tombstones.oldest_ms is not None:
+        show.message(
+            f"{status.table}: {count(tombstones.stamped, 'tombstone')} with a delete horizon; kept until then, the "
+            f"first until {show.moment(tombstones.oldest_ms, now_ms)}"
+        )
 
 
 def _condition(part: PartitionStatus) -> str:
@@ -177,7 +190,7 @@ def _reasons(part: PartitionStatus) -> list[str]:
 
 def _show_some(subject: str, lines: list[str], limit: int, noun: str) -> None:
     for text in lines[:limit]:
-        show.line(text)
+        show.message(text)
     show.more(subject, len(lines), limit, noun)
 
 
@@ -194,14 +207,14 @@ def show_bytes(status: Status, limit: int = SHOWN) -> None:
     show.more(table, len(topics), limit, "topic")
     least = "" if space.history_is_exact else "at least "
     about = "" if space.expirable_is_exact else "about "
-    show.line(
+    show.message(
         f"{table}: history alone holds {least}{count(space.history_bytes, 'byte')}; expiring snapshots now would free "
         f"{about}{count(space.expirable_bytes, 'byte')}"
     )
     if summary.since_ms is not None:
         amplification = summary.write_amplification
-        show.line(
-            f"{table}: since {show.time(summary.since_ms)}, {count(summary.landed_bytes, 'byte')} landed, and "
+        show.message(
+            f"{table}: since {show.time(summary.since_ms)}, {count(summary.landed_bytes, 'byte')} landed; "
             f"compaction wrote {summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
             f"{'–' if amplification is None else f'{amplification:.2f}'}"
         )

@@ -82,10 +82,13 @@ def run(
         show.line(f"{table}: nothing due")
     if as_json:
         show.as_json([_as_dict(result) for result in done])
+    failed = {plan.title: plan for result in done for plan in result.plans if plan.title in result.failures}
+    # The reason why a failed plan was due would stand before the reason why it failed.
+    names = {title: f"{plan.topic_partition} {plan.lane}" for title, plan in failed.items()}
     failures = [one for result in done for one in result.failures.items()]
-    named = [_named(title, error) for title, error in failures]
-    waiting = status.waiting()
-    show.end(named or ([waiting] if waiting else []))
+    named = [_named(names.get(title, title), error) for title, error in failures]
+    waiting = status.waiting({str(plan.topic_partition) for plan in failed.values()})
+    show.end([*named, *([waiting] if waiting else [])])
 
 
 def _show_dry(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: bool) -> None:
@@ -98,11 +101,11 @@ def _show_dry(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: b
     show.end([own.refused for own in work.values() if own.refused])
 
 
-def _named(title: str, error: FirnError | str) -> FirnError | str:
-    """The error with the plan's title, and with the exit code of an outage if it is one."""
+def _named(name: str, error: FirnError | str) -> FirnError | str:
+    """The error with the plan's ``name``, and with the exit code of an outage if it is one."""
     if isinstance(error, ConflictError):
         return error
-    return UnavailableError(f"{title}: {error}") if isinstance(error, UnavailableError) else f"{title}: {error}"
+    return UnavailableError(f"{name}: {error}") if isinstance(error, UnavailableError) else f"{name}: {error}"
 
 
 def _show(result: LaneRun) -> None:

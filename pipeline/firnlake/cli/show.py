@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ NO_EDGE: Final = 1_000_000
 NO_DASHES: Final[Mapping[str, str]] = MappingProxyType({})
 
 out = Console(width=None if sys.stdout.isatty() else NO_EDGE, soft_wrap=True)
-err = Console(stderr=True, soft_wrap=True)
+err = Console(width=None if sys.stderr.isatty() else NO_EDGE, stderr=True, soft_wrap=True)
 
 
 class Size(int):
@@ -48,24 +48,42 @@ def line(text: str) -> None:
     out.print(Text(printable(text)))
 
 
+def message(text: str) -> None:
+    """Print a message: on one line or, if it is wider than the output, with each clause on a line of its own."""
+    for part in _clauses(text, _room()):
+        line(part)
+
+
 def error(text: str) -> None:
-    """Print one line on standard error."""
-    err.print(Text(f"firn: {printable(text)}"))
+    """Print an error on standard error, as ``message`` does."""
+    for part in _clauses(f"firn: {text}", _room(err)):
+        err.print(Text(printable(part)))
+
+
+def _clauses(text: str, room: int) -> Iterator[str]:
+    """The parts of ``text`` between semicolons if it is wider than ``room``, indented after the first.
+
+    So the cause, each file and the command that helps stand alone and can be copied.
+    """
+    first, *rest = text.split("; ") if cell_len(text) > room else [text]
+    indent = " " * (len(first) - len(first.lstrip()) + GAP)
+    yield first
+    yield from (f"{indent}{part}" for part in rest)
 
 
 def end(failures: Sequence[FirnError | str]) -> None:
-    """Print every failure on standard error and exit with the code of the first; do nothing if there is no failure.
+    """Print each failure once on standard error, and exit with the code of the first; do nothing if there is none.
 
     Conflicts come last and share one line, because usually all have the same cause: another process was faster.
     """
     conflicts = [failure for failure in failures if isinstance(failure, ConflictError)]
-    others = [failure for failure in failures if not isinstance(failure, ConflictError)]
-    for failure in others:
-        error(str(failure))
+    others = {str(failure): failure for failure in failures if not isinstance(failure, ConflictError)}
+    for text in others:
+        error(text)
     if conflicts:
         more = f"; {count(len(conflicts) - 1, 'more plan')} must be made again as well" if len(conflicts) > 1 else ""
         error(f"{conflicts[0]}{more}")
-    first = next(iter([*others, *conflicts]), None)
+    first = next(iter([*others.values(), *conflicts]), None)
     if first is not None:
         raise typer.Exit(first.exit_code if isinstance(first, FirnError) else 1)
 
@@ -107,10 +125,10 @@ def _is_numeric(values: Sequence[object]) -> bool:
     return bool(known) and all(isinstance(value, int | float) for value in known)
 
 
-def _room() -> int:
+def _room(console: Console = out) -> int:
     """The columns of the terminal, or those that COLUMNS names; NO_EDGE in a pipe."""
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdigit() and not out.is_terminal else out.width
+    return int(columns) if columns.isdigit() and not console.is_terminal else console.width
 
 
 def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> list[int] | None:

@@ -4,6 +4,7 @@ One of several identical records is kept. Two different records at one offset ar
 of them the log holds. If no offset is duplicated, only the offset column is read.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,12 +121,12 @@ def _contradiction(
     records = [_record(inputs, segments[copy.segment], copy.row) for copy in copies]
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     shown = " and ".join(filter(None, described(inputs.columns, records, inputs.samples)))
+    mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", str(offset)])
     differ = "" if inputs.samples == "full" else f"they differ in {', '.join(differing(records))}"
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
         f"{', '.join(filter(None, (shown, differ)))}; {SHOWS_RECORDS}, or identical copies; the records are in "
-        f"{', '.join(places)}; `firn mend {plan.table} --partition {plan.topic_partition} --offset {offset}` shows "
-        "them, and takes out what you name"
+        f"{'; and in '.join(places)}; to see them and take out what you name: {mend}"
     )
 
 

@@ -7,6 +7,7 @@ module and FileIO, but none of the compaction rules.
 
 import hashlib
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,13 +28,12 @@ from pyiceberg.types import NestedField
 
 from firnlake.errors import FirnError, RefusedError, UnavailableError
 from firnlake.iceberg import parquet
-from firnlake.iceberg.parquet import fitted, stored_type
+from firnlake.iceberg.parquet import fitted, names_by_id, stored_type
 
 BATCH_BYTES: Final = 16 << 20
 """Approximate uncompressed bytes per batch; a single record may be larger."""
 BATCH_RECORDS: Final = 1 << 17
 """Maximum number of records per batch, however small the records are."""
-_FIELD_ID: Final = b"PARQUET:field_id"
 _QUERY: Final = re.compile("[?#]")
 
 
@@ -71,6 +71,7 @@ class DataFiles:
     Messages begin with ``subject``, which names the table and, if known, the topic partition.
     """
 
+    table: str
     subject: str
     schema: Schema
     specs: Mapping[int, PartitionSpec]
@@ -80,8 +81,15 @@ class DataFiles:
     @classmethod
     def of(cls, table: Table, subject: str | None = None) -> Self:
         """The data files of ``table`` in its current schema; messages name the table, or ``subject`` if given."""
-        name = subject or f"table {'.'.join(table.name())}"
-        return cls(name, table.schema(), table.specs(), table.name_mapping(), dict(table.io.properties))
+        name = ".".join(table.name())
+        return cls(
+            name,
+            subject or f"table {name}",
+            table.schema(),
+            table.specs(),
+            table.name_mapping(),
+            dict(table.io.properties),
+        )
 
     def io(self, path: str) -> FileIO:
         """The FileIO for ``path``, with the table's credentials."""
@@ -121,7 +129,7 @@ class DataFiles:
                 while part := stream.read(BATCH_BYTES):
                     digest.update(part)
         except OSError as error:
-            raise _failure(self.subject, source, error) from error
+            raise _failure(self, source, error) from error
         return digest.hexdigest()
 
     @contextmanager
@@ -145,7 +153,7 @@ class DataFiles:
         except FirnError:
             raise
         except (OSError, pa.ArrowException) as error:
-            raise _failure(self.subject, source, error) from error
+            raise _failure(self, source, error) from error
 
     def constants(self, source: Source) -> dict[int, Any]:
         """Values of identity partition fields, which all records of ``source`` have, by field id of the column."""
@@ -246,7 +254,7 @@ class OpenFile:
     @cached_property
     def _names(self) -> Mapping[int, str]:
         """The file's column names, by field id."""
-        names = _names_by_id(self._schema, self.files.names)
+        names = names_by_id(self._schema, self.files.names)
         if not names and len(self._schema):
             raise RefusedError(
                 f"{self.files.subject}: the columns of {self.source.kind} {self.source.path} have no field ids; "
@@ -294,24 +302,6 @@ def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, fil
     return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
 
 
-def _names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, str]:
-    """Names of a file's top-level columns, by field id. If the file has no ids, the name mapping gives the ids."""
-    names_by_id = {
-        int(column.metadata[_FIELD_ID]): column.name
-        for column in schema
-        if column.metadata and _FIELD_ID in column.metadata
-    }
-    if names_by_id or mapping is None:
-        return names_by_id
-    return {
-        mapped.field_id: name
-        for mapped in mapping.root
-        if mapped.field_id is not None
-        for name in mapped.names
-        if name in schema.names
-    }
-
-
 def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
     """Number of records per batch when the columns ``names`` of a row group are read."""
     chunks = (group.column(place) for place in range(group.num_columns))
@@ -334,17 +324,19 @@ def _file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
     return load_file_io(dict(properties), f"{scheme}://")
 
 
-def _failure(subject: str, source: Source, error: Exception) -> FirnError:
+def _failure(files: DataFiles, source: Source, error: Exception) -> FirnError:
     """The error for a damaged file (RefusedError) or a failing store (UnavailableError)."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    what = f"{subject}: {source.kind} {source.path}"
+    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    what, where = f"{files.subject}: a {source.kind}", f"the {source.kind} is {source.path}"
+    mend = shlex.join(["firn", "mend", files.table, "--file", source.path])
     if isinstance(error, FileNotFoundError):
-        return UnavailableError(f"{what} is gone: {reason}; try again, because the table may have changed")
+        remedy = f"; to take it out if it is lost: {mend}" if source.kind == "segment" else ""
+        return UnavailableError(f"{what} is gone; {where}; try again, because the table may have changed{remedy}")
     # Arrow also raises OSError for damage. An error of the machine has an errno; an error of S3 says "AWS Error".
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
-        return UnavailableError(f"{what} can't be read now: {reason}; try again later")
-    remedy = "; `firn mend TABLE --file PATH` takes the file out" if source.kind == "segment" else ""
+        return UnavailableError(f"{what} can't be read now: {reason}; {where}; try again later")
+    remedy = f"; to take it out: {mend}" if source.kind == "segment" else ""
     return RefusedError(
-        f"{what} is not readable as Parquet: {reason}; allowed: a complete Parquet file with a record count of "
-        f"{source.records}{remedy}"
+        f"{what} is not readable as Parquet: {reason}; {where}; allowed: a complete Parquet file with a record count "
+        f"of {source.records}{remedy}"
     )

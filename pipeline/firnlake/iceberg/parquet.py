@@ -20,6 +20,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     IcebergType,
@@ -117,6 +118,20 @@ def _reshaped(values: pa.Array, written: pa.Field, kind: IcebergType, wanted: pa
 def _id(part: pa.Field) -> int | None:
     held = part.metadata or {}
     return int(held[_FIELD_ID]) if _FIELD_ID in held else None
+
+
+def names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, str]:
+    """Names of a file's top-level columns, by field id. If the file has no ids, the name mapping gives the ids."""
+    names = {field_id: column.name for column in schema if (field_id := _id(column)) is not None}
+    if names or mapping is None:
+        return names
+    return {
+        mapped.field_id: name
+        for mapped in mapping.root
+        if mapped.field_id is not None
+        for name in mapped.names
+        if name in schema.names
+    }
 
 
 def _with_type(part: pa.Field, kind: pa.DataType) -> pa.Field:

@@ -6,10 +6,11 @@ recorded nowhere else. This module loads no stage, because planning comes before
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import ValidationError
 
@@ -20,7 +21,11 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.documents import JobDocuments
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan, stage_name
+
+if TYPE_CHECKING:
+    from firnlake.table.topic_partition import TopicPartition
 
 PLANS: Final = "plans"
 FAILURE: Final = "failure"
@@ -49,7 +54,7 @@ class Failure(FrozenModel):
             raise RefusedError(f"{problem}; allowed: the document as Firn wrote it") from error
 
     def __str__(self) -> str:
-        return f"failed in {self.step} at {show_ms(self.clock_ms)}: {self.reason}"
+        return f"failed in {self.step} at {show_ms(self.clock_ms)}; {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -80,12 +85,18 @@ class FailedPlan:
 
     def __str__(self) -> str:
         """Message that says which plan waits, since when, why, and what ends the wait."""
+        return self.of_lanes([self.plan.lane])
+
+    def of_lanes(self, lanes: Sequence[Lane]) -> str:
+        """As the message about this plan, for the plans of all ``lanes`` that failed for the same reason."""
         where = self.plan.topic_partition
+        one = len(lanes) == 1
+        wait, plans, retried = ("waits", "its plan", "plan is") if one else ("wait", "their plans", "plans are")
         changes = "its segments change" if self.plan.search is None else "its segments or requests change"
         return (
-            f"{where} {self.plan.lane} waits: its plan {self.failure}; the plan is retried when {changes} (if others "
-            f"land beside them, not before {show_ms(self.failure.clock_ms + AGAIN_MS)}), or by `firn retry "
-            f"{self.plan.table} {where}`"
+            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; the {retried} retried when {changes} (if "
+            f"others land beside them, not before {show_ms(self.failure.clock_ms + AGAIN_MS)}), or by "
+            f"`firn retry {self.plan.table} {where}`"
         )
 
 
@@ -100,6 +111,15 @@ def _searched_for(plan: Plan) -> tuple[int, int | None] | None:
     With a new request or another limit, a plan erases other records, so it may succeed.
     """
     return (plan.search.through, plan.search.before) if plan.search else None
+
+
+def told_once(failed: Iterable[FailedPlan]) -> Iterator[str]:
+    """Yield a message for each reason; the ``failed`` plans of a topic partition that have the same reason share it."""
+    alike: dict[tuple[TopicPartition, str], list[FailedPlan]] = defaultdict(list)
+    for marker in failed:
+        alike[marker.plan.topic_partition, marker.failure.reason].append(marker)
+    for newest, *others in alike.values():
+        yield newest.of_lanes(list(dict.fromkeys(one.plan.lane for one in (newest, *others))))
 
 
 def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:

@@ -140,7 +140,8 @@ def _named(table: Table, file: DataFile, segment: Segment | None) -> NamedFile:
         for batch in DataFiles.of(table).batches(Source.of(file)):
             readable += batch.num_rows
     except RefusedError as error:
-        problem = str(error)
+        # The cause alone: whoever mends the file knows where it is and what to do.
+        problem = str(error).partition("; ")[0]
     return NamedFile(file, segment, readable, problem, is_lost=False)
 
 

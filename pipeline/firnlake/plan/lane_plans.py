@@ -37,8 +37,12 @@ class LanePlans:
     """Lane `erase` only, and not from ``plan_work``: why the requests to erase keys can't be read."""
 
     def left(self) -> Iterator[str]:
-        """Yield a line for each failed plan, and for the first ``SHOWN`` plans that wait for a job or the next run."""
+        """Yield a line for each failed plan, and those of ``later``."""
         yield from map(str, self.failed)
+        yield from self.later()
+
+    def later(self) -> Iterator[str]:
+        """Yield a line for the first ``SHOWN`` plans that wait for a job, and that wait for the next run."""
         yield from _first(map(str, self.busy), len(self.busy), "waiting for open jobs")
         yield from _first(map(str, self.postponed), len(self.postponed), "waiting for the next run")
 

@@ -85,40 +85,65 @@ def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None,
     return {topic: policy.problem for topic, policy in policies.topics.items() if policy.problem}
 
 
+@dataclass(frozen=True)
+class SettingsChange:
+    """A change of a table's properties, of which ``given`` were given a value."""
+
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    given: Mapping[str, str]
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The properties that differ afterwards, by name."""
+        return tuple(sorted(dict(self.before.items() ^ self.after.items())))
+
+
 def change(
     lake: Lake,
     identifier: str,
     values: Mapping[str | None, Mapping[str, str]],
     unset: Collection[str] = (),
     topic: str | None = None,
-) -> dict[str, str]:
+) -> SettingsChange:
     """Set ``values`` (name and value, by topic; None for the table) and remove ``unset``, in one commit of properties.
 
-    Names may have the prefix ``firn.``. Returns the properties that were set. Raises RefusedError for an unknown name,
-    a setting of the table given for a topic, or a value that is wrong or contradicts another; nothing is changed then.
+    Names may have the prefix ``firn.``. Raises RefusedError for an unknown name, a setting of the table given for a
+    topic, or a value that is wrong or contradicts another; nothing is changed then.
     """
-    changed: dict[str, str] = {}
 
-    def commit() -> None:
+    def commit() -> SettingsChange:
         table = lake.table(identifier)
-        before = dict(table.properties)
-        changed.clear()
-        for owner, own in values.items():
-            changed.update({_key(identifier, before, owner, name): value for name, value in own.items()})
-        gone = {key for name in unset if (key := _key(identifier, before, topic, name)) in before}
-        after = {key: value for key, value in before.items() if key not in gone} | changed
-        known = problems(identifier, before)
-        for owner, wrong in problems(identifier, after).items():
-            # What another client has set wrong must not keep people from mending it one by one.
-            if changed and known.get(owner) != wrong and (None not in known or owner in values):
-                raise RefusedError(wrong)
-        if gone or any(before.get(key) != value for key, value in changed.items()):
+        made = changing(identifier, table.properties, values, unset, topic)
+        if made.changed:
             with lake.single_attempt(table).transaction() as transaction:
-                transaction.set_properties(changed)
-                transaction.remove_properties(*gone)
+                transaction.set_properties(dict(made.given))
+                transaction.remove_properties(*(made.before.keys() - made.after.keys()))
+        return made
 
-    lake.until_committed(commit)
-    return changed
+    return lake.until_committed(commit)
+
+
+def changing(
+    identifier: str,
+    properties: Mapping[str, str],
+    values: Mapping[str | None, Mapping[str, str]],
+    unset: Collection[str] = (),
+    topic: str | None = None,
+) -> SettingsChange:
+    """What ``change`` makes of a table with these ``properties``; raises RefusedError as it does."""
+    before = dict(properties)
+    given: dict[str, str] = {}
+    for owner, own in values.items():
+        given.update({_key(identifier, before, owner, name): value for name, value in own.items()})
+    gone = {_key(identifier, before, topic, name) for name in unset}
+    after = {key: value for key, value in before.items() if key not in gone} | given
+    known = problems(identifier, before)
+    for owner, wrong in problems(identifier, after).items():
+        # What another client has set wrong must not keep people from mending it one by one.
+        if given and known.get(owner) != wrong and (None not in known or owner in values):
+            raise RefusedError(wrong)
+    return SettingsChange(before, after, given)
 
 
 def text_of(name: str) -> str:

@@ -83,7 +83,11 @@ def test_a_dry_run_keeps_what_it_is_asked_to_keep(firn: Firn, cdc: str) -> None:
     lines = [" ".join(line.split()) for line in ran.out.splitlines()]
     assert "new partition fields none" in lines
     assert "PyIceberg append goes on" in lines
-    assert any(line.startswith("levels in column level alone: let no other tool rewrite data files") for line in lines)
+    assert "levels in column level alone, by its bounds in manifests" in lines
+    told = " ".join(lines)
+    for cost in ("no other tool may rewrite data files", "queries for a level read all manifests", "--drop-columns"):
+        assert cost in told.partition("what that costs")[2]
+    assert "what that costs" not in firn(*OF_CDC, "--dry-run").out
 
 
 def test_files_left_out_are_one_line_and_a_statement(firn: Firn, events: str) -> None:

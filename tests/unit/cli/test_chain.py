@@ -194,7 +194,7 @@ class TestWaiting:
             assert ran.err.count("\n") == 1
             assert f"firn: {blocked}: 2 of 3 topic partitions wait for a person: orders-0: segment" in ran.err
             assert "has records without a key (at least 1)" in ran.err
-            assert f"firn status {blocked} names the others" in ran.err
+            assert f"`firn status {blocked}` names the others" in ran.err
 
     def test_status_checks(self, firn: Firn, blocked: str, lake: Lake) -> None:
         checked = firn("status", "--check")
@@ -210,7 +210,10 @@ class TestWaiting:
         mark(lake, only_plan(lake), "compact", "the file is torn")
         checked = firn("status", landed, "--check", "--now", NOW)
         assert checked.code == 6
-        assert "1 of 1 topic partition waits for a person: orders-0: " in checked.err
+        assert (
+            "1 of 1 topic partition waits for a person: orders-0 full waits: its plan failed in compact at "
+            in checked.err
+        )
         assert "the file is torn" in checked.err
 
     def test_an_idle_run_is_one_line(self, firn: Firn) -> None:

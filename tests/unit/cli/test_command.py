@@ -97,14 +97,21 @@ def test_wrong_usage_is_exit_code_2(firn: Firn, arguments: tuple[str, ...]) -> N
 
 def test_the_installed_command_leaves_as_it_says(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("firn")
-    ran = subprocess.run([command, "status", "no.table"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [command, "status", "no.table"], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False
+    )
     refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist: there is no catalog ")
 
 
 def test_the_application_file_of_spark_runs_by_its_path(tmp_path: Path) -> None:
     file = CHECKOUT / "pipeline" / "firnlake" / "__main__.py"
     ran = subprocess.run(
-        [sys.executable, file, "status", "no.table"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, file, "status", "no.table"],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist: there is no catalog ")
 

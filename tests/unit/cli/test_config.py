@@ -1,5 +1,7 @@
 """`firn config`: what is set, where it comes from, and how it is changed."""
 
+import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,18 @@ import pytest
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.policies import Policies
 from tests.support.in_process import Firn, refused
-from tests.support.lakes import TABLE, append, row
+from tests.support.lakes import NOW, TABLE, append, row
+
+OTHERS = (
+    "compression.gzip.level", "compression.lz4.level", "compression.type", "compression.zstd.level",
+    "file.delete.delay.ms", "flush.messages", "flush.ms", "follower.replication.throttled.replicas",
+    "index.interval.bytes", "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
+    "message.timestamp.type", "min.insync.replicas", "preallocate", "remote.log.copy.disable",
+    "remote.log.delete.on.disable", "remote.storage.enable", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
+    "unclean.leader.election.enable",
+)  # fmt: skip
+"""The topic configs of Kafka 4 that are no settings of Firn (Kafka docs, "Topic Configs")."""
 
 DESCRIBED = """Dynamic configs for topic orders are:
   cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete}
@@ -75,8 +88,8 @@ def test_unset_gives_the_default_again(firn: Firn, made: str, lake: Lake) -> Non
     firn("config", "set", made, "merge.segments=7")
     firn("config", "set", made, "--topic", "a.delete", "retention.ms=5")
     assert lake.table(made).properties['firn.topic."a.delete".retention.ms'] == "5"
-    assert (
-        firn("config", "unset", made, "merge.segments").out == f"{made}: merge.segments is 32, from: default (was 7)\n"
+    assert firn("config", "unset", made, "merge.segments").out == (
+        f"{made}: merge.segments is 32, from: default (was 7)\nto undo: firn config set {made} merge.segments=7\n"
     )
     firn("config", "unset", made, "--topic", "a.delete", "retention.ms")
     assert not [key for key in lake.table(made).properties if "segments" in key or ".topic." in key]
@@ -121,6 +134,55 @@ def test_a_change_to_the_same_value_makes_no_commit(firn: Firn, made: str, lake:
     assert lake.table(made).metadata_location == before
 
 
+@pytest.mark.parametrize("topic", [(), ("--topic", "a.delete")])
+def test_a_change_tells_the_commands_that_undo_it(firn: Firn, made: str, lake: Lake, topic: tuple[str, ...]) -> None:
+    firn("config", "set", made, *topic, "merge.segments=7")
+    before = lake.table(made).properties
+    out = firn("config", "set", made, *topic, "merge.segments=9", "retention.ms=5", "tier.runs=4").out
+    undo = [shlex.split(line.removeprefix("to undo: ")) for line in out.splitlines() if line.startswith("to undo: ")]
+    assert undo == [
+        ["firn", "config", "unset", made, "retention.ms", "tier.runs", *topic],
+        ["firn", "config", "set", made, "merge.segments=7", *topic],
+    ]
+    for command in undo:
+        assert firn(*command[1:]).code == 0
+    assert lake.table(made).properties == before
+    assert "to undo" not in firn("config", "set", made, *topic, "merge.segments=7").out
+
+
+def test_a_dry_import_tells_what_would_become_due(firn: Firn, made: str, lake: Lake, tmp_path: Path) -> None:
+    firn("config", "set", made, "min.cleanable.dirty.ratio=0")
+    for offset in range(2):
+        append(lake, [row(offset)])
+        append(lake, [row(offset, topic="a.delete")])
+    file = tmp_path / "configs.txt"
+    dry = ("config", "import", made, file, "--dry-run", "--now", NOW)
+    delete = "All configs for topic a.delete are:\n  cleanup.policy=delete\n  retention.ms=1\n"
+    file.write_text(f"All configs for topic orders are:\n  min.cleanable.dirty.ratio=1\n{delete}", encoding="utf-8")
+    out = firn(*dry).out
+    assert "would become due: retain in 1 topic partition\n" in out
+    assert "would no longer be due: full in 2 topic partitions\n" in out
+    file.write_text("All configs for topic orders are:\n  cleanup.policy=compact\n", encoding="utf-8")
+    assert "would become due: nothing\nwould no longer be due: nothing\n" in firn(*dry).out
+    file.write_text("All configs for topic orders are:\n  retention.ms=soon\n", encoding="utf-8")
+    refused(firn(*dry), "firn.topic.orders.retention.ms is 'soon'; allowed: milliseconds")
+
+
+def test_each_topic_config_of_kafka_is_a_setting_or_has_a_reason(
+    firn: Firn, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "configs.txt"
+    configs = "".join(f"  {name}=1\n" for name in (*OTHERS, "of.a.later.kafka"))
+    file.write_text(f"All configs for topic orders are:\n{configs}", encoding="utf-8")
+    lines = firn("config", "import", made, file, "--dry-run").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    told = {line.split(":")[0].strip(): why.strip() for line, why in pairwise(lines) if line.startswith("  ")}
+    assert [name for name in told if told[name] == "Firn does not know it"] == ["of.a.later.kafka"]
+    assert set(OTHERS) <= told.keys()
+    assert told["segment.ms"] == "when a broker closes its active segment; nearest: active.segments"
+
+
 def test_kafkas_configs_are_imported_and_the_others_are_listed(
     firn: Firn, made: str, lake: Lake, tmp_path: Path
 ) -> None:
@@ -136,7 +198,7 @@ def test_kafkas_configs_are_imported_and_the_others_are_listed(
     assert (
         "not imported, because Firn has no such setting (2 configs):\n  compression.type: 1 topic (a.delete)\n" in out
     )
-    assert "  segment.ms: 1 topic (orders)\n" in out
+    assert "  segment.ms: 1 topic (orders)\n    when a broker closes its active segment; nearest: active" in out
     policies = Policies.parse(made, lake.table(made).properties)
     assert set(policies.topics) == {"orders", "a.delete"}
     assert (policies.of("orders").cleanup_policy, policies.of("a.delete").retention_ms) == ("compact,delete", 3_600_000)

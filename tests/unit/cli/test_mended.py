@@ -44,8 +44,8 @@ def test_a_torn_file_is_shown_then_taken(lake: Lake, firn: Firn, files: list[str
         assert text in ran.out, ran.out
     code, out = again(firn, ran.out)
     assert code == 0
-    taken = f"taken from main with snapshot {snapshot(lake)}; branch firn_mended keeps it"
-    assert out.endswith(f"{taken}; `firn run lake.records` goes on\n")
+    taken = f"taken from main with snapshot {snapshot(lake)}; branch firn_mended keeps it\n"
+    assert out.endswith(f"{taken}no `firn retry` is needed; next: firn run lake.records\n")
     assert offsets(lake) == [0, 1]
     repeated = firn("mend", TABLE, "--file", files[1], "--yes")
     assert (repeated.code, f"was taken by firn mend with snapshot {snapshot(lake)} at " in repeated.out) == (0, True)
@@ -56,7 +56,7 @@ def test_a_lost_file(lake: Lake, firn: Firn, files: list[str]) -> None:
     ran = firn("mend", TABLE, "--file", files[1], "--yes")
     assert ran.code == 0
     assert "lost: the store has no such file, so branch firn_mended can't keep it" in ran.out
-    assert ran.out.endswith("nothing of it could be kept; `firn run lake.records` goes on\n")
+    assert ran.out.endswith("nothing of it could be kept\nno `firn retry` is needed; next: firn run lake.records\n")
     assert offsets(lake) == [0, 1]
 
 

@@ -7,7 +7,9 @@ import pytest
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import mark
 from infra.foreign.files import on_disk
-from tests.support import lakes
+from tests.support import adopted, lakes
+from tests.support.adopted import CDC, CDC_SCHEMA, change, make
+from tests.support.explained import HOUR, dead
 from tests.support.in_process import Firn
 from tests.support.lakes import NOW, TABLE, append, only_plan, row
 
@@ -177,6 +179,31 @@ class TestOneTable:
         for table in tables.split(f"{TABLE}: ")[1:3]:
             assert table.count("Z") == 249
             assert "orders-11" in table
+
+    def test_every_line_fits_80_columns(self, firn: Firn, landed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        lines = firn("status", landed).out.splitlines()
+        assert max(map(len, lines)) <= 80
+        thresholds = lines.index(f"{landed}: thresholds")
+        assert lines[thresholds + 1 : thresholds + 3] == [
+            "  merge.segments = 2 (set here)",
+            "  clean.segments = 32 (as in WarpStream)",
+        ]
+
+    def test_until_when_tombstones_are_kept(self, firn: Firn, lake: Lake) -> None:
+        firn("create", TABLE)
+        for offset, hours in enumerate((30, 3)):
+            append(lake, [dead(offset, NOW + hours * HOUR)])
+        out = firn("status", TABLE, "--now", NOW).out
+        assert f"{TABLE}: 2 tombstones with a delete horizon; kept until then, the first until 2023-11-15T01:13" in out
+        assert "Z (in 3 h)\n" in out
+
+    def test_tombstones_by_a_condition_are_not_counted(self, firn: Firn, lake: Lake) -> None:
+        make(lake, CDC, CDC_SCHEMA)
+        adopted.append(lake, CDC, change(1), change(2, op="d"))
+        firn("adopt", CDC, "--key", "id", "--offset", "lsn", "--tombstone", "op = 'd'")
+        out = firn("status", CDC).out
+        assert "tombstones –: a condition on columns says which records are tombstones, and metadata does not" in out
 
     def test_a_dash_is_explained(self, firn: Firn, landed: str) -> None:
         lines = firn("status", landed).out.splitlines()

@@ -1,9 +1,11 @@
 """Tables on a terminal, in a pipe and in a log: nothing is cut, and nothing is wider than the terminal."""
 
 import pytest
+import typer
 
 from firnlake.cli import show
 from firnlake.cli.show import Size
+from firnlake.errors import RefusedError
 
 LONG = "Z" * 249 + "-0"
 WHY = "dirty ratio 1.000 > 0.5 and the oldest dirty record has waited long"
@@ -58,6 +60,33 @@ def test_a_pipe_has_a_line_per_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert first.startswith("orders-0 ")
     assert first.endswith(f" –  {WHY}")
     assert second == f"{LONG}      3           1       1 B           5  none"
+
+
+REFUSED = "orders-0 full: offset 1 differs; allowed: one; the records are in s3://b/a b.parquet; to see them: firn mend"
+
+
+def test_a_message_breaks_at_its_clauses_on_a_narrow_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show.message(f"  {REFUSED}")
+    show.message("it fits; so it stays")
+    show.error(REFUSED)
+    printed = capsys.readouterr()
+    first, *rest = REFUSED.split("; ")
+    assert printed.out.splitlines() == [f"  {first}", *(f"    {one}" for one in rest), "it fits; so it stays"]
+    assert printed.err.splitlines() == [f"firn: {first}", *(f"  {one}" for one in rest)]
+    monkeypatch.delenv("COLUMNS")
+    show.message(REFUSED)
+    show.error(REFUSED)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == (f"{REFUSED}\n", f"firn: {REFUSED}\n")
+
+
+def test_a_failure_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        show.end([RefusedError("torn"), "torn", RefusedError("lost")])
+    assert capsys.readouterr().err == "firn: torn\nfirn: lost\n"
 
 
 def test_a_list_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def stored(path: Path, columns: dict[str, pa.Array], *, per_group: int, filtered
 def groups(source: Source, kinds: dict[str, IcebergType], **key: Any) -> list[int]:
     """The row groups that may hold the ``key``."""
     schema = Schema(*(NestedField(place, name, kind) for place, (name, kind) in enumerate(kinds.items(), 1)))
-    with DataFiles("table db.t", schema, {}, None, {}).opened(source) as file:
+    with DataFiles("db.t", "table db.t", schema, {}, None, {}).opened(source) as file:
         return KnownKey(b"", key).row_groups(file)
 
 

@@ -39,7 +39,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def files(*fields: NestedField, names: NameMapping | None = None) -> DataFiles:
-    return DataFiles("table db.t", Schema(*fields, NestedField(7, "level", LongType())), {0: SPEC}, names, {})
+    return DataFiles("db.t", "table db.t", Schema(*fields, NestedField(7, "level", LongType())), {0: SPEC}, names, {})
 
 
 def field(number: int, name: str, kind: IcebergType, *, required: bool = False) -> NestedField:
@@ -169,9 +169,11 @@ def test_c26_a_damaged_file_is_refused_by_name(tmp_path: Path, damage: Callable[
     path = tmp_path / "a.parquet"
     of = stored(path, [(with_id(1, "a", pa.string()), [str(uuid.uuid4()) for _ in range(100)])])
     damage(path)
-    with pytest.raises(
-        RefusedError, match=r"table db\.t: segment .*a\.parquet is not readable as Parquet: .*; allowed:"
-    ):
+    told = (
+        r"table db\.t: a segment is not readable as Parquet: .*; the segment is .*a\.parquet; allowed: a complete .*; "
+        r"to take it out: firn mend db\.t --file .*a\.parquet$"
+    )
+    with pytest.raises(RefusedError, match=told):
         read(files(field(1, "a", StringType())), of)
 
 
@@ -199,7 +201,10 @@ def test_a_required_column_that_is_missing_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_may_be_asked_for_again(tmp_path: Path) -> None:
     of = stored(tmp_path / "a", [(with_id(1, "a", pa.int64()), [1])])
     (tmp_path / "a").unlink()
-    with pytest.raises(UnavailableError, match="is gone"):
+    told = (
+        r"table db\.t: a segment is gone; the segment is .*a; try again, .*if it is lost: firn mend db\.t --file .*a$"
+    )
+    with pytest.raises(UnavailableError, match=told):
         read(files(field(1, "a", LongType())), of)
 
 

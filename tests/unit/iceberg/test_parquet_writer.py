@@ -27,7 +27,7 @@ SCHEMA = Schema(
     NestedField(6, "city", StringType(), required=False),
 )
 IDS = [uuid.UUID(int=number) for number in range(4)]
-TYPES = DataFiles("table db.t", SCHEMA, {}, None, {}).arrow_schema()
+TYPES = DataFiles("db.t", "table db.t", SCHEMA, {}, None, {}).arrow_schema()
 BATCH = pa.record_batch(
     [
         pa.array([b"a", None, b"c", b"d" * 40], pa.large_binary()),
@@ -65,7 +65,7 @@ def test_the_facts_of_a_file_are_its_own(tmp_path: Path) -> None:
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     found = write(tmp_path / "a", {}, BATCH)
     source = Source(found.path, found.bytes, found.records, 0, ())
-    (read,) = DataFiles("table db.t", SCHEMA, {0: records.SPEC.__class__()}, None, {}).batches(source)
+    (read,) = DataFiles("db.t", "table db.t", SCHEMA, {0: records.SPEC.__class__()}, None, {}).batches(source)
     assert read.equals(BATCH)
     assert pq.read_table(tmp_path / "a")["id"].to_pylist() == IDS, "a UUID to other readers as well"
 

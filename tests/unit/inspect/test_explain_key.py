@@ -97,7 +97,10 @@ class TestKept:
     def test_c8_c9_the_stages_of_a_tombstone(self, lake: Lake) -> None:
         create(lake, NEVER_FULL)
         append(lake, [dead(0, level=3), row(9, b"end", level=3)])
-        assert why(lake)[0] == ("C8", "a tombstone without a delete horizon, which the next full clean sets", None)
+        unset = (
+            "a tombstone without a delete horizon, which the next full clean sets: delete.retention.ms = 86400000 after"
+        )
+        assert why(lake)[0] == ("C8", f"{unset} its time", None)
         lake.table(TABLE).delete()
         append(lake, [dead(0, NOW + HOUR, level=3), row(9, b"end", level=3)])
         assert why(lake)[0] == ("C9", "a tombstone before its delete horizon", NOW + HOUR)

@@ -169,7 +169,7 @@ class TestShown:
         assert "orders 20.5 GB 21.0 MB 3.1 GB" in text
         assert "history alone holds 38,000,000,000 bytes; expiring" in text
         assert "expiring snapshots now would free 29,500,000,000 bytes" in text
-        assert "91,000,000,000 bytes landed, and compaction wrote 139,000,000,000 and saved 62,000,000,000" in text
+        assert "91,000,000,000 bytes landed; compaction wrote 139,000,000,000 and saved 62,000,000,000" in text
         assert "write amplification 1.53" in text
 
     def test_what_is_not_exact_is_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

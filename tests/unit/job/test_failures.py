@@ -75,7 +75,7 @@ class TestMarking:
         ready(lake, plan, [row(2)], Fates(superseded=2))
         monkeypatch.setattr(clock, "now_ms", lambda: 0)
         mark(lake, plan, "x", "y")
-        with pytest.raises(RefusedError, match="failed in x at 1970-01-01T00:00:00Z: y"):
+        with pytest.raises(RefusedError, match="failed in x at 1970-01-01T00:00:00Z; y"):
             publish(lake, plan.stage)
         assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
 
@@ -333,7 +333,7 @@ class TestStatus:
         assert planned(lake) == []
         (status,) = status_of(lake, TABLE, NOW)
         assert status.partitions[0].condition == "refused"
-        assert "waits for a person: orders-0: orders-0 full waits: its plan failed" in str(status.waiting())
+        assert "waits for a person: orders-0 full waits: its plan failed" in str(status.waiting())
 
     @pytest.mark.usefixtures("failed")
     def test_c20_what_changed_since_is_due_again(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_one_stays_and_the_other_goes_to_the_branch(
 ) -> None:
     (why,) = failures(topic)
     assert "offset 1 of orders-0 holds different records" in why
-    assert f"`firn mend {topic.table} --partition orders-0 --offset 1`" in why
+    assert f": firn mend {topic.table} --partition orders-0 --offset 1" in why
     assert waits(topic)
     assert mend(topic.lake, chosen(topic, 1, files[kept]))
     assert values(topic, "main")[1:3] == [(1, value), (2, b"1")]

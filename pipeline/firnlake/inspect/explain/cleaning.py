@@ -285,6 +285,7 @@ def _tombstone(version: Version, place: int, full: Cleaning) -> Reason:
     if full.waits_for_clock(place):
         return Reason("C9", "a tombstone before its delete horizon", version.delete_horizon_ms)
     if full.stamps(place):
-        return Reason("C8", "a tombstone without a delete horizon, which the next full clean sets")
+        after = f"delete.retention.ms = {full.plan.delete_retention_ms} after its time"
+        return Reason("C8", f"a tombstone without a delete horizon, which the next full clean sets: {after}")
     text = f"a tombstone that is not clean: the next full clean does not take offsets from {full.plan.clean_below} on"
     return Reason("C7", text)

@@ -30,7 +30,7 @@ from firnlake.inspect.status.document import (
 from firnlake.inspect.status.rows import Status, rows_of, write
 from firnlake.inspect.status.space import history_of, mended_segments, space_of
 from firnlake.inspect.status.verdicts import last_verdicts
-from firnlake.job.failures import FailedPlan, failed_plans, waiting
+from firnlake.job.failures import FailedPlan, failed_plans, told_once, waiting
 from firnlake.job.job import OpenJob, open_jobs
 from firnlake.job.lane import ANY_POLICY, Lane
 from firnlake.lanes.due import due
@@ -167,11 +167,12 @@ def _largest(quarantined: Iterable[Batch]) -> tuple[Quarantined, ...]:
 
 def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
     """The failed plans that keep work from being tried again (C20), even if it was asked for before it was due."""
-    lanes = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
+    tried = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
     plans = [
         plan
-        for lane in lanes
-        if (plan := plan_partition(lane, segments, state) or plan_partition(lane, segments, state, force=True))
+        for lane in Lane
+        if lane in tried
+        and (plan := plan_partition(lane, segments, state) or plan_partition(lane, segments, state, force=True))
     ]
     return [marker for _, marker in waiting(failed, plans)]
 
@@ -189,7 +190,7 @@ def _partition(
     works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
     at = state.now_ms if works and not state.blockers else due_later(state, lanes)
     kept = retention(state)
-    wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(str(marker) for marker in failed)
+    wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(told_once(failed))
     young = _young(state) + obstacles(state) + (str(busy),) * (busy is not None)
     return PartitionStatus(
         topic=state.topic_partition.topic,

@@ -6,7 +6,7 @@ page of a table with 10,000 topic partitions takes milliseconds. A status can be
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,8 +54,6 @@ COLUMNS: Final = pa.schema(
 """Schema of a stored status. ``due`` has texts ``lane: reason``; ``in_the_way`` has the blockers."""
 
 PAGE_ROWS: Final = 25
-LONG: Final = 300
-"""Number of characters up to which a reason is told whole in a line of several things."""
 FOR_PEOPLE: Final = (PartitionCondition.UNCLEANABLE.value, PartitionCondition.REFUSED.value)
 """The conditions in which a topic partition waits until a person does something."""
 _WORST: Final = pa.array([*FOR_PEOPLE, PartitionCondition.DUE.value])
@@ -251,20 +249,19 @@ class Status:
             for one in held.select(["name", "condition", "in_the_way"]).to_pylist()
         }
 
-    def waiting(self) -> WaitingError | None:
-        """What waits for a person, in one line; None if nothing does."""
-        held = self.held()
+    def waiting(self, told: Collection[str] = ()) -> WaitingError | None:
+        """What waits for a person, in one line, without the topic partitions that are ``told`` already; None if nothing
+        else does."""
+        held = {place: reason for place, reason in self.held().items() if place[0] not in told}
         if not held:
             return None
         (name, _), reason = next(iter(held.items()))
-        # Paths of files would hide the cause.
-        told, cut, _ = reason.partition("; allowed: ") if len(reason) > LONG else (reason, "", "")
-        further = ["what is allowed"] * bool(cut) + ["the others"] * (len(held) > 1)
-        more = f"; firn status {self.table} names {' and '.join(further)}" if further else ""
+        why = reason if reason.startswith(f"{name} ") else f"{name}: {reason}"
+        more = f"; `firn status {self.table}` names the others" if len(held) > 1 else ""
         wait = "waits" if len(held) == 1 else "wait"
         return WaitingError(
             f"{self.table}: {len(held):,} of {count(self.rows.num_rows, 'topic partition')} {wait} for a person: "
-            f"{name}: {told}{more}"
+            f"{why}{more}"
         )
 
     def seen(self) -> Seen:
