@@ -60,5 +60,5 @@ def status_once(home: Path) -> Figures:
     """Everything of every topic partition, as ``firn status`` shows it."""
     lake = Lake.embedded(home)
     with measured() as figures:
-        figures["due"] = sum(bool(one.due) for one in status_of(lake, TABLE, NOW)[0].partitions)
+        figures["due"] = sum(bool(one.due) for one in status_of(lake, TABLE, NOW).partitions)
     return figures

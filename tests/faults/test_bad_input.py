@@ -77,7 +77,7 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, monkeypatch:
     assert not folder.exists()
 
     assert failures(NOW + 1) == []
-    (status,) = status_of(topic.lake, topic.table, NOW + 1)
+    status = status_of(topic.lake, topic.table, NOW + 1)
     assert "waits for a person: orders-0 full waits: its plan failed in compact" in str(status.waiting())
     assert len(failures(NOW + 2, force=True)) == 1
     topic.land(updates("b=2", start=3))

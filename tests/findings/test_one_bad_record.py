@@ -39,7 +39,7 @@ def assert_only_the_bad_one_waits(topic: Topic) -> None:
     """The other topic partition is cleaned; the bad one as well, or status says that it is blocked."""
     rows = topic.lake.table(topic.table).scan(selected_fields=("partition", "offset")).to_arrow().to_pylist()
     left = [sorted(row["offset"] for row in rows if row["partition"] == place) for place in (BAD, GOOD)]
-    (status,) = status_of(topic.lake, topic.table, NOW + DAY)
+    status = status_of(topic.lake, topic.table, NOW + DAY)
     blockers = {part.partition: part.blockers for part in status.partitions}
     assert (left[GOOD], blockers[GOOD]) == ([1, 2], ())
     assert blockers[BAD] or 0 not in left[BAD]
@@ -99,7 +99,7 @@ def test_r17_text_that_is_no_utf_8_stops_its_file_alone(lake: Lake, engine: Engi
     add(lake, "texts.t", [], [data_file(table, rows, 0, ()), _with_bounds(strange, {1: b"\xff\xfe"})])
     list(run(lake, "texts.t", NOW, lambda _: engine))
     assert sorted(lake.table("texts.t").scan().to_arrow()["seq"].to_pylist()) == [2, 3]
-    (status,) = status_of(lake, "texts.t", NOW)
+    status = status_of(lake, "texts.t", NOW)
     named = [*status.details().strays, *(blocker for part in status.partitions for blocker in part.blockers)]
     assert any(strange.file_path in text for text in named)
 

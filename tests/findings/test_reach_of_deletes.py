@@ -13,7 +13,7 @@ from tests.support.upserts import Row, upserts
 
 def blocked(topic: Topic) -> list[str]:
     """What `firn status` names as blocking a topic partition of the table."""
-    (status,) = status_of(topic.lake, topic.table, NOW + DAY)
+    status = status_of(topic.lake, topic.table, NOW + DAY)
     return [blocker for part in status.partitions for blocker in part.blockers]
 
 

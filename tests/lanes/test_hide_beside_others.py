@@ -91,7 +91,7 @@ def test_c20_it_waits_for_an_open_job_and_status_names_it(topic: Topic) -> None:
     reason = f"orders-0: lane hide waits until the open stage of lane full, {stage}, is published"
     assert work.plans == []
     assert [line.startswith(reason) for line in work.left()] == [True]
-    (status,) = status_of(topic.lake, topic.table, NOW)
+    status = status_of(topic.lake, topic.table, NOW)
     (part,) = status.partitions
     assert any(line.startswith(reason) for line in part.waiting)
     publish(topic.lake, stage)
@@ -190,7 +190,7 @@ def test_status_tells_what_is_hidden_and_compared(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2))
     topic.clean("hide", force=True)
     topic.land(updates("a=3", start=4))
-    ((part,),) = (one.partitions for one in status_of(topic.lake, topic.table, NOW))
+    (part,) = status_of(topic.lake, topic.table, NOW).partitions
     (level,) = part.levels
     assert (level.records, level.hidden, level.delete_files, part.compared_through) == (5, 2, 1, 3)
 

@@ -65,7 +65,7 @@ def test_c1_c2_c5_names_are_names_in_every_lane(topic: Topic, tmp_path: Path) ->
     quarantined = topic.quarantined()
     assert {row["topic"] for row in quarantined} == set(HOSTILE_NAMES)
     assert {row["value"] for row in quarantined} == {b"lost"}
-    (status,) = status_of(topic.lake, topic.table, NOW)
+    status = status_of(topic.lake, topic.table, NOW)
     assert {part.topic_partition for part in status.partitions} == {TopicPartition(name, 0) for name in HOSTILE_NAMES}
     pages_show_text(topic)
     last = landed(topic, tmp_path, 5)

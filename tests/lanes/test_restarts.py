@@ -50,7 +50,7 @@ def head(topic: Topic) -> int | None:
 
 
 def blockers(topic: Topic) -> dict[int, tuple[str, ...]]:
-    (found,) = (one for one in status_of(topic.lake, topic.table, NOW))
+    found = status_of(topic.lake, topic.table, NOW)
     return {part.partition: part.blockers for part in found.partitions}
 
 

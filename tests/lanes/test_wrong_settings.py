@@ -16,7 +16,7 @@ def test_c21_a_wrong_value_of_one_topic_stops_that_topic_only(topic: Topic) -> N
     topic.run(until_idle=True, force=True)
     assert [one["offset"] for one in topic.rows() if one["topic"] == "a"] == [0, 1, 2]
     assert len(topic.rows()) < 6, "the other topic's old records go"
-    (status,) = status_of(topic.lake, topic.table, NOW)
+    status = status_of(topic.lake, topic.table, NOW)
     assert "property firn.topic.a.retention.ms is '7 years'; allowed: milliseconds" in str(status.waiting())
     topic.lake.set_properties(topic.table, {"firn.topic.a.retention.ms": "-1"})
     topic.run(until_idle=True, force=True)

@@ -56,7 +56,7 @@ def failures(topic: Topic, now: int = NOW) -> list[str]:
 
 def waits(topic: Topic) -> bool:
     """True when `firn status --check` is not green."""
-    (status,) = status_of(topic.lake, topic.table, NOW)
+    status = status_of(topic.lake, topic.table, NOW)
     return status.waiting() is not None
 
 

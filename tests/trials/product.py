@@ -155,11 +155,11 @@ class Product:
         blocked: list[str] = []
 
         def gathered() -> None:
-            for one in status_of(self.lake, table, self._now()):
-                blocked.extend(one.details().strays)
-                blocked.extend(
-                    f"{part.topic}-{part.partition}: {why}" for part in one.partitions for why in part.blockers
-                )
+            found = status_of(self.lake, table, self._now())
+            blocked.extend(found.details().strays)
+            blocked.extend(
+                f"{part.topic}-{part.partition}: {why}" for part in found.partitions for why in part.blockers
+            )
 
         ended = self._ended(gathered)
         return Ended(ended.how, ended.said, tuple(blocked))

@@ -45,7 +45,7 @@ def status(
     """Show what tables hold, how dirty they are, what is due, and what is blocked and why."""
     lake, now_ms = Lake.load(), at(now)
     found: Mapping[str, Status | FirnError] = (
-        each_status(lake, now_ms) if table is None else {table: status_of(lake, table, now_ms)[0]}
+        each_status(lake, now_ms) if table is None else {table: status_of(lake, table, now_ms)}
     )
     statuses = [one for one in found.values() if isinstance(one, Status)]
     unreadable = [one for one in found.values() if isinstance(one, FirnError)]

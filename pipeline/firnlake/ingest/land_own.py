@@ -24,7 +24,6 @@ from firnlake.ingest.held_records import HeldRecords
 from firnlake.ingest.own_columns import check_columns, check_unique, fitting, free_offsets, micros_of, sorted_micros
 from firnlake.ingest.storable import read_storable
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.records import COLUMNS, StoredRoles
 from firnlake.table.topic_partition import TopicPartition
 
 TRIES: Final = 10
@@ -76,20 +75,14 @@ class _Landing:
     def on(cls, table: Table, identifier: str) -> "_Landing":
         """Raises RefusedError for a table with further partition fields, because a file has one value of each field."""
         columns = ColumnRoles.of(table, identifier)
-        order = StoredRoles.parse(table.properties[COLUMNS], identifier).order
         names = {one.field_id: one.name for one in table.schema().fields}
-        if order and order.id not in names:
-            raise RefusedError(
-                f"table {identifier}: column {order.name}, from whose times the offsets are made, was dropped; "
-                "allowed: appends with offsets, by any Iceberg writer"
-            )
         own = (columns.topic, columns.partition, columns.level)
         if others := [one.name for one in table.spec().fields if names.get(one.source_id) not in own]:
             raise RefusedError(
                 f"table {identifier} is partitioned by {', '.join(others)} as well; allowed: a table that is "
                 "partitioned by topic, partition and level alone, or appends by another Iceberg writer"
             )
-        return cls(HeldRecords(table, identifier, columns), columns, names[order.id] if order else columns.offset)
+        return cls(HeldRecords(table, identifier, columns), columns, columns.order or columns.offset)
 
     def new_records(self, path: Path) -> pa.Table:
         """The records of ``path`` that the table does not hold, with the columns of the table."""

@@ -42,10 +42,10 @@ class PartitionRow:
 
 
 def in_ms(records: pa.Table) -> pa.Table:
-    """``records`` with every timestamp, of any unit and zone, as epoch milliseconds, rounded down."""
+    """``records`` with every date and timestamp, of any unit and zone, as epoch milliseconds, rounded down."""
     for place, one in enumerate(records.schema):
-        if pa.types.is_timestamp(one.type):
-            micros = records[one.name].cast(pa.timestamp("us", tz=one.type.tz)).cast(pa.int64())
+        if pa.types.is_timestamp(one.type) or pa.types.is_date(one.type):
+            micros = records[one.name].cast(pa.timestamp("us", getattr(one.type, "tz", None))).cast(pa.int64())
             records = records.set_column(place, one.name, _floored(micros))
     return records
 

@@ -119,7 +119,7 @@ def test_no_output_shows_more_than_it_may(
     said = worked(topic, samples)
     index = build_reports(topic.lake)
     assert len(stages_of(topic.lake, topic.table)) >= 1, "the marker of the refused plan is looked through as well"
-    status = str([one.to_dict() for one in status_of(topic.lake, topic.table, NOW)])
+    status = str(status_of(topic.lake, topic.table, NOW).to_dict())
     said += "\n".join([status, pages(topic.lake, topic.table)])
     said += str([(one.value_bytes, one.value) for one in quarantined(topic.lake, topic.table, 10)])
     printed = capfd.readouterr()

@@ -140,7 +140,7 @@ class TestRefused:
         append(lake, [row(1), row(1, partition=1)])
         (plan,) = plan_table(narrow, TABLE, Lane.FULL, NOW, force=True)
         assert plan.partition == 1
-        (status,) = status_of(lake, TABLE, NOW)
+        status = status_of(lake, TABLE, NOW)
         waits, free = status.partitions
         assert any("null key" in blocker or "without a key" in blocker for blocker in waits.blockers), waits.blockers
         assert free.blockers == ()

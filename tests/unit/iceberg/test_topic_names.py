@@ -45,7 +45,7 @@ def test_c26_any_topic_goes_all_the_way(lake: Lake, tmp_path: Path, topic: str) 
     assert {(one["topic"], one["offset"]) for one in rows(lake.table(TABLE))} == {(topic, 1), (topic, 3)}
     quarantine = on_branch(lake.table(TABLE), QUARANTINE)
     assert [(one["topic"], one["offset"]) for one in rows(quarantine)] == [(topic, 2)]
-    (status,) = status_of(lake, TABLE, NOW)
+    status = status_of(lake, TABLE, NOW)
     assert [part.topic_partition.topic for part in status.partitions] == [topic]
     assert stages_of(lake, TABLE) == []
     for table in (lake.table(TABLE), quarantine):

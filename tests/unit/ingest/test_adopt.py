@@ -95,7 +95,7 @@ class TestAdopting:
         assert set(held) == {2, 4}
         assert [held[2].may_hold(TopicPartition("web", shard)) for shard in (0, 1, 2)] == [True, True, False]
         assert held[4].may_hold(TopicPartition(long, 0))
-        (status,) = status_of(lake, events, NOW)
+        status = status_of(lake, events, NOW)
         assert all("a file partitioned by source, shard (rewrite it" in stray for stray in status.details().strays)
 
     def test_facts_are_read_from_the_mapped_columns(self, lake: Lake, events: str) -> None:
@@ -118,7 +118,7 @@ class TestAdopting:
         adopt(lake, cdc, BY_ID)
         append(lake, cdc, change(1, op="d"))
         assert only(segments_of(lake, cdc)).tombstones is None
-        (status,) = status_of(lake, cdc, NOW)
+        status = status_of(lake, cdc, NOW)
         assert status.partitions[0].levels[0].tombstones is None
 
     def test_without_a_condition_nothing_is_a_tombstone(self, lake: Lake, cdc: str) -> None:

@@ -34,8 +34,7 @@ def seen(page: str) -> str:
 
 
 def status(lake: Lake, now: int | None = None) -> Status:
-    (found,) = status_of(lake, TABLE, NOW if now is None else now)
-    return found
+    return status_of(lake, TABLE, NOW if now is None else now)
 
 
 def sizes(lake: Lake, branch: str = "main") -> int:

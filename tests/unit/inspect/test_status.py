@@ -21,7 +21,7 @@ def orders(lake: Lake, now: int = NOW, **properties: str) -> PartitionStatus:
     """The status of orders-0."""
     with lake.table(TABLE).transaction() as transaction:
         transaction.set_properties({f"firn.{name.replace('_', '.')}": value for name, value in properties.items()})
-    (status,) = status_of(lake, TABLE, now)
+    status = status_of(lake, TABLE, now)
     return status.partitions[0]
 
 

@@ -320,7 +320,7 @@ class TestStatus:
     @pytest.mark.parametrize("then", [lambda _: None, lambda lake: sweep(lake, TABLE)])
     def test_c20_it_is_a_blocker_and_not_due(self, lake: Lake, failed: Plan, then: Callable[[Lake], object]) -> None:
         then(lake)
-        (status,) = status_of(lake, TABLE, NOW)
+        status = status_of(lake, TABLE, NOW)
         waits, free, _ = status.partitions
         assert failed.topic_partition == waits.topic_partition
         assert [REASON in blocker and "firn retry" in blocker for blocker in waits.blockers] == [True]
@@ -331,7 +331,7 @@ class TestStatus:
     def test_c20_what_was_asked_for_before_it_was_due_is_told_as_well(self, lake: Lake) -> None:
         lake.set_properties(TABLE, {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1"})
         assert planned(lake) == []
-        (status,) = status_of(lake, TABLE, NOW)
+        status = status_of(lake, TABLE, NOW)
         assert status.partitions[0].condition == "refused"
         assert "waits for a person: orders-0 full waits: its plan failed" in str(status.waiting())
 
@@ -340,7 +340,7 @@ class TestStatus:
         append(lake, [row(3)])
         later = clock.now_ms() + DAY_MS
         monkeypatch.setattr(clock, "now_ms", lambda: later)
-        (status,) = status_of(lake, TABLE, NOW)
+        status = status_of(lake, TABLE, NOW)
         assert status.partitions[0].blockers == ()
         assert "full" in status.partitions[0].due
 

@@ -138,7 +138,7 @@ class TestEmptySegment:
 
     def test_c20_status_shows_it_and_nothing_is_in_the_way(self, lake: Lake, table: str) -> None:
         append_empty_file(lake)
-        (status,) = status_of(lake, table, NOW)
+        status = status_of(lake, table, NOW)
         (part,) = status.partitions
         (level,) = part.levels
         assert (level.segments, level.records, level.base_offset, level.last_offset) == (1, 0, None, None)

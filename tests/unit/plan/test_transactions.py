@@ -94,7 +94,7 @@ class TestHeldBack:
 
     def test_c10_status_says_who_and_since_when(self, log: Log) -> None:
         log.land(None, ONE)
-        (status,) = status_of(log.lake, TABLE, NOW)
+        status = status_of(log.lake, TABLE, NOW)
         (part,) = status.partitions
         assert part.blockers == ("held back: transaction of producer 1 is undecided from offset 1 on",)
         assert (part.cleanable_bytes, part.uncleanable_bytes) == (0, log.state().head[0].data_bytes)

@@ -41,7 +41,7 @@ class TestStatus:
     def status(self, lake: Lake, now_ms: int = NOW, **properties: str) -> tuple[str, ...]:
         with lake.table(TABLE).transaction() as transaction:
             transaction.set_properties({f"firn.{name.replace('_', '.')}": value for name, value in properties.items()})
-        (status,) = status_of(lake, TABLE, now_ms)
+        status = status_of(lake, TABLE, now_ms)
         return status.details().doubts
 
     @pytest.mark.usefixtures("table")

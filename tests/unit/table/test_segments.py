@@ -238,7 +238,7 @@ class TestStrays:
     def test_c20_status_names_them_and_what_they_hold_up(self, lake: Lake) -> None:
         append(lake, [row(0), row(0, topic="payments")])
         path = written_under_no_spec(lake, [row(4), row(6, partition=3)])
-        (status,) = status_of(lake, lakes.TABLE, NOW)
+        status = status_of(lake, lakes.TABLE, NOW)
         assert [
             path in stray and "a file partitioned by topic, partition" in stray for stray in status.details().strays
         ] == [True]

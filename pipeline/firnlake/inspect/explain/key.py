@@ -59,6 +59,8 @@ class KeyExplanation:
     """Damaged files that `firn mend` took out, which may hold further records of the key."""
     removed: tuple[Removed, ...]
     reach: str
+    made_of: str | None = None
+    """The column of times from which the offsets are made; None if writers know the offsets."""
 
 
 def explain_key(
@@ -111,6 +113,7 @@ def explain_key(
         tuple(unreadable),
         tuple(removed),
         reach,
+        columns.order,
     )
 
 

@@ -57,12 +57,12 @@ QUARANTINED_SHOWN: Final = 100
 _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
-def status_of(lake: Lake, identifier: str, now_ms: int) -> list[Status]:
-    """The status of table ``identifier`` at ``now_ms`` (epoch milliseconds), as the only element of a list.
+def status_of(lake: Lake, identifier: str, now_ms: int) -> Status:
+    """The status of table ``identifier`` at ``now_ms`` (epoch milliseconds).
 
     Raises RefusedError for a table that does not exist, is not a table of records or is damaged.
     """
-    return [read_status(lake, identifier, now_ms, last_verdicts(lake.reports_folder).get(identifier, ()))]
+    return read_status(lake, identifier, now_ms, last_verdicts(lake.reports_folder).get(identifier, ()))
 
 
 def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
@@ -70,7 +70,7 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
 
     Raises RefusedError for an unknown table, or a folder that can't be written to.
     """
-    (status,) = status_of(lake, table, now_ms)
+    status = status_of(lake, table, now_ms)
     write(status)
     status.seen().write(lake.reports_folder)
     return status
