@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.data_files import DataFiles
+from firnlake.iceberg.manifests import Manifests
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.record_contents import contents_of
 from firnlake.table.segment import Segment, Segments
@@ -40,11 +41,11 @@ class HeldRecords:
             if stray.base_offset < offsets.stop:
                 raise RefusedError(f"table {self.identifier}: nothing can land in {where} beside {stray}")
         self._asked.setdefault(where, []).append(offsets)
-        near = _near(self._segments, where, offsets)
-        for _, _, batch in VisibleRecords.of(self.table, self.columns.offset, near).at(offsets, names):
-            yield batch
-        for records in self._added.get(where, ()):
-            yield from self.as_stored(records, names).to_batches()
+        if near := _near(self._segments, where, offsets):
+            records = VisibleRecords.of(self.table, self.columns.offset, near, self._manifests)
+            yield from (found.records for found in records.at(offsets, names))
+        for added in self._added.get(where, ()):
+            yield from self.as_stored(added, names).to_batches()
 
     def add(self, where: TopicPartition, records: pa.Table) -> None:
         """Let ``records``, which have the columns of the table, be among those of ``where``."""
@@ -72,7 +73,11 @@ class HeldRecords:
 
     @cached_property
     def _segments(self) -> Segments:
-        return read(self.table, self.identifier)
+        return read(self.table, self.identifier, self._manifests)
+
+    @cached_property
+    def _manifests(self) -> Manifests:
+        return Manifests(self.table.io)
 
     @cached_property
     def _files(self) -> DataFiles:

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.keys import Flags
+from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read_entries
@@ -38,10 +39,15 @@ class VisibleRecords:
     hidden: HiddenRecords
 
     @classmethod
-    def of(cls, table: Table, offset: str, segments: Sequence[Segment]) -> "VisibleRecords":
-        """The records of ``segments`` on main of ``table``; ``offset`` is the name of the column with the offsets."""
+    def of(
+        cls, table: Table, offset: str, segments: Sequence[Segment], manifests: Manifests | None = None
+    ) -> "VisibleRecords":
+        """The records of ``segments`` on main of ``table``; ``offset`` is the name of the column with the offsets.
+
+        ``manifests`` caches entries for further calls.
+        """
         files, sources, deleted = DataFiles.of(table), {}, []
-        for entry, deletes in read_entries(table, among={one.path for one in segments}):
+        for entry, deletes in read_entries(table, manifests, {one.path for one in segments}):
             source = sources[entry.data_file.file_path] = Source.of(entry.data_file)
             if deletes:
                 deleted.append(DeletedFrom(source, FileDeletes(entry.sequence_number or 0, tuple(deletes))))
