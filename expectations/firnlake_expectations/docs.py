@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from firnlake_expectations.refusals import Refusal
 from firnlake_expectations.table_report import RUNS, JudgedPlan, Seen, page_of, tables_of
-from firnlake_expectations.templates import CERTIFICATES, TABLES, VERDICTS, environment, write_page
+from firnlake_expectations.templates import CERTIFICATES, REFUSALS, TABLES, VERDICTS, environment, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +22,18 @@ NEWEST = 500
 """Maximum number of verdicts on a table's page; the pages of older ones stay."""
 LISTED = 50
 """Maximum number of broken promises, and of topic partitions that were not judged, on a table's page."""
+REFUSED = 10
+"""Maximum number of refused plans under the row of a run."""
+REASON = 1_000
+"""Maximum number of characters of a refusal's reason."""
 ON_FRONT = 5
 """Maximum number of a table's broken promises on the front page."""
+OUTCOMES = {
+    "kept": "on branch firn_mended, until somebody drops the branch",
+    "dropped": "no longer on branch firn_mended",
+    "lost": "lost: the store had no such file",
+}
+"""What became of what a mending took, as `firn mend --list` tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,7 @@ class CertificatePage:
 
 
 def build_pages(reports: Path, now_ms: int | None = None) -> Path:
-    """Build the pages for all verdicts stored under `reports`, as of `now_ms` (epoch milliseconds; default: now).
+    """Build the pages for what is stored under `reports`, as of `now_ms` (epoch milliseconds; default: now).
 
     Returns the path of the front page, `index.html`, which also lists the certificates of erased keys. Verdicts never
     change, so their existing pages are kept. Each page is written atomically; when several processes build at once,
@@ -45,17 +56,19 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     found = (one for path in (reports / VERDICTS).glob("*.json") if (one := JudgedPlan.read(path)))
     named = (one for one in found if NAME.fullmatch(one.verdict.run_name))
     stored = sorted(named, key=lambda one: one.verdict.run_name, reverse=True)
+    refusals = sorted((reports / REFUSALS).glob("[!.]*.json"), reverse=True)
+    refused = [refusal for path in refusals if (refusal := Refusal.read(path))]
     seen = {was.table: was for path in (reports / TABLES).glob("[!.]*.json") if (was := Seen.read(path))}
-    tables = tables_of(stored, seen, now)
+    tables = tables_of(stored, refused, seen, now)
     pages = environment()
-    pages.globals.update(most_runs=RUNS, page_of=page_of)
+    pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, most_refused=REFUSED, most_reason=REASON)
     for one in stored:
         target = reports / one.page
         if not target.exists():
             shown = {"claim": one.claim, "verdict": one.verdict, "log": one.log, "validated_ms": one.validated_ms}
             write_page(target, pages.get_template("plan.html.j2").render(shown))
     for table in tables:
-        page = pages.get_template("table.html.j2").render(report=table, newest=NEWEST, listed=LISTED)
+        page = pages.get_template("table.html.j2").render(report=table, listed=LISTED, outcomes=OUTCOMES)
         write_page(reports / page_of(table.table), page)
     front = pages.get_template("index.html.j2").render(
         tables=tables, now_ms=now, listed=ON_FRONT, certificates=list(_certificates(reports))

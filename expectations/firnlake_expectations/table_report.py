@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
-from itertools import groupby
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.templates import PLANS, TABLES, write_page
@@ -20,6 +19,8 @@ from firnlake_expectations.wording import file_name, log_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from firnlake_expectations.refusals import Refusal
 
 
 LONG_AGO_MS = 7 * 86_400_000
@@ -52,12 +53,66 @@ class Tombstones:
 
 
 @dataclass(frozen=True, slots=True)
+class MendedPart:
+    """A data file that a mending has taken from main, or records of a topic partition that it has taken (C36).
+
+    at_ms            when, epoch milliseconds; None if no summary tells any more
+    snapshot_id      the snapshot of main that the mending made; None if no summary of main tells of it
+    what             the path of the file, or of the file that held the records
+    topic_partition  None if it is unknown
+    offsets          in words: `0 to 99`, or `1, 5, 9`; empty if they are unknown
+    records          their number; None if it is unknown
+    outcome          the branch keeps it; the branch had it, until somebody dropped it; or the store had lost it before
+    """
+
+    at_ms: int | None
+    snapshot_id: int | None
+    what: str
+    topic_partition: str | None
+    offsets: str
+    records: int | None
+    outcome: Literal["kept", "dropped", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A topic partition that was not judged for a long time; `last_ms` is the last time, None if it never was."""
+
+    name: str
+    condition: str
+    why: str
+    only_retained: bool
+    """True if its topic's policy is `delete` alone."""
+    last_ms: int | None
+
+
+_NEVER_DROPPED = (
+    "cleanup.policy is delete without a limit of retention: nothing is dropped, so there is nothing to judge"
+)
+_ONLY_EXPIRED = (
+    "cleanup.policy is delete, so no key is compacted. Retention ({}) has a promise of its own, that only expired "
+    "segments are dropped: it is judged when segments are dropped, and none was within 7 days"
+)
+_WAITS = "waits for a person"
+_WHY = {
+    "idle": "nothing to rewrite",
+    "due": "work is due; the next run judges it",
+    "waiting": "has segments that are not to be cleaned yet",
+    "refused": _WAITS,
+    "uncleanable": _WAITS,
+}
+"""Why a topic partition that Firn compacts may not have been judged for long, by its condition."""
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What the pipeline saw of `table` at `taken_ms`.
 
     topic_partitions   the condition of each topic partition, by its name: `idle`, `due`, `waiting` …
     held               why a topic partition waits for a person, by its name
     published          the snapshot that published the plans of a run, by the name of Great Expectations' run
+    retained           the limits of retention in words, by topic whose policy is `delete` alone; empty without a limit
+    mended             what the newest mendings took from main, newest first
     """
 
     table: str
@@ -67,6 +122,8 @@ class Seen:
     held: Mapping[str, str]
     tombstones: Tombstones
     published: Mapping[str, int]
+    retained: Mapping[str, str] = field(default_factory=dict)
+    mended: Sequence[MendedPart] = ()
 
     def write(self, reports: Path) -> Path:
         """Store this under `reports`, in place of what was seen before."""
@@ -77,9 +134,20 @@ class Seen:
         """Read the document at `path`; None if it is gone, damaged, or not Firn's."""
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{**told, "tombstones": Tombstones(**told["tombstones"])})
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            mended = tuple(MendedPart(**one) for one in told.get("mended", ()))
+            return cls(**{**told, "tombstones": Tombstones(**told["tombstones"]), "mended": mended})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
+
+    def not_judged(self, name: str, last_ms: int | None) -> NotJudged:
+        """The topic partition ``name``, which was last judged long ago at ``last_ms``, and why not since."""
+        condition, limits = self.topic_partitions[name], self.retained.get(name.rpartition("-")[0])
+        why = _WHY.get(condition, "")
+        if limits is not None and why != _WAITS:
+            why = _NEVER_DROPPED
+            if limits:
+                why = _ONLY_EXPIRED.format(limits)
+        return NotJudged(name, condition, why, limits is not None, last_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +187,24 @@ class Run:
     """The plans of a table that were made with the same clock, as one run of Firn makes them."""
 
     now_ms: int
-    plans: Sequence[JudgedPlan]
+    judged: Sequence[JudgedPlan]
+    refused: Sequence[Refusal]
+    """The newest refusal of each plan that failed before it was judged, even if a later try of it was judged."""
+
+    @property
+    def plans(self) -> int:
+        """Number of plans."""
+        return len({one.claim.plan_id for one in self.judged} | {one.plan_id for one in self.refused})
 
     @property
     def failed(self) -> int:
         """Number of plans that break a promise."""
-        return sum(not one.verdict.passed for one in self.plans)
+        return sum(not one.verdict.passed for one in self.judged)
 
     @property
     def records(self) -> int:
         """Number of records that were looked at."""
-        return sum(one.claim.records_in for one in self.plans)
+        return sum(one.claim.records_in for one in self.judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +238,11 @@ class Topic:
 
 @dataclass(frozen=True)
 class TableReport:
-    """All that the pages tell about `table` at `now_ms`. The verdicts are given newest first."""
+    """All that the pages tell about `table` at `now_ms`. Verdicts and refusals are given newest first."""
 
     table: str
     verdicts: Sequence[JudgedPlan]
+    refusals: Sequence[Refusal]
     seen: Seen | None
     now_ms: int
 
@@ -189,23 +265,30 @@ class TableReport:
     @cached_property
     def runs(self) -> list[Run]:
         """The newest runs, newest first."""
-        ordered = sorted(self.verdicts, key=lambda one: -one.claim.now_ms)
-        by_clock = groupby(ordered, key=lambda one: one.claim.now_ms)
-        return [Run(now_ms, list(plans)) for now_ms, plans in by_clock][:RUNS]
+        judged: dict[int, list[JudgedPlan]] = defaultdict(list)
+        for one in self.verdicts:
+            judged[one.claim.now_ms].append(one)
+        refused: dict[int, dict[str, Refusal]] = defaultdict(dict)
+        for refusal in self.refusals:
+            refused[refusal.now_ms].setdefault(refusal.plan_id, refusal)
+        newest = sorted({*judged, *refused}, reverse=True)[:RUNS]
+        return [Run(now_ms, judged.get(now_ms, ()), list(refused.get(now_ms, {}).values())) for now_ms in newest]
 
     @cached_property
-    def not_judged(self) -> list[tuple[str, str, int | None]]:
-        """The topic partitions that were not judged for a long time: name, condition, and the last time if any.
-
-        Those that never were come first.
-        """
+    def not_judged(self) -> list[NotJudged]:
+        """The topic partitions that were not judged for a long time; those that never were come first."""
+        if self.seen is None:
+            return []
         last: dict[str, int] = {}
         for one in self.verdicts:
             last.setdefault(one.log, one.validated_ms)
-        parts = self.seen.topic_partitions if self.seen else {}
         since = self.now_ms - LONG_AGO_MS
-        late = [(name, condition, last.get(name)) for name, condition in parts.items() if last.get(name, 0) < since]
-        return sorted(late, key=lambda one: (one[2] or 0, one[0]))
+        late = [
+            self.seen.not_judged(name, last.get(name))
+            for name in self.seen.topic_partitions
+            if last.get(name, 0) < since
+        ]
+        return sorted(late, key=lambda one: (one.last_ms or 0, one.name))
 
     @property
     def held(self) -> Mapping[str, str]:
@@ -217,9 +300,17 @@ class TableReport:
         return self.seen.published.get(one.verdict.validation) if self.seen and one.verdict.passed else None
 
 
-def tables_of(verdicts: Iterable[JudgedPlan], seen: Mapping[str, Seen], now_ms: int) -> list[TableReport]:
-    """A report for each table that has `verdicts` or was `seen`, by name."""
-    by_table: dict[str, list[JudgedPlan]] = defaultdict(list)
+def tables_of(
+    verdicts: Iterable[JudgedPlan], refusals: Iterable[Refusal], seen: Mapping[str, Seen], now_ms: int
+) -> list[TableReport]:
+    """A report for each table that has `verdicts` or `refusals` or was `seen`, by name."""
+    judged: dict[str, list[JudgedPlan]] = defaultdict(list)
     for one in verdicts:
-        by_table[one.claim.table].append(one)
-    return [TableReport(name, by_table[name], seen.get(name), now_ms) for name in sorted({*by_table, *seen})]
+        judged[one.claim.table].append(one)
+    refused: dict[str, list[Refusal]] = defaultdict(list)
+    for refusal in refusals:
+        refused[refusal.table].append(refusal)
+    return [
+        TableReport(name, judged.get(name, ()), refused.get(name, ()), seen.get(name), now_ms)
+        for name in sorted({*judged, *refused, *seen})
+    ]

@@ -4,14 +4,16 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
+from firnlake import clock
 from firnlake.cli import show
 from firnlake.cli.mended import show_mended
 from firnlake.cli.options import AsJson, Partition, TableName
-from firnlake.errors import RefusedError
+from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.maintain import mend as mending
@@ -216,7 +218,18 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
     if snapshot_id is None:
         show.line(f"{chosen.table}: the same was taken from main before; nothing to do")
         return
+    _report(lake, chosen.table)
     kept = f"branch {MENDED} keeps it" if chosen.kept or chosen.copies else "nothing of it could be kept"
     show.message(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}")
     # Other inputs make another plan, so no refusal of the former one holds it back (C20).
     show.line(f"no `firn retry` is needed; next: {shlex.join(['firn', 'run', chosen.table])}")
+
+
+def _report(lake: Lake, table: str) -> None:
+    """Let the data-quality pages tell of the mending; if the table has other faults, the next run does that."""
+    from firnlake.inspect.status.gather import write_snapshot
+    from firnlake.validate.validate import build_reports
+
+    with suppress(FirnError):
+        write_snapshot(lake, table, clock.now_ms())
+        build_reports(lake)

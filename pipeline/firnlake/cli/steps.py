@@ -227,7 +227,7 @@ def report(
     suite: PublishedSuite = None,
     table: Annotated[str | None, typer.Option("--table", help="The table of --suite.")] = None,
 ) -> None:
-    """Build the data-quality pages of all verdicts, and print the path of the front page."""
+    """Build the data-quality pages of all tables, and print the path of the front page."""
     from firnlake.validate.validate import build_reports
 
     lake = Lake.load()
@@ -239,11 +239,11 @@ def report(
         suite.write_text(json.dumps(published_suite(lake, table), indent=2) + "\n", encoding="utf-8")
         show.line(str(suite))
         return
-    show.line(str(build_reports(lake)))
+    show.line(f"data-quality report: {build_reports(lake)}")
     if data_docs:
         from firnlake_expectations.data_docs import build_data_docs
 
-        show.line(str(build_data_docs(lake.reports_folder, data_docs)))
+        show.line(f"Great Expectations' Data Docs: {build_data_docs(lake.reports_folder, data_docs)}")
 
 
 def _staged(arguments: list[str]) -> dict[str, list[Plan]]:

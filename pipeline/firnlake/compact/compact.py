@@ -22,7 +22,7 @@ from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifest_writers import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.collect import delete_attempt, discard, forget_failures
-from firnlake.job.failures import mark
+from firnlake.job.failures import mark, report_refusal
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import Input, Plan
@@ -119,11 +119,13 @@ def _written(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Fi
 
 
 def _mark(lake: Lake, job: Job, refused: Mapping[str, FirnError]) -> None:
-    """Mark the ``refused`` plans, except plans that passed in another process; the next run retries unmarked plans."""
+    """Mark and report the ``refused`` plans, except plans that passed in another process; the next run retries unmarked
+    plans."""
     for plan in job:
         if plan.id in refused and not _passed(lake, job, plan):
-            with suppress(FirnError):
-                mark(lake, plan, "compact", str(refused[plan.id]))
+            for record in (mark, report_refusal):
+                with suppress(FirnError):
+                    record(lake, plan, "compact", str(refused[plan.id]))
 
 
 def _passed(lake: Lake, job: Job, plan: Plan) -> bool:

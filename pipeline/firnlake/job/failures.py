@@ -1,8 +1,9 @@
 """Failed plans (C20): while a plan's inputs are live, a document in its job's folder says why the plan was refused.
 
 If the same work is planned again, the plan waits because of this document: without a change, another try would fail as
-well. If only more segments have landed, another try would most likely fail as well, so there is one a day. Failures are
-recorded nowhere else. This module loads no stage, because planning comes before any stage.
+well. If only more segments have landed, another try would most likely fail as well, so there is one a day. Nothing else
+makes a plan wait. The document goes with the next try, so ``report_refusal`` keeps for the data-quality pages what no
+verdict tells them. This module loads no stage, because planning comes before any stage.
 """
 
 import uuid
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 
 from firnlake import clock
 from firnlake.clock import show_ms
-from firnlake.errors import RefusedError
+from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.manifests import READERS
@@ -147,6 +148,37 @@ def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
         if not documents.texts(PLANS):
             documents.write(PLANS, plans_text([plan]))
         documents.write(FAILURE, Failure(step=step, reason=reason, clock_ms=clock.now_ms()).model_dump_json())
+
+
+def report_refusal(lake: Lake, plan: Plan, step: str, reason: str) -> None:
+    """Store for the data-quality pages that ``step`` refused ``plan``, of whose result there is no verdict.
+
+    Reports outlive records that are to be erased, so the page of a plan that erases keys tells no reason that describes
+    records. Raises UnavailableError when Firn's home can't be written to.
+    """
+    from firnlake_expectations.refusals import Refusal
+
+    if plan.search and SHOWS_RECORDS in reason:
+        reason = f"it met different records at one offset ({SHOWS_RECORDS}); firn status {plan.table} names the offset"
+    refusal = Refusal(
+        table=plan.table,
+        topic=plan.topic,
+        partition=plan.partition,
+        lane=plan.lane,
+        plan_id=plan.id,
+        now_ms=plan.now_ms,
+        records=plan.records,
+        step=step,
+        reason=reason,
+        refused_ms=clock.now_ms(),
+    )
+    try:
+        refusal.write(lake.reports_folder)
+    except OSError as error:
+        raise UnavailableError(
+            f"table {plan.table}: the refusal of plan {plan.id} can't be written to {lake.reports_folder}: {error}; "
+            "required: a writable folder (FIRN_HOME)"
+        ) from error
 
 
 class _Opening(FrozenModel):

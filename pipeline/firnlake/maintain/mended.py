@@ -1,9 +1,9 @@
 """Lists what mendings took from main: by the summaries of their snapshots, and by what the branch still keeps (C36)."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -12,14 +12,19 @@ from firnlake.iceberg.branches import MENDED, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.mendings import PastMending, copies_prefix, mended_entries, past_mendings
+from firnlake.table.mendings import PastMending, TakenRecords, copies_prefix, mended_entries, past_mendings
 from firnlake.table.policies import samples_of
 from firnlake.table.record_contents import contents_of, described, own_columns, shown_digest
 from firnlake.table.segment import Segment
 from firnlake.table.segments import facts, read, read_entries
+from firnlake_expectations.table_report import MendedPart
+from firnlake_expectations.wording import count
 
 Outcome: TypeAlias = Literal["kept", "dropped", "lost"]
 """The branch keeps it; the branch had it, until somebody dropped it there; or the store had lost it before."""
+
+FEW: Final = 5
+"""Maximum number of offsets that a part names, besides the last one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,48 @@ def mended(lake: Lake, identifier: str) -> list[MendedParts]:
         files = (MendedFile(path, "kept", branch.segments.get(path)) for path, by in branch.held.items() if by is None)
         rest = MendedParts(None, tuple(files), tuple(branch.records(None)))
     return [*listed, rest] if rest.files or rest.records else listed
+
+
+def mended_parts(table: Table, identifier: str) -> Iterator[MendedPart]:
+    """As ``mended``, but from metadata alone: a part for each file, and for each topic partition that lost records.
+
+    Raises RefusedError when another tool uses the branch's name.
+    """
+    branch = _Branch.of(table, identifier)
+    for one in past_mendings(table):
+        for file in _files(table, identifier, one, branch):
+            yield _part(one, file.path, file.segment, file.outcome)
+        by_place: dict[str, list[TakenRecords]] = defaultdict(list)
+        for taken in one.parts.records:
+            by_place[taken.topic_partition].append(taken)
+        for where, own in by_place.items():
+            offsets = sorted(offset for taken in own for offset in taken.offsets)
+            more = f" and {count(len(own) - 1, 'more file')}" if len(own) > 1 else ""
+            outcome: Outcome = "kept" if one in branch.copies else "dropped"
+            yield MendedPart(
+                one.at_ms, one.snapshot_id, f"{own[0].path}{more}", where, _few(offsets), len(offsets), outcome
+            )
+    untold = [path for path, by in branch.held.items() if by is None]
+    for path in (*untold, *(file.file_path for file in branch.copies.get(None, ()))):
+        yield _part(None, path, branch.segments.get(path), "kept")
+
+
+def _part(one: PastMending | None, path: str, segment: Segment | None, outcome: Outcome) -> MendedPart:
+    known = segment is not None and segment.base_offset >= 0
+    return MendedPart(
+        at_ms=one.at_ms if one else None,
+        snapshot_id=one.snapshot_id if one else None,
+        what=path,
+        topic_partition=str(segment.topic_partition) if segment else None,
+        offsets=f"{segment.base_offset} to {segment.last_offset}" if segment and known else "",
+        records=segment.records if segment else None,
+        outcome=outcome,
+    )
+
+
+def _few(offsets: Sequence[int]) -> str:
+    """The ``offsets`` in words, the first ones if there are many."""
+    return ", ".join(map(str, offsets[:FEW])) + (f" … {offsets[-1]}" if len(offsets) > FEW else "")
 
 
 def _files(table: Table, identifier: str, one: PastMending, branch: "_Branch") -> Iterator[MendedFile]:

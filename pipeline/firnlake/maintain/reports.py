@@ -26,7 +26,7 @@ from firnlake.job.stage import Stage, stages_of
 from firnlake.job.stale import SETTLED_MS
 from firnlake.table.policy import DAY_MS, GIB, UNLIMITED
 from firnlake_expectations.table_report import JudgedPlan
-from firnlake_expectations.templates import PLANS, RESULTS, VERDICTS
+from firnlake_expectations.templates import PLANS, REFUSALS, RESULTS, VERDICTS
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ UNFINISHED: Final = re.compile(r"\.(.+)\.(?:html|json)\.[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class _Report:
-    """A verdict with its page, or the result of a job.
+    """A verdict with its page, a refusal, or the result of a job.
 
     Documents are deleted before pages, so that a reader who finds a verdict also finds its page.
     """
@@ -231,7 +231,11 @@ def _reports(folder: Path) -> list[_Report]:
     for path in _files_below(folder / RESULTS):
         if path.suffix == ".json" and len(path.relative_to(folder / RESULTS).parts) == PARTS:
             documents[path.parts[-3]] += _there(path)
-    for place, files, suffix in ((VERDICTS, documents, ".json"), (PLANS, pages, ".html")):
+    for place, files, suffix in (
+        (VERDICTS, documents, ".json"),
+        (REFUSALS, documents, ".json"),
+        (PLANS, pages, ".html"),
+    ):
         for path in _files_below(folder / place):
             unfinished = UNFINISHED.fullmatch(path.name)
             if unfinished or path.suffix == suffix:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from firnlake_expectations.docs import build_pages
+from firnlake_expectations.docs import LISTED, REASON, REFUSED, build_pages
 from firnlake_expectations.judge import judge
-from firnlake_expectations.table_report import Seen, Tombstones
+from firnlake_expectations.refusals import Refusal
+from firnlake_expectations.table_report import MendedPart, Seen, Tombstones
 from firnlake_expectations.tables import AFTER, BEFORE
 from firnlake_expectations.templates import TABLES
 from firnlake_expectations.verdicts import verdicts
@@ -57,6 +59,21 @@ def seen(
     return Seen(CLAIM.table, 4711, IN_2100, conditions, held or {}, tombstones or Tombstones(), published or {})
 
 
+def refusal(plan_id: str, partition: int = 0) -> Refusal:
+    return Refusal(
+        table=CLAIM.table,
+        topic="orders",
+        partition=partition,
+        lane="clean",
+        plan_id=plan_id,
+        now_ms=CLAIM.now_ms,
+        records=7,
+        step="compact",
+        reason="offset 7 <b>differs</b>",
+        refused_ms=CLAIM.now_ms,
+    )
+
+
 def text_of(page: Path) -> str:
     """What a reader reads."""
     body = page.read_text(encoding="utf-8").split("<main>")[1]
@@ -73,7 +90,7 @@ def test_kept_or_not_for_each_topic_as_of_a_snapshot(tmp_path: Path) -> None:
     judged(tmp_path, plan("one"), plan("two", topic="carts"), lost="two")
     seen("orders-0", "carts-0").write(tmp_path)
     front, own = pages(tmp_path)
-    assert "1 table of 1 with a broken promise" in front
+    assert "broken 1 result in 1 table broke a promise and was not published." in front
     assert "at snapshot 4711" in own
     assert re.search(r"carts broken 1 14 .* orders kept 1 14", own)
 
@@ -82,7 +99,7 @@ def test_what_was_broken_later_counts_no_more_once_it_is_kept(tmp_path: Path) ->
     judged(tmp_path, plan("one"), lost="one")
     judged(tmp_path, plan("two", run=1))
     front, own = pages(tmp_path)
-    assert "none with a broken promise" in front
+    assert "kept Everything that was judged keeps its promises." in front
     assert "not published" in own, "the verdict is listed still"
 
 
@@ -99,7 +116,7 @@ def test_how_much_was_looked_at_in_each_run(tmp_path: Path) -> None:
     judged(tmp_path, plan("three", run=1))
     _, own = pages(tmp_path)
     assert "Looked at 28 records" in own, "the newest verdict of each topic partition"
-    assert re.search(r"12:01:00 kept 1 0 14 .* 12:00:00 kept 2 0 28", own), "newest run first"
+    assert re.search(r"12:01:00 kept 1 0 0 14 .* 12:00:00 kept 2 0 0 28", own), "newest run first"
 
 
 def test_what_was_not_judged_for_a_week_is_named(tmp_path: Path) -> None:
@@ -108,7 +125,7 @@ def test_what_was_not_judged_for_a_week_is_named(tmp_path: Path) -> None:
     front, own = pages(tmp_path)
     assert "2 of 3" in front
     assert "Not judged within 7 days 2" in own
-    assert "orders-1 idle never orders-2 idle never" in own
+    assert "orders-1 idle nothing to rewrite never orders-2 idle nothing to rewrite never" in own
     assert "3 of 3" in pages(tmp_path, IN_2100)[0], "a verdict ages"
 
 
@@ -117,13 +134,113 @@ def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None
     judged(tmp_path, plan("one"))
     seen("orders-0", held={"orders-1": "offset 7 holds <b>different</b> records"}).write(tmp_path)
     front, own = pages(tmp_path)
-    assert "none with a broken promise. In 1 table, topic partitions wait for a person." in front
-    assert "kept 1 blocked" in front
+    assert re.search(r"db.orders kept 1 topic partition [0-9]", front), "in the table's row, each in its column"
     for page in (front, own):
+        assert "kept Everything that was judged keeps its promises." in page
+        assert "waits 1 topic partition in 1 table waits for a person." in page
         assert "orders-1" in page
         assert "offset 7 holds <b>different</b> records" in page
         assert f"firn status {CLAIM.table}" in page
     assert "1 topic partition waits for a person" in own
+
+
+def test_if_nothing_waits_the_pages_say_so(tmp_path: Path) -> None:
+    seen("orders-0").write(tmp_path)
+    for page in pages(tmp_path):
+        assert "Nothing has been judged yet. No topic partition waits for a person." in page
+
+
+def test_why_a_topic_under_delete_is_not_judged(tmp_path: Path) -> None:
+    """Retention has a promise of its own, or none: nobody has to guess."""
+    parts = seen("orders-0", "events-0", "forever-0", held={"events-1": "refused"})
+    replace(parts, retained={"events": "retention.ms 1000", "forever": ""}).write(tmp_path)
+    front, own = pages(tmp_path)
+    assert "4 of 4 3 have cleanup.policy delete" in front
+    assert "orders-0 idle nothing to rewrite never" in own
+    assert "events-0 idle cleanup.policy is delete, so no key is compacted. Retention (retention.ms 1000) has a" in own
+    assert "forever-0 idle cleanup.policy is delete without a limit of retention: nothing is dropped" in own
+    assert "events-1 refused waits for a person never" in own
+
+
+class TestRefusals:
+    """A plan that was refused before it was judged stays in the row of its run."""
+
+    def test_the_run_tells_it_with_the_reason_even_if_a_later_one_succeeds(self, tmp_path: Path) -> None:
+        judged(tmp_path, plan("one"), plan("two", partition=1))
+        refusal("three", partition=2).write(tmp_path)
+        judged(tmp_path, plan("four", partition=2, run=1))
+        front, own = pages(tmp_path)
+        assert re.search(r"12:01:00 kept 1 0 0 14 .* 12:00:00 kept 3 1 0 28 .* 3 plans, 1 refused", own)
+        assert "orders-2 · clean 7 records, refused by compact 2026-11-21 12:00:00 UTC offset 7 <b>differs</b>" in own
+        assert "12:00:00 UTC: 3 plans, 1 refused, 0 with broken promises, 28 records" in front
+
+    def test_a_plan_that_was_tried_twice_is_one_plan(self, tmp_path: Path) -> None:
+        refusal("one").write(tmp_path)
+        replace(refusal("one"), refused_ms=CLAIM.now_ms + 1, reason="the newest reason").write(tmp_path)
+        judged(tmp_path, plan("one"))
+        _, own = pages(tmp_path)
+        assert "12:00:00 kept 1 1 0 14" in own
+        assert "the newest reason" in own
+        assert "differs" not in own
+
+    def test_a_run_of_which_nothing_was_judged(self, tmp_path: Path) -> None:
+        refusal("one").write(tmp_path)
+        front, own = pages(tmp_path)
+        assert "db.orders never judged" in front
+        assert "12:00:00 nothing judged 1 1 0 0" in own
+        assert "1 plan, 1 refused" in own
+
+    def test_however_many_there_are_the_page_stays_small(self, tmp_path: Path) -> None:
+        for number in range(REFUSED + 2):
+            replace(refusal(str(number), partition=number), reason="long " * REASON).write(tmp_path)
+        _, own = pages(tmp_path)
+        assert f"{REFUSED + 2} plans, {REFUSED + 2} refused" in own
+        assert own.count("refused by compact") == REFUSED
+        assert "And 2 more." in own
+        assert len(own) < 2 * REFUSED * REASON
+
+    @pytest.mark.parametrize("damage", ["", "[]", "{}", '{"table": "db.orders", "partition": "x"}', "\0"])
+    def test_what_is_damaged_is_left_out(self, tmp_path: Path, damage: str) -> None:
+        refusal("one").write(tmp_path)
+        refusal("two").write(tmp_path).write_text(damage)
+        assert "1 plan, 1 refused" in pages(tmp_path)[1]
+
+
+class TestMendings:
+    """What a person has taken from main is listed: when, what, how much, and how long it is kept."""
+
+    def test_each_part_has_a_row(self, tmp_path: Path) -> None:
+        parts = (
+            MendedPart(CLAIM.now_ms, 42, "s3://lake/<b>.parquet", "orders-0", "1 to 9", 9, "kept"),
+            MendedPart(CLAIM.now_ms, 41, "s3://lake/x.parquet", "orders-1", "", 3, "dropped"),
+            MendedPart(None, None, "s3://lake/y.parquet", None, "", None, "lost"),
+        )
+        replace(seen("orders-0"), mended=parts).write(tmp_path)
+        _, own = pages(tmp_path)
+        for row in (
+            "2026-11-21 12:00:00 42 s3://lake/<b>.parquet orders-0 1 to 9 9 on branch firn_mended, until somebody",
+            "41 s3://lake/x.parquet orders-1 unknown 3 no longer on branch firn_mended",
+            "unknown – s3://lake/y.parquet unknown unknown unknown lost: the store had no such file",
+            f"firn mend {CLAIM.table} --list",
+        ):
+            assert row in own, own
+
+    def test_without_any_nothing_is_said(self, tmp_path: Path) -> None:
+        seen("orders-0").write(tmp_path)
+        assert "Mendings" not in pages(tmp_path)[1]
+
+    def test_many_are_cut(self, tmp_path: Path) -> None:
+        one = MendedPart(CLAIM.now_ms, 42, "s3://lake/x.parquet", "orders-0", "1", 1, "kept")
+        replace(seen("orders-0"), mended=(one,) * (LISTED + 1)).write(tmp_path)
+        _, own = pages(tmp_path)
+        assert own.count("x.parquet") == LISTED
+        assert f"The newest {LISTED} are listed." in own
+
+    def test_what_an_older_version_stored_is_read(self, tmp_path: Path) -> None:
+        path = seen("orders-0").write(tmp_path)
+        told = json.loads(path.read_text())
+        path.write_text(json.dumps({name: value for name, value in told.items() if name not in ("retained", "mended")}))
+        assert "The table was seen" in pages(tmp_path)[1]
 
 
 def test_tombstones(tmp_path: Path) -> None:

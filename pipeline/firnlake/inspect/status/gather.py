@@ -28,6 +28,7 @@ from firnlake.inspect.status.document import (
     Summary,
 )
 from firnlake.inspect.status.rows import Status, rows_of, write
+from firnlake.inspect.status.seen import seen_of
 from firnlake.inspect.status.space import history_of, mended_segments, space_of
 from firnlake.inspect.status.verdicts import last_verdicts
 from firnlake.job.failures import FailedPlan, failed_plans, told_once, waiting
@@ -72,7 +73,7 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
     """
     status = status_of(lake, table, now_ms)
     write(status)
-    status.seen().write(lake.reports_folder)
+    seen_of(lake, status).write(lake.reports_folder)
     return status
 
 

@@ -1,0 +1,48 @@
+"""What the data-quality pages need of a table besides its verdicts: its status, its retention and its mendings."""
+
+import logging
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from pyiceberg.table import Table
+
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifests import DAMAGED
+from firnlake.inspect.status.rows import Status
+from firnlake.maintain.mended import mended_parts
+from firnlake.table.policies import Policies
+from firnlake.table.policy import Policy
+from firnlake_expectations.table_report import MendedPart, Seen
+from firnlake_expectations.wording import plain
+
+MENDED_SHOWN: Final = 100
+"""Maximum number of mended parts that pages list, newest first; ``firn mend --list`` lists all."""
+
+log = logging.getLogger(__name__)
+
+
+def seen_of(lake: Lake, status: Status) -> Seen:
+    """What the pages need of the table of ``status``. Raises RefusedError for an unknown table or a wrong property."""
+    table = lake.table(status.table)
+    policies = Policies.parse(status.table, table.properties)
+    topics: list[str] = status.rows["topic"].unique().to_pylist()
+    own = {topic: policies.of(topic) for topic in topics}
+    retained = {plain(topic): _limits(one) for topic, one in own.items() if not one.compacts}
+    return replace(status.seen(), retained=retained, mended=_mended(lake, table, status.table))
+
+
+def _limits(policy: Policy) -> str:
+    limits = {"retention.ms": policy.retention_ms, "retention.bytes": policy.retention_bytes}
+    return ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit >= 0)
+
+
+def _mended(lake: Lake, table: Table, identifier: str) -> tuple[MendedPart, ...]:
+    """The newest mended parts; none if a manifest of a snapshot before a mending is gone or damaged."""
+    try:
+        with lake.answering():
+            return tuple(islice(mended_parts(table, identifier), MENDED_SHOWN))
+    except (FirnError, *DAMAGED) as error:
+        log.warning("table %s: its report lists no mendings: %s", identifier, error)
+        return ()
