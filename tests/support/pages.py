@@ -1,6 +1,15 @@
 """A page of Firn as a browser sees it."""
 
+import html
+import re
 from html.parser import HTMLParser
+from pathlib import Path
+
+
+def text_of(page: Path) -> str:
+    """What a reader of a data-quality page reads, on one line."""
+    body = page.read_text(encoding="utf-8").split("<main>")[1]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
 class Page(HTMLParser):

@@ -226,10 +226,11 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
 
 
 def _report(lake: Lake, table: str) -> None:
-    """Let the data-quality pages tell of the mending; if the table has other faults, the next run does that."""
+    """Let the data-quality pages tell of the mending; if that fails, for example since the table has other faults, the
+    next run does it."""
     from firnlake.inspect.status.gather import write_snapshot
     from firnlake.validate.validate import build_reports
 
-    with suppress(FirnError):
+    with suppress(FirnError, OSError):
         write_snapshot(lake, table, clock.now_ms())
         build_reports(lake)

@@ -153,13 +153,10 @@ def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
 def report_refusal(lake: Lake, plan: Plan, step: str, reason: str) -> None:
     """Store for the data-quality pages that ``step`` refused ``plan``, of whose result there is no verdict.
 
-    Reports outlive records that are to be erased, so the page of a plan that erases keys tells no reason that describes
-    records. Raises UnavailableError when Firn's home can't be written to.
+    Raises UnavailableError when Firn's home can't be written to.
     """
     from firnlake_expectations.refusals import Refusal
 
-    if plan.search and SHOWS_RECORDS in reason:
-        reason = f"it met different records at one offset ({SHOWS_RECORDS}); firn status {plan.table} names the offset"
     refusal = Refusal(
         table=plan.table,
         topic=plan.topic,

@@ -1,15 +1,19 @@
 """C36: ``firn mend`` shows first, and takes what is named only on a person's word."""
 
 import json
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
 from firnlake.iceberg.catalog import Lake
+from firnlake_expectations.table_report import page_of
 from infra.foreign.files import on_disk
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import NOW, TABLE, append_file, offsets, row, snapshot
 from tests.support.mending import lose, tear
+from tests.support.pages import text_of
 
 
 @pytest.fixture
@@ -180,6 +184,14 @@ def test_what_was_taken_is_no_history_to_free(lake: Lake, firn: Firn, files: lis
     assert lake.table(TABLE).metadata.refs.keys() == {"main", "firn_quarantine", "firn_tombstones", "firn_mended"}
 
 
+def expire_all_but_heads(lake: Lake) -> None:
+    """Expire all snapshots that are not the newest of a branch."""
+    table = lake.table(TABLE)
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in heads]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
 class TestList:
     """``--list`` shows what mendings took."""
 
@@ -235,12 +247,70 @@ class TestList:
         firn(*self.NAMED, "--keep", files[0], "--yes")
         firn("mend", TABLE, "--file", files[0], "--yes")
         append_file(lake, [row(3)])
-        table = lake.table(TABLE)
-        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in heads]
-        table.maintenance.expire_snapshots().by_ids(old).commit()
+        expire_all_but_heads(lake)
         told = json.loads(firn("mend", TABLE, "--list", "--json").out)
         assert [(one["snapshot_id"], one["at"] is None) for one in told] == [(None, False), (None, True)]
         assert [one["path"] for one in told[0]["files"]] == [files[0]]
         (one,) = told[1]["records"]
         assert (one["offset"], one["files"], one["outcome"]) == (1, [], "kept")
+
+
+class TestReport:
+    """The data-quality page of the table tells of a mending at once, and as long as ``--list`` does."""
+
+    NAMED = TestList.NAMED
+
+    def told(self, lake: Lake) -> str:
+        return text_of(lake.reports_folder / page_of(TABLE))
+
+    def test_it_tells_of_files_and_records(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        record = snapshot(lake)
+        kept = "on branch firn_mended, until somebody drops the branch"
+        assert f"{record} {files[1]} orders-0 1 1 {kept}" in self.told(lake)
+        lose(files[0])
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        lost = snapshot(lake)
+        firn("mend", TABLE, "--file", files[1], "--yes")
+        told = self.told(lake)
+        assert f"{snapshot(lake)} {files[1]} orders-0 1 to 2 2 {kept}" in told
+        assert f"{lost} {files[0]} orders-0 0 to 1 2 lost: the store had no such file" in told
+        assert told.index(files[0]) > told.index(files[1]), "newest first"
+
+    def test_of_many_offsets_it_names_a_few(self, lake: Lake, firn: Firn) -> None:
+        firn("create", TABLE)
+        one, _ = (append_file(lake, [row(number, value=value) for number in range(9)]) for value in (b"a", b"b"))
+        firn("mend", TABLE, "--partition", "orders-0", "--offset", "0-8", "--keep", one, "--yes")
+        assert "orders-0 0, 1, 2, 3, 4 … 8 9 on branch firn_mended" in self.told(lake)
+
+    def test_after_the_branch_was_dropped(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        lake.table(TABLE).manage_snapshots().remove_branch("firn_mended").commit()
+        firn("run", TABLE, "--engine", "local")
+        firn("report")
+        assert self.told(lake).count("no longer on branch firn_mended") == 2
+
+    def test_after_the_summaries_have_expired_the_branch_tells(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        firn(*self.NAMED, "--keep", files[0], "--yes")
+        firn("mend", TABLE, "--file", files[0], "--yes")
+        append_file(lake, [row(3)])
+        expire_all_but_heads(lake)
+        firn("run", TABLE, "--engine", "local")
+        firn("report")
+        told = self.told(lake)
+        assert f"– {files[0]} orders-0 0 to 1 2 on branch firn_mended" in told
+        assert re.search(r"unknown – \S*/mended-\S* orders-0 1 to 1 1 on branch firn_mended", told)
+
+    def test_a_table_with_other_faults_is_mended_all_the_same(self, lake: Lake, firn: Firn, files: list[str]) -> None:
+        lake.reports_folder.parent.mkdir(parents=True, exist_ok=True)
+        lake.reports_folder.write_text("no folder")
+        ran = firn("mend", TABLE, "--file", files[1], "--yes")
+        assert (ran.code, offsets(lake)) == (0, [0, 1])
+
+    def test_each_path_is_named(self, firn: Firn, files: list[str], tmp_path: Path) -> None:
+        assert files
+        ran = firn("report", "--data-docs", tmp_path / "docs")
+        report, docs = ran.out.splitlines()
+        assert re.fullmatch(r"data-quality report: .*/reports/index\.html", report)
+        assert docs == f"Great Expectations' Data Docs: {tmp_path / 'docs' / 'index.html'}"

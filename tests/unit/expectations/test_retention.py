@@ -5,10 +5,14 @@ from dataclasses import replace
 import pytest
 
 from firnlake.errors import RefusedError
+from firnlake.inspect.status.gather import write_snapshot
 from firnlake.lanes import due, retention
 from firnlake.publish.publish_jobs import retain_plans
 from firnlake.table.partition import PartitionState
+from firnlake.validate.validate import build_reports
+from firnlake_expectations.table_report import page_of
 from tests.support.clocks import judging_late
+from tests.support.pages import text_of
 from tests.support.topics import DAY, NOW, Record, Topic
 
 
@@ -40,6 +44,24 @@ def test_c19_what_is_past_retention_goes_and_the_report_says_what_was_looked_at(
     told = stored.read_text(encoding="utf-8")
     assert "0 of 1 segment in 1 topic partition" in told
     assert "0 of 3 segments in 1 topic partition" in told
+
+
+def test_c19_the_page_says_what_judges_a_topic_under_delete(topic: Topic) -> None:
+    topic.create(cleanup_policy="delete", retention_bytes="1000")
+    topic.land([Record(0, b"k", b"v")])
+    policy = "orders-0 idle cleanup.policy is delete"
+    limits = "Retention (retention.ms 604800000, retention.bytes 1000) has a promise of its own"
+    assert f"{policy}, so no key is compacted. {limits}" in page(topic)
+    topic.lake.set_properties(topic.table, {"firn.retention.ms": "-1", "firn.retention.bytes": "-1"})
+    assert f"{policy} without a limit of retention" in page(topic)
+    topic.lake.set_properties(topic.table, {"firn.cleanup.policy": "compact,delete"})
+    assert "cleanup.policy" not in page(topic)
+
+
+def page(topic: Topic) -> str:
+    write_snapshot(topic.lake, topic.table, NOW)
+    build_reports(topic.lake)
+    return text_of(topic.lake.reports_folder / page_of(topic.table))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from dataclasses import replace
@@ -19,6 +18,7 @@ from firnlake_expectations.templates import TABLES
 from firnlake_expectations.verdicts import verdicts
 from firnlake_expectations.wording import file_name
 from tests.support.judged import CLAIM, INPUTS, KAFKAS, OUTPUTS, SCHEMA, B, part, table, without
+from tests.support.pages import text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,12 +72,6 @@ def refusal(plan_id: str, partition: int = 0) -> Refusal:
         reason="offset 7 <b>differs</b>",
         refused_ms=CLAIM.now_ms,
     )
-
-
-def text_of(page: Path) -> str:
-    """What a reader reads."""
-    body = page.read_text(encoding="utf-8").split("<main>")[1]
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
 def pages(reports: Path, now_ms: int | None = None) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.job import lease
 from firnlake.job.collect import discard
-from firnlake.job.failures import mark
+from firnlake.job.failures import mark, report_refusal
 from firnlake.job.plan import Plan
 from firnlake.maintain.maintain import maintain_home
 from firnlake.table.policy import DAY_MS
@@ -205,6 +205,17 @@ class TestReports:
         (found,) = collect(lake, 2 * HOUR_MS)
         assert (found.name, found.reason) == ("other", "the verdict of the page is gone")
         assert not unfinished.exists()
+
+    def test_an_old_refusal_goes(self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+        report_refusal(lake, plan, "compact", "told so")
+        later = clock.now_ms() + 91 * DAY_MS
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
+        (stored,) = (lake.reports_folder / "refusals").iterdir()
+        (found,) = collect(lake, remove=False)
+        assert (found.name, found.goes) == (stored.stem, True)
+        assert found.reason == "older than FIRN_REPORTS_AGE_MS = 7776000000"
+        collect(lake)
+        assert not stored.exists()
 
     def test_a_torn_result_is_nobodys_newest(self, lake: Lake) -> None:
         torn, *_ = report(lake, "torn", days=200)
