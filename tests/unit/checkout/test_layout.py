@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 430,
     "functions": 2_660,
     "infra lines": 5_809,
-    "test lines": 58_800,
+    "test lines": 58_900,
     "modules above 350 lines": 0,
     "modules that commit": 1,
     "modules that delete": 4,
