@@ -18,7 +18,7 @@ from firnlake.table.record_contents import contents_of, described, differing, ow
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.table.visible_records import Found, VisibleRecords, may_hold
+from firnlake.table.visible_records import VisibleBatch, VisibleRecords, may_hold
 from firnlake_expectations.wording import DIGEST, count
 
 MOST_OFFSETS: Final = 1_000
@@ -137,7 +137,7 @@ def _named(offsets: range) -> str:
     return str(offsets.start) if len(offsets) == 1 else f"{offsets.start} to {offsets.stop - 1}"
 
 
-def _copies(found: Iterable[Found], columns: ColumnRoles) -> Iterator[RecordCopy]:
+def _copies(found: Iterable[VisibleBatch], columns: ColumnRoles) -> Iterator[RecordCopy]:
     for segment, positions, batch in found:
         offsets = batch.column(columns.offset).to_pylist()
         contents = contents_of(columns, batch)

@@ -18,7 +18,7 @@ from firnlake.table.segment import Segment
 from firnlake.table.segments import read_entries
 
 
-class Found(NamedTuple):
+class VisibleBatch(NamedTuple):
     """Records of a segment, and the position of each in its data file."""
 
     segment: Segment
@@ -53,7 +53,7 @@ class VisibleRecords:
                 deleted.append(DeletedFrom(source, FileDeletes(entry.sequence_number or 0, tuple(deletes))))
         return cls(files, offset, segments, sources, HiddenRecords(files, deleted))
 
-    def at(self, offsets: range, columns: Sequence[str] | None = None) -> Iterator[Found]:
+    def at(self, offsets: range, columns: Sequence[str] | None = None) -> Iterator[VisibleBatch]:
         """The records at ``offsets``, in batches without empty ones; all columns, or ``columns`` with the offset among
         them. Raises RefusedError for a file that can't be understood, UnavailableError when the store does not answer.
         """
@@ -70,7 +70,7 @@ class VisibleRecords:
                         places = self._places(batch, offsets, flags, position)
                         if places:
                             taken = batch.take(pa.array(places, pa.int64()))
-                            yield Found(segment, [position + place for place in places], taken)
+                            yield VisibleBatch(segment, [position + place for place in places], taken)
                         position += batch.num_rows
 
     def _places(self, batch: pa.RecordBatch, offsets: range, hidden: Flags | None, first: int) -> list[int]:
