@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.conftest import TABLES, LocalAirflow
+from tests.airflow.conftest import TABLES, LocalAirflow, make
 
 LANES = ("erase", "hide", "convert", "merge", "clean", "tier", "full")
 
@@ -235,3 +235,13 @@ def test_a_pattern_has_the_dags_of_the_tables_that_were_found(airflow: LocalAirf
     assert before.all == ["firn_maintain"]
     ((_, text),) = before.errors.items()
     assert "pattern shop.* has no tables yet: the DAG firn_maintain looks for them when it runs" in text
+
+
+def test_firn_maintain_finds_the_tables_of_a_pattern(migrated: Path, tmp_path: Path) -> None:
+    airflow = make(tmp_path, {"shop.a": "", "hr.pay": ""}, migrated)
+    (tmp_path / "tables.toml").write_text('[tables."shop.*"]\n')
+    maintain = ("-m", "infra.airflow.headless", "firn_maintain", str(tmp_path / "maintain.log"))
+    assert airflow.python(*maintain, stdin="{}").returncode == 0
+    found = parse(airflow, tmp_path)
+    assert found.errors == {}
+    assert set(found.all) == {"firn__shop__a", "firn_maintain"}
