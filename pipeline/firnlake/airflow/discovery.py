@@ -6,8 +6,6 @@ While the catalog is down, all tables keep their DAGs.
 
 import json
 import os
-import uuid
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -47,6 +45,7 @@ def look(lake: "Lake") -> Discovery:
     """
     from firnlake.errors import FirnError, NotFoundError
     from firnlake.inspect.status.tables import is_table_of_records
+    from firnlake_expectations.templates import write_page
 
     before = known_tables(lake.home) or []
     found, unreadable = [], []
@@ -60,12 +59,5 @@ def look(lake: "Lake") -> Discovery:
             unreadable.append(name)
             if name in before:
                 found.append(name)
-    lake.home.mkdir(parents=True, exist_ok=True)
-    unfinished = lake.home / f".{uuid.uuid4().hex}.{_NAME}"
-    try:
-        unfinished.write_text(json.dumps(found))
-        unfinished.replace(lake.home / _NAME)
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+    write_page(lake.home / _NAME, json.dumps(found))
     return Discovery(sorted({*found} - {*before}), sorted({*before} - {*found}), unreadable)

@@ -4,6 +4,7 @@ A refused plan is tried again once a day as well, so its topic partition is not 
 stored status. If it is lost, people are told once more.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from firnlake.inspect.status.rows import Status
 from firnlake.job.failures import AGAIN_MS
+from firnlake_expectations.templates import write_page
 
 _TOLD: Final = TypeAdapter(dict[str, int])
 
@@ -29,5 +31,5 @@ def news(status: Status, now_ms: int, told: Collection[str] = ()) -> Mapping[str
     held = {f"{name} {condition}": (name, reason) for (name, condition), reason in status.held().items()}
     known = {cause: at for cause, at in before.items() if cause in held and abs(now_ms - at) < AGAIN_MS}
     fresh = {name: reason for cause, (name, reason) in held.items() if cause not in known and name not in told}
-    path.write_bytes(_TOLD.dump_json(known | dict.fromkeys(held.keys() - known.keys(), now_ms)))
+    write_page(path, json.dumps(known | dict.fromkeys(held.keys() - known.keys(), now_ms)))
     return fresh
