@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.manifests import Manifests
 from firnlake.table.columns import ColumnRoles
@@ -46,6 +47,16 @@ class HeldRecords:
             yield from (found.records for found in records.at(offsets, names))
         for added in self._added.get(where, ()):
             yield from self.as_stored(added, names).to_batches()
+
+    def removed_tombstones(
+        self, where: TopicPartition, offsets: range, names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The tombstones of ``where`` at ``offsets`` that were removed, and would be restored if an older record of
+        their key landed (C9), with the columns ``names``. Raises the errors of ``VisibleRecords.at``."""
+        removed = on_branch(self.table, REMOVED_TOMBSTONES)
+        if near := _near(read(removed, self.identifier, self._manifests), where, offsets):
+            records = VisibleRecords.of(removed, self.columns.offset, near, self._manifests)
+            yield from (found.records for found in records.at(offsets, names))
 
     def add(self, where: TopicPartition, records: pa.Table) -> None:
         """Let ``records``, which have the columns of the table, be among those of ``where``."""

@@ -145,17 +145,19 @@ class _Landing:
         """The records of ``part`` that are not held, each with an offset that no held record has."""
         name, names = self.columns.offset, list(dict.fromkeys([self.columns.offset, self.order, *self.columns.key]))
         micros = sorted_micros(part[self.order], self.order, path)
-        held = self.held.as_stored(part.slice(0, 0), names)
-        held = pa.Table.from_batches(self.held.at(where, range(int(micros[0]), _END), names), held.schema)
-        offsets = held[name].cast(pa.int64())
-        # Other writers may leave the time out.
-        times = pc.coalesce(micros_of(held[self.order]), offsets).to_numpy()
-        used = offsets.to_numpy()
-        fresh = self._fresh(where, part, used[np.isin(times, micros)])
+        offsets = range(int(micros[0]), _END)
+        schema = self.held.as_stored(part.slice(0, 0), names).schema
+        there = _Timed.of(pa.Table.from_batches(self.held.at(where, offsets, names), schema), name, self.order)
+        fresh = self._fresh(where, part, there.offsets[np.isin(there.micros, micros)])
         part, micros = part.take(fresh), micros[fresh]
-        own = free_offsets(micros, np.sort(used))
-        keys = _keys(pa.concat_tables([held, self.held.as_stored(part, names)]), self.columns)
-        self._check_order(keys, np.append(times, micros), np.append(used, own), held.num_rows, path)
+        removed = pa.Table.from_batches(self.held.removed_tombstones(where, offsets, names), schema)
+        held = there.and_(_Timed.of(removed, name, self.order))
+        keys = pa.concat_tables([held.records, self.held.as_stored(part, names)])
+        codes, _ = codes_of(_keys(keys, self.columns))
+        held_codes, own_codes = np.split(codes, [held.records.num_rows])
+        above = _highest_before(held_codes, held.micros, held.offsets, own_codes, micros)
+        own = free_offsets(micros, held.offsets, own_codes, above)
+        self._check_order(codes, np.append(held.micros, micros), np.append(held.offsets, own), len(held_codes), path)
         place = part.schema.get_field_index(name)
         return part.set_column(place, part.schema.field(place), pa.array(own, part.schema.field(place).type))
 
@@ -169,12 +171,11 @@ class _Landing:
         contents = self.held.contents(part, but=[name])
         return pa.array([place for place, content in enumerate(contents) if content not in known], pa.int64())
 
-    def _check_order(self, keys: pa.ChunkedArray, micros: Longs, offsets: Longs, first: int, path: Path) -> None:
+    def _check_order(self, codes: Longs, micros: Longs, offsets: Longs, first: int, path: Path) -> None:
         """Refuse records if, by their ``offsets``, they are not in the order of their times among those of their key.
 
         The records up to ``first`` are held, and their order is not judged.
         """
-        codes, _ = codes_of(keys)
         places = np.lexsort((offsets, codes))
         codes, micros, is_new = codes[places], micros[places], places >= first
         wrong = (codes[1:] == codes[:-1]) & (codes[1:] != NO_KEY) & (micros[1:] < micros[:-1])
@@ -186,6 +187,45 @@ class _Landing:
                 f"{self.order}, that no offset between them is free, because many records have these times; allowed: "
                 "records of one key with times that are further apart"
             )
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """Records of a table, with their offsets and with the microseconds from which those were made."""
+
+    records: pa.Table
+    micros: Longs
+    offsets: Longs
+
+    @classmethod
+    def of(cls, records: pa.Table, offset: str, order: str) -> "_Timed":
+        """``offset`` and ``order`` are columns. A time that another writer has left out counts as the offset."""
+        offsets = records[offset].cast(pa.int64())
+        return cls(records, pc.coalesce(micros_of(records[order]), offsets).to_numpy(), offsets.to_numpy())
+
+    def and_(self, other: "_Timed") -> "_Timed":
+        return _Timed(
+            pa.concat_tables([self.records, other.records]),
+            np.append(self.micros, other.micros),
+            np.append(self.offsets, other.offsets),
+        )
+
+
+def _highest_before(held_codes: Longs, held_micros: Longs, offsets: Longs, codes: Longs, micros: Longs) -> Longs:
+    """For each new record, with its key's code and its microseconds, the highest of the ``offsets`` of held records of
+    its key that are not later; -1 if there is none."""
+    highest = np.full(len(codes), -1, np.int64)
+    near = np.flatnonzero(np.isin(held_codes, codes) & (held_codes != NO_KEY))
+    keys, times = np.append(held_codes[near], codes), np.append(held_micros[near], micros)
+    best = before = -1
+    for place in np.lexsort((np.arange(len(keys)), times, keys)).tolist():
+        if keys[place] != before:
+            best, before = -1, int(keys[place])
+        if place < len(near):
+            best = max(best, int(offsets[near[place]]))
+        elif before != NO_KEY:
+            highest[place - len(near)] = best
+    return highest
 
 
 def _keys(records: pa.Table, columns: ColumnRoles) -> pa.ChunkedArray:

@@ -1,6 +1,7 @@
 """`firn land` into tables with columns of their own."""
 
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firnlake.compact.compact import compact
+from firnlake.engine.local import LocalEngine
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import land_own
@@ -19,8 +22,11 @@ from firnlake.ingest.adopt import Choice, adopt
 from firnlake.ingest.land import land
 from firnlake.ingest.own_file import create_from
 from firnlake.ingest.release import release
+from firnlake.validate.validate import validate
+from tests.support import lakes
 from tests.support.adopted import BY_ENTITY, BY_ID, append, change, event, validated
 from tests.support.examples import bounded
+from tests.support.lakes import NOW
 from tests.support.publishing import publish
 from tests.support.watched import Nth, watched
 
@@ -52,6 +58,13 @@ def rows(lake: Lake, table: str = TABLE) -> list[dict[str, Any]]:
 def places(lake: Lake) -> list[tuple[int, int, str]]:
     """Offset after START, id and status of each record."""
     return [(row["offset"] - NINE, row["id"], row["status"]) for row in rows(lake)]
+
+
+def clean(lake: Lake, now_ms: int) -> None:
+    (outcome,) = compact(lake, [lakes.only_plan(lake, now_ms=now_ms, identifier=TABLE)], LocalEngine())
+    (judged,) = validate(lake, [outcome.stage], LocalEngine())
+    assert judged.passed, judged.failure
+    publish(lake, outcome.stage)
 
 
 class TestTimes:
@@ -111,6 +124,25 @@ class TestTimes:
         assert lake.table(TABLE).metadata_location == before
         land(lake, TABLE, [file(tmp_path, (4, 0, "b"))])
         assert places(lake)[-1] == (3, 4, "b")
+
+    def test_a_record_stays_above_older_ones_of_its_key(self, lake: Lake, tmp_path: Path) -> None:
+        pile = [(number, 0, "a") for number in range(1, 5)]
+        create_from(lake, TABLE, file(tmp_path, *pile, (1, 1, "b"), (2, 1, "b"), (3, 1, "b")), BY_TIME)
+        publish(lake, validated(lake, TABLE))
+        assert places(lake) == [(3, 4, "a"), (4, 1, "b"), (5, 2, "b"), (6, 3, "b")]
+        land(lake, TABLE, [file(tmp_path, (3, 2, "c"), (5, 2, "a"))])
+        assert places(lake) == [(2, 5, "a"), (3, 4, "a"), (4, 1, "b"), (5, 2, "b"), (6, 3, "b"), (7, 3, "c")]
+
+    def test_c9_a_record_stays_above_removed_tombstones_of_its_key(self, lake: Lake, tmp_path: Path) -> None:
+        pile = [(1, 0, "a"), (9, 0, "a"), (2, 0, "a"), (2, 1, "deleted"), (1, 1, "deleted")]
+        create_from(lake, TABLE, file(tmp_path, *pile), replace(BY_TIME, tombstone="status = 'deleted'"))
+        clean(lake, NOW)
+        clean(lake, NOW + 10 * 86_400_000)
+        assert places(lake) == [(1, 9, "a"), (4, 1, "deleted")]
+        land(lake, TABLE, [file(tmp_path, (2, 2, "back"))])
+        land(lake, TABLE, [file(tmp_path, *pile[:3])])
+        clean(lake, NOW + 11 * 86_400_000)
+        assert {(one, status) for _, one, status in places(lake)} == {(1, "deleted"), (2, "back"), (9, "a")}
 
     def test_text_stays_text(self, lake: Lake, tmp_path: Path) -> None:
         create_from(lake, TABLE, text(tmp_path / "a.csv", "id,ts,at\nx,2026-11-01,x\n"), BY_TIME)
