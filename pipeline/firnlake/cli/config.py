@@ -2,6 +2,7 @@
 
 import shlex
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,7 +18,7 @@ from firnlake.ingest.kafka_configs import KafkaConfigs, read_kafka_configs, why_
 from firnlake.job.lane import Lane
 from firnlake.plan.forecast import due_now
 from firnlake.plan.read_states import read_once
-from firnlake.table.policies import PREFIX, Policies, nearest, split_topic_key
+from firnlake.table.policies import PREFIX, TOPIC_PREFIX, Policies, nearest, split_topic_key
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.settings import Setting, SettingsChange, change, changing, overrides, problems, readable, settings
@@ -89,9 +90,9 @@ def set_values(
     done = change(lake, table, {topic: pairs(values, "argument")})
     _show_changed(table, done)
     _show_undo(table, done, topic)
-    if topic is not None and topic not in (known := _topics(lake, table)):
-        there = f"it has: {', '.join(sorted(known)[:_TOPICS])}" if known else "it is empty"
-        show.error(f"{table}: warning: set, although the table has no topic {topic} yet; {there}")
+    _show_without_effect(table, done)
+    if topic is not None:
+        _show_unknown_topics(lake, table, {topic})
 
 
 @config.command("unset")
@@ -106,7 +107,8 @@ def unset_values(
     for name in names:
         one = after[name.removeprefix("firn.")]
         was = f" (was {before[one.name].value})" if before[one.name].value != one.value else ""
-        show.line(f"{table}: {one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
+        of_topic = "" if topic is None else f"topic {topic}: "
+        show.line(f"{table}: {of_topic}{one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
     _show_undo(table, done, topic)
 
 
@@ -130,18 +132,23 @@ def import_values(
     values: dict[str | None, dict[str, str]] = dict(found.known.items())
     if dry_run:
         coming = changing(table, lake.table(table).properties, values)
-        for topic, own in values.items():
-            for name, value in own.items():
-                show.line(f"would set {name} = {value} for topic {topic}")
+        for key, value in coming.given.items():
+            topic, name = split_topic_key(table, key, "")
+            show.line(f"would set {name} = {value} for topic {topic}{_was(coming, key)}")
         _show_due(lake, table, coming, at(now))
     else:
         _show_changed(table, change(lake, table, values))
     _show_unknown(found)
+    _show_unknown_topics(lake, table, found.known.keys())
 
 
-def _topics(lake: Lake, table: str) -> set[str]:
+def _show_unknown_topics(lake: Lake, table: str, named: Collection[str]) -> None:
+    """Warn of topics whose settings change, although the table holds no segment of them."""
     segments = read(lake.table(table), table, cache=ManifestCache.of(lake))
-    return {where.topic for where in segments.by_partition}
+    known = {where.topic for where in segments.by_partition}
+    there = f"it has: {', '.join(sorted(known)[:_TOPICS])}" if known else "it is empty"
+    for topic in sorted(set(named) - known):
+        show.error(f"{table}: warning: the table has no topic {topic} yet; {there}")
 
 
 def _chosen(table: str, every: list[Setting], names: list[str]) -> list[Setting]:
@@ -161,8 +168,24 @@ def _explain(one: Setting) -> None:
 
 def _show_changed(table: str, done: SettingsChange) -> None:
     for key, value in done.given.items():
-        was = f" (was {done.before[key]})" if done.before.get(key, value) != value else ""
-        show.line(f"{table}: {key} = {value}{was}")
+        show.line(f"{table}: {key} = {value}{_was(done, key)}")
+
+
+def _was(done: SettingsChange, key: str) -> str:
+    return f" (was {done.before[key]})" if done.before.get(key, done.given[key]) != done.given[key] else ""
+
+
+def _show_without_effect(table: str, done: SettingsChange) -> None:
+    """Warn of limits of retention that were set, although the policy of their topics is `compact` alone."""
+    policies = Policies.parse(table, done.after)
+    for key in done.given:
+        topic, name = split_topic_key(table, key, "") if key.startswith(TOPIC_PREFIX) else ("", key)
+        policy = policies.of(topic) if topic else policies.default
+        if name.removeprefix(PREFIX).startswith("retention.") and not policy.deletes:
+            show.error(
+                f"{table}: warning: {key} has no effect while cleanup.policy is compact; allowed: delete, or "
+                "compact,delete"
+            )
 
 
 def _show_undo(table: str, done: SettingsChange, topic: str | None) -> None:

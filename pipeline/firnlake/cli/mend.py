@@ -53,7 +53,7 @@ def mend(
     keep: Annotated[
         str | None,
         typer.Option(
-            "--keep", metavar="FILE", help="The file whose record stays, or the record's digest; the others are taken."
+            "--keep", metavar="FILE", help="Path or name of the file whose record stays, or the record's digest."
         ),
     ] = None,
     as_of: Annotated[

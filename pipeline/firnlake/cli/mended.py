@@ -6,7 +6,11 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.maintain.mended import MendedFile, MendedParts, MendedRecord, mended
 from firnlake_expectations.wording import count
 
-OUTCOMES = {"kept": f"on branch {MENDED}", "dropped": f"no longer on branch {MENDED}", "lost": "lost"}
+OUTCOMES = {
+    "kept": f"on branch {MENDED} until that is dropped",
+    "dropped": f"no longer on branch {MENDED}",
+    "lost": "lost",
+}
 
 
 def show_mended(lake: Lake, table: str, as_json: bool) -> None:

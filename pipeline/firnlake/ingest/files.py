@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from firnlake.clock import to_ms
 from firnlake.errors import RefusedError
 from firnlake.ingest import logs
+from firnlake.ingest.added import FIRN_COLUMNS
 from firnlake.ingest.encoding import encoded
 from firnlake.ingest.formats import SUFFIXES, check_is_file, read_columns
 from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
@@ -71,13 +72,17 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
     return _sound(_conform(found, path), path) if found.num_columns else arrow_schema().empty_table()
 
 
-def _conform(records: pa.Table, path: Path) -> pa.Table:
+def _conform(found: pa.Table, path: Path) -> pa.Table:
+    # A copy of a data file of the table has them; what lands has neither a level nor a delete horizon.
+    records = found.drop_columns([name for name in FIRN_COLUMNS if name in found.column_names])
     names = records.column_names
     missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
     unknown = sorted(set(names) - {*KAFKA_COLUMNS, *TRANSACTION_COLUMNS})
     if missing or unknown:
+        wrong = {"missing": missing, "unknown": unknown}
+        told = ", ".join(f"{what}: {_some(columns)}" for what, columns in wrong.items() if columns)
         raise RefusedError(
-            f"file {path} has columns {_some(names)}; missing: {_some(missing)}, unknown: {_some(unknown)}; allowed: "
+            f"file {path} has columns {_some(names)}; {told}; allowed: "
             f"{', '.join(KAFKA_COLUMNS)}, and for transactions {', '.join(TRANSACTION_COLUMNS)}"
         )
     schema = pa.schema(

@@ -89,6 +89,7 @@ class _Landing:
         columns, schema = self.columns, self.held.table.schema()
         # Text that looks like a number stays text if the table has text.
         found = read_storable(path, [one.name for one in schema.fields if one.field_type == StringType()])
+        found = found.drop_columns([name for name in self._made if name in found.column_names])
         self._check_file(found, path)
         choice = Choice(columns.key, self.order, columns.timestamp, columns.topic, columns.partition)
         check_columns(found, choice, path)
@@ -107,15 +108,21 @@ class _Landing:
             parts.append(new)
         return pa.concat_tables(parts)
 
+    @property
+    def _made(self) -> tuple[str, ...]:
+        """The columns that Firn fills. They are left out of a file that has them, such as a copy of a data file."""
+        columns = self.columns
+        return (columns.level, columns.delete_horizon, *({columns.offset} - {self.order}))
+
     def _check_file(self, found: pa.Table, path: Path) -> None:
-        """Refuse columns that the table lacks, columns that Firn fills, and NULL in columns that allow none."""
-        columns, schema = self.columns, self.held.table.schema()
-        made = {columns.level, columns.delete_horizon, *({columns.offset} - {self.order})}
-        allowed = [one.name for one in schema.fields if one.name not in made]
-        for name in found.column_names:
-            if name not in allowed:
-                why = "Firn fills" if name in made else f"table {self.held.identifier} lacks"
-                raise RefusedError(f"file {path} has column {name}, which {why}; allowed: {', '.join(allowed)}")
+        """Refuse columns that the table lacks, and NULL in columns that allow none."""
+        schema = self.held.table.schema()
+        allowed = [one.name for one in schema.fields if one.name not in self._made]
+        if unknown := [name for name in found.column_names if name not in allowed]:
+            raise RefusedError(
+                f"file {path} has column {unknown[0]}, which table {self.held.identifier} lacks; allowed: "
+                f"{', '.join(allowed)}"
+            )
         for one in schema.fields:
             given = found.num_rows - found[one.name].null_count if one.name in found.column_names else 0
             if one.required and given < found.num_rows:

@@ -55,13 +55,13 @@ class ConflictingRecords:
     """The columns in which the records differ."""
 
     def parted(self, keep: str) -> tuple[tuple[RecordCopy, ...], tuple[RecordCopy, ...]]:
-        """The copies of the record that stays, which ``keep`` names by its file or its digest, with or without the
-        prefix ``sha256:``; and all other copies.
+        """The copies of the record that stays, which ``keep`` names by the path or the name of its file, or by its
+        digest, with or without the prefix ``sha256:``; and all other copies.
 
         Raises RefusedError unless it names one record.
         """
         names = {keep, f"{DIGEST}{keep}"}
-        kept = {one.digest for one in self.copies if names & {one.path, one.digest}}
+        kept = {one.digest for one in self.copies if names & {one.path, one.path.rpartition("/")[2], one.digest}}
         if len(kept) != 1:
             found = f"{len(kept)} different records" if kept else "no record"
             allowed = sorted({one.digest for one in self.copies} | ({one.path for one in self.copies} - {keep}))

@@ -220,6 +220,10 @@ class TestWaiting:
         firn("create", TABLE)
         ran = firn("run", TABLE)
         assert (ran.code, ran.out.strip()) == (0, f"{TABLE}: nothing due")
+        append(Lake.load(), [row(0)])
+        ran = firn("run", TABLE, "--property", "firn.min.cleanable.dirty.ratio=1", "--now", NOW)
+        told = f"dirty ratio up to 1.000: `firn status {TABLE}` tells more, and --force runs anyway"
+        assert (ran.code, ran.out) == (0, f"{TABLE}: nothing due; {told}\n")
 
 
 class TestStages:

@@ -60,15 +60,15 @@ def test_what_topics_override_is_listed_and_a_topic_that_is_not_there_is_told(
     firn: Firn, made: str, lake: Lake
 ) -> None:
     append(lake, [row(0)])
-    assert firn("config", "set", made, "--topic", "orders", "retention.ms=1h", "merge.segments=9").err == ""
-    ran = firn("config", "set", made, "--topic", "order", "retention.ms=1h")
+    assert firn("config", "set", made, "--topic", "orders", "tier.runs=7", "merge.segments=9").err == ""
+    ran = firn("config", "set", made, "--topic", "order", "tier.runs=7")
     assert (ran.code, ran.err) == (
         0,
-        f"firn: {made}: warning: set, although the table has no topic order yet; it has: orders\n",
+        f"firn: {made}: warning: the table has no topic order yet; it has: orders\n",
     )
     out = firn("config", made).out
-    assert "topic order: retention.ms = 1h\n" in out
-    assert "topic orders: merge.segments = 9, retention.ms = 1h\n" in out
+    assert "topic order: tier.runs = 7\n" in out
+    assert "topic orders: merge.segments = 9, tier.runs = 7\n" in out
     assert "topic order:" not in firn("config", made, "--topic", "orders").out
 
 
@@ -150,6 +150,16 @@ def test_a_change_tells_the_commands_that_undo_it(firn: Firn, made: str, lake: L
     assert "to undo" not in firn("config", "set", made, *topic, "merge.segments=7").out
 
 
+def test_retention_that_has_no_effect_is_told(firn: Firn, made: str) -> None:
+    told = "has no effect while cleanup.policy is compact; allowed: delete, or compact,delete"
+    for topic in ([], ["--topic", "orders"]):
+        assert told in firn("config", "set", made, *topic, "retention.ms=5").err
+        assert told not in firn("config", "set", made, *topic, "cleanup.policy=compact,delete", "retention.ms=6").err
+        unset = firn("config", "unset", made, *topic, "retention.ms").out
+        assert unset.startswith(f"{made}: {'topic orders: ' if topic else ''}retention.ms is 604800000 (7d), from: ")
+        firn("config", "unset", made, *topic, "cleanup.policy")
+
+
 def test_a_dry_import_tells_what_would_become_due(firn: Firn, made: str, lake: Lake, tmp_path: Path) -> None:
     firn("config", "set", made, "min.cleanable.dirty.ratio=0")
     for offset in range(2):
@@ -194,6 +204,9 @@ def test_kafkas_configs_are_imported_and_the_others_are_listed(
         in firn("config", "import", made, file, "--dry-run").out
     )
     assert lake.table(made).metadata_location == before
+    firn("config", "set", made, "--topic", "orders", "cleanup.policy=delete")
+    dry = firn("config", "import", made, file, "--dry-run").out
+    assert "would set cleanup.policy = compact,delete for topic orders (was delete)\n" in dry
     out = firn("config", "import", made, file).out
     assert (
         "not imported, because Firn has no such setting (2 configs):\n  compression.type: 1 topic (a.delete)\n" in out

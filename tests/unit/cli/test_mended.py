@@ -74,7 +74,7 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     assert "--keep FILE or DIGEST" in ran.out
     assert "other" not in ran.out.replace("others", "")
     assert f"`firn config set {TABLE} report.samples=full` shows keys and values" in ran.out
-    ran = firn(*named, "--keep", files[0])
+    ran = firn(*named, "--keep", files[0].rpartition("/")[2])
     assert "if one of 1 file has one;\n    otherwise the record that stays, if it has the same key;\n" in ran.out
     assert "report.samples" not in ran.out
     assert "to be taken from main: 1 record; branch firn_mended keeps copies" in ran.out
@@ -213,10 +213,10 @@ class TestList:
         listed = firn("mend", TABLE, "--list").out
         for text in (
             f"taken by firn mend with snapshot {kept} at ",
-            f"  {files[1]}\n    orders-0, offsets 1 to 2, 2 records; on branch firn_mended\n",
+            f"  {files[1]}\n    orders-0, offsets 1 to 2, 2 records; on branch firn_mended until that is dropped\n",
             f"  {files[0]}\n    orders-0, offsets 0 to 1, 2 records; lost\n",
             "  orders-0 offset 1 sha256:",
-            f"    from {files[1]}; on branch firn_mended\n",
+            f"    from {files[1]}; on branch firn_mended until that is dropped\n",
         ):
             assert text in listed, listed
         assert "value=" not in listed

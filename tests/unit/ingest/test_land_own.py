@@ -23,6 +23,7 @@ from firnlake.ingest.land import land
 from firnlake.ingest.own_file import create_from
 from firnlake.ingest.release import release
 from firnlake.validate.validate import validate
+from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.adopted import BY_ENTITY, BY_ID, append, change, event, validated
 from tests.support.examples import bounded
@@ -144,6 +145,15 @@ class TestTimes:
         clean(lake, NOW + 11 * 86_400_000)
         assert {(one, status) for _, one, status in places(lake)} == {(1, "deleted"), (2, "back"), (9, "a")}
 
+    def test_what_firn_fills_is_left_out_of_a_copy_of_a_data_file(self, lake: Lake, tmp_path: Path) -> None:
+        create_from(lake, TABLE, file(tmp_path, (1, 0, "a"), (2, 0, "a")), BY_TIME)
+        (path,) = lakes.paths(lake.table(TABLE))
+        copied = pq.read_table(on_disk(path), partitioning=None)
+        changed = copied.set_column(0, "id", pa.array([1, 3])).set_column(3, "offset", pa.array([7, 7]))
+        pq.write_table(changed, tmp_path / "copy.parquet")
+        assert land(lake, TABLE, [tmp_path / "copy.parquet"]).records == 1
+        assert places(lake) == [(0, 1, "a"), (1, 2, "a"), (2, 3, "a")]
+
     def test_text_stays_text(self, lake: Lake, tmp_path: Path) -> None:
         create_from(lake, TABLE, text(tmp_path / "a.csv", "id,ts,at\nx,2026-11-01,x\n"), BY_TIME)
         land(lake, TABLE, [text(tmp_path / "b.csv", "id,ts,at\n12,2026-11-02,2026-11-02\n")])
@@ -212,8 +222,6 @@ class TestIntegers:
 WRONG = {
     "x,ts\n1,2026-11-02\n": "has column x, which table shop.orders lacks; allowed: id, ts, status",
     "ts\n2026-11-02\n": "has no column id, which is given as the key; found: ts",
-    "id,ts,offset\n1,2026-11-02,3\n": "has column offset, which Firn fills; allowed: id, ts, status",
-    "id,ts,level\n1,2026-11-02,3\n": "has column level, which Firn fills",
     "id,ts\n1,3\n": "column ts is int64, and the table's column timestamp",
     "id,ts\nx,2026-11-02\n": "column id is string, and the table's column int64",
     "id,ts\n1,\n": "column ts can't be the order|column ts, the order, is NULL in 1 of 1 records",
