@@ -166,7 +166,7 @@ class Listing:
     """True when only Firn's own folders were listed."""
     unknown: list[Stored] = field(default_factory=list)
     """Files that the table's metadata does not reach."""
-    _past: list[tuple[Hashes, Hashes]] = field(default_factory=list)
+    _beside_main: list[tuple[Hashes, Hashes]] = field(default_factory=list)
     _hashes: list[Hashes] = field(default_factory=list)
     metadata_files: list[str] = field(default_factory=list)
     """Paths of metadata files that this table does not name, so they may be another table's."""
@@ -177,10 +177,10 @@ class Listing:
         return np.concatenate([np.empty(0, np.int64), *self._hashes])
 
     @property
-    def past(self) -> tuple[Hashes, Hashes]:
-        """Hashes of the paths of the data files that only past snapshots refer to, and their sizes in bytes."""
+    def beside_main(self) -> tuple[Hashes, Hashes]:
+        """Hashes of the paths of the data files that the table refers to, but not main, and their sizes in bytes."""
         nothing = np.empty(0, np.int64)
-        hashes, sizes = zip((nothing, nothing), *self._past, strict=True)
+        hashes, sizes = zip((nothing, nothing), *self._beside_main, strict=True)
         return np.concatenate(hashes), np.concatenate(sizes)
 
     def add(self, infos: Collection[FileInfo], known: Known) -> None:
@@ -188,8 +188,8 @@ class Listing:
         stored = [Stored.of(info) for info in infos]
         reach = Reach.of(file.path for file in stored)
         self._hashes.append(reach.paths)
-        past = is_in(reach.paths, known.past)
-        self._past.append((reach.paths[past], np.array([file.bytes for file in stored], np.int64)[past]))
+        aside = is_in(reach.paths, known.beside_main)
+        self._beside_main.append((reach.paths[aside], np.array([file.bytes for file in stored], np.int64)[aside]))
         for place in np.flatnonzero(~is_in(reach.paths, known.reached)):
             file = stored[place]
             name = name_of(file.path)

@@ -8,7 +8,7 @@ Parts that commit come before the expiry of snapshots, because the new snapshot 
 before it to expire.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -17,12 +17,13 @@ import numpy as np
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.iceberg.branches import REMOVED_TOMBSTONES
+from firnlake.iceberg.branches import MENDED, QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored
-from firnlake.iceberg.referenced_files import Contents
+from firnlake.iceberg.referenced_files import Contents, Hashes
 from firnlake.job.collect import clear
 from firnlake.job.stage import VERDICTS
 from firnlake.job.stale import End, FoundStage, found_stages
@@ -57,6 +58,12 @@ class MaintenancePart(StrEnum):
 
 GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows the deletion of a table's files."""
+
+_WAY_OUT: Final = {
+    QUARANTINE: "they hold the only copies of quarantined records, until `firn quarantine --clear` removes these",
+    MENDED: "they hold what `firn mend` took from main, until somebody drops the branch",
+}
+"""Why the files of a side branch stay, and until when."""
 
 ALL: Final = frozenset(MaintenancePart)
 HOURLY: Final = frozenset({MaintenancePart.STAGES, MaintenancePart.SIDE_BRANCHES})
@@ -198,20 +205,33 @@ class _Maintenance:
         return former(self.table, locations, self.now_ms, remove=self.remove)
 
     def _held(self, listing: Listing | None, after: TableMetadata | None) -> Iterator[Finding]:
-        """Findings about files that only past snapshots hold.
+        """Findings about the files that main no longer needs: those of each branch or tag, and the rest.
 
         ``after`` is the metadata after the expiry of snapshots; None if nothing could expire.
         """
         if listing is None:
             return
-        past, sizes = listing.past
-        if after and len(past):
-            kept = self.contents.reach_of(self.contents.manifests_of(after.snapshots))
-            sizes = sizes[is_in(past, np.unique(kept.paths))]
+        metadata = after or self.table.metadata
+        files, sizes = listing.beside_main
+        for name, ref in metadata.refs.items():
+            if name == MAIN_BRANCH or not len(files):
+                continue
+            here = is_in(files, self._reached(one for one in metadata.snapshots if one.snapshot_id == ref.snapshot_id))
+            # The findings about side branches list removed tombstones, with their limit.
+            if here.any() and name != REMOVED_TOMBSTONES:
+                needed = f"readers of this {ref.snapshot_ref_type.value} need them; drop it to free them"
+                yield _kept(Kind.REF, name, sizes[here], _WAY_OUT.get(name, needed))
+            files, sizes = files[~here], sizes[~here]
+        if after and len(files):
+            sizes = sizes[is_in(files, self._reached(after.snapshots))]
         if len(sizes):
             reason = "only past snapshots refer to them, until these snapshots expire (history.expire.*)"
-            name, size = self.table.location(), int(sizes.sum())
-            yield Finding(Kind.DATA, name, goes=False, reason=reason, files=len(sizes), bytes=size)
+            yield _kept(Kind.DATA, self.table.location(), sizes, reason)
+
+    def _reached(self, snapshots: Iterable[Snapshot]) -> Hashes:
+        """Hashes of the paths of the files of ``snapshots``, sorted; none of a snapshot that has just expired."""
+        gone: list[str] = []
+        return np.unique(self.contents.reach_of(self.contents.manifests_of(snapshots, gone), gone).paths)
 
     def _disabled(self, kind: Kind) -> Finding | None:
         """A finding if Iceberg's own property forbids the deletion of the table's files; otherwise None."""
@@ -220,6 +240,10 @@ class _Maintenance:
             return None
         reason = f"property {GC_ENABLED} is {text}, so another table may use the files; allowed: true"
         return Finding(kind, self.identifier, goes=False, reason=reason, files=0)
+
+
+def _kept(kind: Kind, name: str, sizes: Hashes, reason: str) -> Finding:
+    return Finding(kind, name, goes=False, reason=reason, files=len(sizes), bytes=int(sizes.sum()))
 
 
 def _going(

@@ -91,8 +91,8 @@ class Known:
 
     reached: Hashes
     """Hashes of the paths of all files that the metadata refers to, sorted."""
-    past: Hashes
-    """Hashes of the paths of data files that only past snapshots refer to, sorted."""
+    beside_main: Hashes
+    """Hashes of the paths of data files that past snapshots, branches or tags refer to, but not main; sorted."""
     metadata_files: Collection[str]
     """Names of the table's current metadata file and of the metadata files in its log."""
 
@@ -152,10 +152,11 @@ def known_files(lake: Lake, identifier: str, contents: Contents, former: Iterabl
     def look() -> tuple[Table, Known]:
         table = whole_table(lake, identifier)
         files, others = reached(table.metadata, contents)
-        heads, _ = reached(table.metadata, contents, past=False)
+        main = table.current_snapshot()
+        current = contents.reach_of(contents.manifests_of([main] if main else []))
         known = np.unique(np.concatenate([files.paths, others.paths]))
-        past = np.setdiff1d(files.paths, heads.paths)
-        return table, Known(known, past, frozenset(map(name_of, [*metadata_locations(table), *former])))
+        beside_main = np.setdiff1d(files.paths, current.paths)
+        return table, Known(known, beside_main, frozenset(map(name_of, [*metadata_locations(table), *former])))
 
     return _while_expiring(look)
 

@@ -177,7 +177,7 @@ class History:
         assert self.removable(now_ms) == set(), "everything past its limit is gone"
         again = maintain_table(self.lake, self.table, now_ms, remove=True)
         assert [one for one in again if one.goes] == [], "C25: nothing is left to do"
-        assert {one.kind for one in again} <= {Kind.STAGE, Kind.DATA, Kind.ORPHANS}
+        assert {one.kind for one in again} <= {Kind.STAGE, Kind.DATA, Kind.REF, Kind.ORPHANS}
 
 
 # A history takes a second: looking for a shorter one that fails as well would take minutes.

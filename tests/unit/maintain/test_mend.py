@@ -10,6 +10,7 @@ from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES
+from firnlake.iceberg.deleter import Kind
 from firnlake.lanes.erasure.certify import certify
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.mend import MOST_FILES, mend, named_files
@@ -88,6 +89,22 @@ def test_a_lost_file_is_named_by_the_summary_and_by_no_branch(topic: Topic, file
     assert topic.offsets() == [0, 1, 4]
     topic.run(NOW, until_idle=True)
     assert not waits(topic)
+
+
+def test_maintenance_tells_what_the_branch_keeps_and_until_when(topic: Topic, files: list[str]) -> None:
+    tear(files[1])
+    take(topic, files[1])
+    found = maintain_table(topic.lake, topic.table, clock.now_ms(), remove=False)
+    (kept,) = [one for one in found if one.kind is Kind.REF]
+    assert (kept.name, kept.files, kept.bytes) == (MENDED, 1, on_disk(files[1]).stat().st_size)
+    assert "until somebody drops the branch" in kept.reason
+    main = lakes.snapshot(topic.lake, topic.table)
+    assert main is not None
+    topic.lake.table(topic.table).manage_snapshots().create_tag(main, "audit").commit()
+    topic.run(NOW, until_idle=True, force=True)
+    kept_too = [one for one in maintain_table(topic.lake, topic.table, clock.now_ms(), remove=False) if not one.goes]
+    reasons = {one.name: one.reason for one in kept_too if one.kind is Kind.REF}
+    assert reasons["audit"] == "readers of this tag need them; drop it to free them"
 
 
 def test_a_lost_file_beside_a_torn_one(topic: Topic, files: list[str]) -> None:
