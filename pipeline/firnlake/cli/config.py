@@ -69,7 +69,7 @@ def show_settings(
             _explain(one)
     else:
         title = table if topic is None else f"{table}: topic {topic}"
-        rows = [(one.name, readable(one.name, one.value), one.source) for one in chosen]
+        rows = [(one.name, readable(one.name, one.value), _source(one, topic)) for one in chosen]
         show.table(title, ("setting", "value", "from"), rows)
         for owner, values in overrides(table, properties).items() if topic is None else ():
             show.line(f"topic {owner}: {', '.join(f'{name} = {value}' for name, value in values.items())}")
@@ -89,7 +89,7 @@ def set_values(
     lake = Lake.load()
     done = change(lake, table, {topic: pairs(values, "argument")})
     _show_changed(table, done)
-    _show_undo(table, done, topic)
+    _show_undo(table, done)
     _show_without_effect(table, done)
     if topic is not None:
         _show_unknown_topics(lake, table, {topic})
@@ -109,7 +109,7 @@ def unset_values(
         was = f" (was {before[one.name].value})" if before[one.name].value != one.value else ""
         of_topic = "" if topic is None else f"topic {topic}: "
         show.line(f"{table}: {of_topic}{one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
-    _show_undo(table, done, topic)
+    _show_undo(table, done)
 
 
 @config.command("import")
@@ -137,7 +137,9 @@ def import_values(
             show.line(f"would set {name} = {value} for topic {topic}{_was(coming, key)}")
         _show_due(lake, table, coming, at(now))
     else:
-        _show_changed(table, change(lake, table, values))
+        done = change(lake, table, values)
+        _show_changed(table, done)
+        _show_undo(table, done)
     _show_unknown(found)
     _show_unknown_topics(lake, table, found.known.keys())
 
@@ -157,6 +159,10 @@ def _chosen(table: str, every: list[Setting], names: list[str]) -> list[Setting]
     if unknown:
         raise RefusedError(f"table {table}: there is no setting {unknown[0]}; {nearest(unknown[0])}")
     return [one for one in every if one.name in wanted or not wanted]
+
+
+def _source(one: Setting, topic: str | None) -> str:
+    return f"{one.source} (for the whole table only)" if topic is not None and one.table_only else one.source
 
 
 def _explain(one: Setting) -> None:
@@ -179,25 +185,33 @@ def _show_without_effect(table: str, done: SettingsChange) -> None:
     """Warn of limits of retention that were set, although the policy of their topics is `compact` alone."""
     policies = Policies.parse(table, done.after)
     for key in done.given:
-        topic, name = split_topic_key(table, key, "") if key.startswith(TOPIC_PREFIX) else ("", key)
+        topic, name = _owner(table, key)
         policy = policies.of(topic) if topic else policies.default
-        if name.removeprefix(PREFIX).startswith("retention.") and not policy.deletes:
+        if name.startswith("retention.") and not policy.deletes:
             show.error(
                 f"{table}: warning: {key} has no effect while cleanup.policy is compact; allowed: delete, or "
                 "compact,delete"
             )
 
 
-def _show_undo(table: str, done: SettingsChange, topic: str | None) -> None:
+def _owner(table: str, key: str) -> tuple[str, str]:
+    """The topic that property ``key`` is about, and the setting; the topic of a table's own setting is empty."""
+    return split_topic_key(table, key, "") if key.startswith(TOPIC_PREFIX) else ("", key.removeprefix(PREFIX))
+
+
+def _show_undo(table: str, done: SettingsChange) -> None:
     """Print the commands that restore what was set before."""
-    names = {
-        key: key.removeprefix(PREFIX) if topic is None else split_topic_key(table, key, "")[1] for key in done.changed
-    }
-    fresh = [name for key, name in names.items() if key not in done.before]
-    former = [f"{name}={done.before[key]}" for key, name in names.items() if key in done.before]
-    for verb, words in (("unset", fresh), ("set", former)):
-        if words:
-            of_topic = [] if topic is None else ["--topic", topic]
+    fresh: dict[str, list[str]] = {}
+    former: dict[str, list[str]] = {}
+    for key in done.changed:
+        topic, name = _owner(table, key)
+        if key in done.before:
+            former.setdefault(topic, []).append(f"{name}={done.before[key]}")
+        else:
+            fresh.setdefault(topic, []).append(name)
+    for verb, by_topic in (("unset", fresh), ("set", former)):
+        for topic, words in by_topic.items():
+            of_topic = ["--topic", topic] if topic else []
             show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *of_topic])}")
 
 

@@ -1,5 +1,6 @@
 """`firn config`: what is set, where it comes from, and how it is changed."""
 
+import json
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -126,6 +127,13 @@ def test_what_another_client_has_set_wrong_is_shown_and_can_be_mended(firn: Firn
     assert firn("config", made).code == 0
 
 
+def test_a_topics_list_tells_which_settings_are_for_the_whole_table(firn: Firn, made: str) -> None:
+    listed = json.loads(firn("config", made, "--topic", "orders", "--json").out)
+    rows = [line for line in firn("config", made, "--topic", "orders").out.splitlines() if "whole table only" in line]
+    assert len(rows) == sum(one["table_only"] for one in listed) > 0
+    assert "whole table only" not in firn("config", made).out
+
+
 def test_a_change_to_the_same_value_makes_no_commit(firn: Firn, made: str, lake: Lake) -> None:
     firn("config", "set", made, "merge.segments=7")
     before = lake.table(made).metadata_location
@@ -134,12 +142,17 @@ def test_a_change_to_the_same_value_makes_no_commit(firn: Firn, made: str, lake:
     assert lake.table(made).metadata_location == before
 
 
+def commands(out: str) -> list[list[str]]:
+    """The commands that undo a change."""
+    return [shlex.split(line.removeprefix("to undo: ")) for line in out.splitlines() if line.startswith("to undo: ")]
+
+
 @pytest.mark.parametrize("topic", [(), ("--topic", "a.delete")])
 def test_a_change_tells_the_commands_that_undo_it(firn: Firn, made: str, lake: Lake, topic: tuple[str, ...]) -> None:
     firn("config", "set", made, *topic, "merge.segments=7")
     before = lake.table(made).properties
     out = firn("config", "set", made, *topic, "merge.segments=9", "retention.ms=5", "tier.runs=4").out
-    undo = [shlex.split(line.removeprefix("to undo: ")) for line in out.splitlines() if line.startswith("to undo: ")]
+    undo = commands(out)
     assert undo == [
         ["firn", "config", "unset", made, "retention.ms", "tier.runs", *topic],
         ["firn", "config", "set", made, "merge.segments=7", *topic],
@@ -207,7 +220,12 @@ def test_kafkas_configs_are_imported_and_the_others_are_listed(
     firn("config", "set", made, "--topic", "orders", "cleanup.policy=delete")
     dry = firn("config", "import", made, file, "--dry-run").out
     assert "would set cleanup.policy = compact,delete for topic orders (was delete)\n" in dry
+    unchanged = lake.table(made).properties
     out = firn("config", "import", made, file).out
+    for command in commands(out):
+        assert firn(*command[1:]).code == 0
+    assert lake.table(made).properties == unchanged
+    firn("config", "import", made, file)
     assert (
         "not imported, because Firn has no such setting (2 configs):\n  compression.type: 1 topic (a.delete)\n" in out
     )
