@@ -6,6 +6,7 @@ Like Kafka, Firn counts time in milliseconds since the epoch. This module conver
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 from firnlake.errors import RefusedError
@@ -64,3 +65,22 @@ def parse_span(text: str) -> int:
     if not match:
         raise RefusedError(f"{text!r} is not a duration; allowed: a number with a unit (d, h, min, s, ms), such as 30d")
     return int(match[1]) * SPANS[match[2]]
+
+
+def show_span(milliseconds: int) -> str:
+    """A duration, not negative, for people, in its two largest units: ``3 h 20 min``, ``40 s``, ``0 ms``."""
+    units = [*SPANS.items(), ("", 1)]
+    for (unit, length), (smaller, less) in pairwise(units):
+        if milliseconds >= length:
+            whole, left = divmod(milliseconds, length)
+            rest = left // less
+            return f"{whole:,} {unit} {rest} {smaller}" if rest else f"{whole:,} {unit}"
+    return "0 ms"
+
+
+def exact_span(milliseconds: int) -> str:
+    """A duration as settings accept it, in the largest unit that gives a whole number: ``7d``, ``1500ms``, ``-1``."""
+    if milliseconds <= 0:
+        return str(milliseconds)
+    unit, length = next((unit, length) for unit, length in SPANS.items() if milliseconds % length == 0)
+    return f"{milliseconds // length}{unit}"

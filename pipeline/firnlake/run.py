@@ -119,7 +119,7 @@ def run(
 
 
 def _drop(lake: Lake, done: LaneRun) -> None:
-    with done.timed("publish"):
+    with done.timed("validate and publish"):
         done.add(retain_plans(lake, done.plans))
 
 

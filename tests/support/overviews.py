@@ -26,10 +26,7 @@ ROW_DELETES = (
     "segment 00017-{}.parquet (level 0) is listed 2 times and has row-level delete files (2); allowed: one of the two "
     "(apply the deletes with rewrite_data_files first)"
 )
-YOUNG = (
-    "segment 00003.parquet and later ones are not cleaned until 2026-11-22T07:00:00Z "
-    "(firn.min.compaction.lag.ms = 86400000)"
-)
+YOUNG = "segment 00003.parquet and later ones are not cleaned until 2026-11-22T07:00:00Z (min.compaction.lag.ms = 1d)"
 REFUSED = (
     "plan 38c89567529d45fc (full) was refused by validate 3 h ago: expect_newest_record_kept: 2 newer records are "
     "missing; it waits until its segments change, or for `firn retry`"
@@ -165,7 +162,7 @@ def write_overview(
             for topic in dict.fromkeys(row["topic"] for row in rows)
         ),
         "strays": (),
-        "thresholds": "merge.segments = 32 (as in WarpStream)",
+        "thresholds": ("merge.segments = 32, as in WarpStream",),
         "doubts": ("orders: max.compaction.lag.ms 600000 can't be met at what lands now: merge and full take 25 min",),
     }
     status = Status.of(

@@ -21,12 +21,20 @@ from firnlake.plan.read_states import read_once
 from firnlake.table.policies import PREFIX, TOPIC_PREFIX, Policies, nearest, split_topic_key
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
-from firnlake.table.settings import Setting, SettingsChange, change, changing, overrides, problems, readable, settings
+from firnlake.table.settings import (
+    TOPICS,
+    Setting,
+    SettingsChange,
+    change,
+    changing,
+    overrides,
+    problems,
+    readable,
+    settings,
+)
 from firnlake_expectations.wording import count
 
 _SHOW: Final = "show"
-_TOPICS: Final = 20
-"""Maximum number of topics that a message names."""
 
 
 class ShownByDefault(TyperGroup):
@@ -71,8 +79,8 @@ def show_settings(
         title = table if topic is None else f"{table}: topic {topic}"
         rows = [(one.name, readable(one.name, one.value), _source(one, topic)) for one in chosen]
         show.table(title, ("setting", "value", "from"), rows)
-        for owner, values in overrides(table, properties).items() if topic is None else ():
-            show.line(f"topic {owner}: {', '.join(f'{name} = {value}' for name, value in values.items())}")
+        for told in overrides(table, properties) if topic is None else ():
+            show.line(told)
     show.end([*problems(table, properties).values()])
 
 
@@ -148,7 +156,7 @@ def _show_unknown_topics(lake: Lake, table: str, named: Collection[str]) -> None
     """Warn of topics whose settings change, although the table holds no segment of them."""
     segments = read(lake.table(table), table, cache=ManifestCache.of(lake))
     known = {where.topic for where in segments.by_partition}
-    there = f"it has: {', '.join(sorted(known)[:_TOPICS])}" if known else "it is empty"
+    there = f"it has: {', '.join(sorted(known)[:TOPICS])}" if known else "it is empty"
     for topic in sorted(set(named) - known):
         show.error(f"{table}: warning: the table has no topic {topic} yet; {there}")
 
@@ -234,6 +242,6 @@ def _show_unknown(found: KafkaConfigs) -> None:
     if found.unknown:
         show.line(f"not imported, because Firn has no such setting ({count(len(found.unknown), 'config')}):")
     for name, values in sorted(found.unknown.items()):
-        topics = ", ".join(sorted(values)[:_TOPICS])
-        show.line(f"  {name}: {count(len(values), 'topic')} ({topics}{', …' if len(values) > _TOPICS else ''})")
+        topics = ", ".join(sorted(values)[:TOPICS])
+        show.line(f"  {name}: {count(len(values), 'topic')} ({topics}{', …' if len(values) > TOPICS else ''})")
         show.line(f"    {why_not(name)}")

@@ -88,7 +88,7 @@ def _table(title: str, garbage: list[Finding]) -> None:
                 _short(one.name),
                 one.files,
                 one.bytes,
-                None if one.age_ms is None else show.span(max(one.age_ms, 0)),
+                None if one.age_ms is None else clock.show_span(max(one.age_ms, 0)),
                 one.reason,
             )
             for one in garbage

@@ -149,13 +149,15 @@ def _show(status: Status, limit: int) -> None:
     show.more(table, status.summary.topic_partitions, limit, "topic partition")
     _show_horizons(status)
     show_bytes(status, limit)
-    kept = [(part.name, part.retained) for part in parts if part.retained]
+    kept = [part.retained for part in parts if part.retained]
     if kept:
-        show.table(f"{table}: retention", ("topic partition", "oldest segment that is kept, and why"), kept)
+        show.line(f"{table}: retention; the oldest segment that is kept, and why")
+    for text in kept:
+        show.line(f"  {text}")
     for part in parts:
         _show_some(part.name, _reasons(part), limit, "reason")
     show.line(f"{table}: thresholds")
-    for text in details.thresholds.split(", "):
+    for text in details.thresholds:
         show.line(f"  {text}")
     _show_some(table, [f"{table}: {text}" for text in details.strays], limit, "file")
     for text in details.doubts:

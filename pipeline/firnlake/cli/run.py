@@ -117,27 +117,36 @@ def _show(result: LaneRun) -> None:
             by_snapshot[publication.snapshot_id].append(publication.counts)
     for snapshot_id, own in by_snapshot.items():
         counts = RecordCounts.total(own)
-        shared = f" of {len(own):,} plans" if len(own) > 1 else ""
-        prefix = f"{result.lane}: snapshot {snapshot_id}{shared}"
-        records_in, tombstones = count(counts.records_in, "record"), count(counts.tombstones_removed, "tombstone")
+        records_in = count(counts.records_in, "record")
         if result.lane in POSITION_DELETING:
-            show.line(
-                f"{prefix}: {count(counts.segments_in_place, 'segment')} unchanged, "
-                f"{counts.records_out:,} of {records_in} still visible "
-                f"({counts.superseded:,} superseded; already hidden before this plan: {counts.deleted:,})"
-            )
-            continue
-        deleted = f", {counts.deleted:,} already hidden by row-level deletes" if counts.deleted else ""
-        show.line(
-            f"{prefix}: {count(counts.segments_in, 'segment')} with {records_in} became "
-            f"{count(counts.segments_out, 'segment')} with {count(counts.records_out, 'record')} "
-            f"({counts.superseded:,} superseded, {tombstones} removed, "
-            f"{counts.expired:,} expired, {counts.quarantined:,} quarantined, {counts.erased:,} erased{deleted})"
-        )
+            kept = count(counts.segments_in_place, "segment")
+            done = f"{kept} unchanged, {counts.records_out:,} of {records_in} still visible"
+        else:
+            segments_in, segments_out = count(counts.segments_in, "segment"), count(counts.segments_out, "segment")
+            records_out = count(counts.records_out, "record")
+            done = f"{segments_in} with {records_in} became {segments_out} with {records_out}"
+        shared = f" of {len(own):,} plans" if len(own) > 1 else ""
+        show.message(f"{result.lane}: {done}; {_fates(counts)}; snapshot {snapshot_id}{shared}")
     steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in result.seconds.items())
     waiting = f"; {count(len(result.postponed), 'more plan')} left for the next run" if result.postponed else ""
-    plans = count(len(result.plans), "plan")
-    show.line(f"{result.lane}: {len(result.publications):,} of {plans} published; {steps}{waiting}")
+    published, plans = len(result.publications), count(len(result.plans), "plan")
+    some = "" if published == len(result.plans) else f"{published:,} of "
+    show.message(f"{result.lane}: {some}{plans} published; {steps}{waiting}")
+
+
+def _fates(counts: RecordCounts) -> str:
+    """What became of the records that are visible no longer, by number."""
+    fates = {
+        "superseded": counts.superseded,
+        "expired": counts.expired,
+        "quarantined": counts.quarantined,
+        "erased": counts.erased,
+        "already hidden by row-level deletes": counts.deleted,
+    }
+    told = [f"{number:,} {fate}" for fate, number in fates.items() if number]
+    if counts.tombstones_removed:
+        told.append(f"{count(counts.tombstones_removed, 'tombstone')} removed")
+    return ", ".join(told) or "every record is kept"
 
 
 def _as_dict(result: LaneRun) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from firnlake.clock import from_ms, show_ms
+from firnlake.clock import from_ms, show_ms, show_span
 from firnlake.errors import ConflictError, FirnError, printable
 from firnlake_expectations.wording import count, size
 
@@ -211,16 +211,8 @@ def time(milliseconds: int) -> str:
 
 def moment(milliseconds: int, now_ms: int) -> str:
     """A time and its distance from ``now_ms``: ``2026-11-21T12:00:00.000Z (in 3 h)``."""
-    distance = span(abs(milliseconds - now_ms))
+    distance = show_span(abs(milliseconds - now_ms))
     return f"{time(milliseconds)} ({f'in {distance}' if milliseconds > now_ms else f'{distance} ago'})"
-
-
-def span(milliseconds: int) -> str:
-    """A duration in its largest whole unit: ``3 h``, ``2 d``, ``40 s``."""
-    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if milliseconds >= length:
-            return f"{milliseconds // length} {unit}"
-    return f"{milliseconds} ms"
 
 
 def _cell(value: object) -> str:

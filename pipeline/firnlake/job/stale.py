@@ -8,6 +8,7 @@ from typing import Final
 from pyiceberg.table import Table
 
 from firnlake import clock
+from firnlake.clock import exact_span, show_span
 from firnlake.errors import FirnError, GoneError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Stored
@@ -120,7 +121,7 @@ class _Reasons:
             return "its run is over"
         age = self._now_ms - (stage.documents.written_ms or self._now_ms)
         if stage.failure is None and age > self._policy.job_max_age_ms:
-            return f"it is {age} ms old; firn.job.max.age.ms allows {self._policy.job_max_age_ms}"
+            return f"it is {show_span(age)} old; job.max.age.ms allows {exact_span(self._policy.job_max_age_ms)}"
         gone = [next((one.path for one in plan.inputs if one.path in self._gone), None) for plan in stage.plans]
         if all(gone):
             # A stage stays while at least one of its plans can be published.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
+from firnlake.clock import exact_span, show_span
 from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.budget import Budget
 from firnlake.table.partition import PartitionState
@@ -125,22 +126,24 @@ def dirty_reason(state: PartitionState) -> str | None:
     oldest = min(segment.oldest_ms for segment in state.cleanable)
     waited = state.now_ms - oldest
     if waited > policy.max_compaction_lag_ms:
-        return f"the oldest dirty record has waited {waited} ms, allowed: {policy.max_compaction_lag_ms}"
+        lag = f"max.compaction.lag.ms = {exact_span(policy.max_compaction_lag_ms)}"
+        return f"the oldest dirty record has waited {show_span(waited)}, more than {lag}"
     if policy.full_interval_ms < 0:
         return None
+    interval = f"full.interval.ms = {exact_span(policy.full_interval_ms)}"
     # Before the first full clean, the interval counts from the oldest dirty record.
     since = last_full_ms(state) if state.tail else oldest
     if since is None:
-        return f"no complete full clean in the table's history; allowed: one every {policy.full_interval_ms} ms"
+        return f"no complete full clean in the table's history, and {interval} asks for one"
     ago = state.now_ms - since
     if ago <= policy.full_interval_ms:
         return None
     told = (
-        f"the last full clean is {ago} ms ago"
+        f"the last full clean was {show_span(ago)} ago"
         if state.tail
-        else f"no full clean yet, the oldest record is {ago} ms old"
+        else f"no full clean yet, and the oldest record is {show_span(ago)} old"
     )
-    return f"{told}, allowed: {policy.full_interval_ms}"
+    return f"{told}, more than {interval}"
 
 
 def left_to_full(series: Iterable[Segment], count: int, whole: int, state: PartitionState) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 
+from firnlake.clock import exact_span, show_span
 from firnlake.job.lane import ANY_POLICY, LEVELING, UNBLOCKED, Lane
 from firnlake.lanes.cleaning import (
     FEWEST,
@@ -96,9 +97,10 @@ def _hide(state: PartitionState, force: bool) -> Due | None:
     from_ms, lag = due_from_ms(state, work), state.policy.hide_max_lag_ms
     if not force and from_ms > state.now_ms:
         return None
+    ago = show_span(max(0, state.now_ms - from_ms + lag))
     reason = (
-        f"{count(len(work.uncompared), 'segment')} not compared with the others, the oldest landed "
-        f"{state.now_ms - from_ms + lag} ms ago, allowed: {lag}"
+        f"{count(len(work.uncompared), 'segment')} not compared with the others, the oldest landed {ago} ago "
+        f"(hide.max.lag.ms = {exact_span(lag)})"
     )
     return Due(Lane.HIDE, work.segments, reason, comparison=work)
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from firnlake.clock import exact_span, show_span
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -128,8 +129,8 @@ def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
     """The limits that were crossed, and the number of segments beyond each limit."""
     policy = state.policy
     aged, oversize = causes.count(Limit.AGE), causes.count(Limit.SIZE)
-    parts = [f"{count(aged, 'segment')} older than {Limit.AGE} {policy.retention_ms}"] if aged else []
-    parts += [f"{count(oversize, 'segment')} beyond {Limit.SIZE} {policy.retention_bytes}"] if oversize else []
+    parts = [f"{count(aged, 'segment')} older than {Limit.AGE} = {exact_span(policy.retention_ms)}"] if aged else []
+    parts += [f"{count(oversize, 'segment')} beyond {Limit.SIZE} = {policy.retention_bytes}"] if oversize else []
     return ", ".join(parts)
 
 
@@ -140,10 +141,10 @@ def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
         moment = "has no timestamp, and neither a snapshot nor the store says when it landed"
     else:
         age = state.now_ms - since
-        moment = f"is {age} ms old" if age >= 0 else f"has a timestamp {-age} ms in the future"
+        moment = f"is {show_span(age)} old" if age >= 0 else f"has a timestamp {show_span(-age)} in the future"
     return (
-        f"its newest record {moment} ({Limit.AGE} {state.policy.retention_ms}), and without this segment, "
-        f"{count(left, 'byte')} would remain ({Limit.SIZE} {state.policy.retention_bytes})"
+        f"its newest record {moment} ({Limit.AGE} = {exact_span(state.policy.retention_ms)}), and without this "
+        f"segment, {count(left, 'byte')} would remain ({Limit.SIZE} = {state.policy.retention_bytes})"
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pyiceberg.table import Table
 
+from firnlake.clock import exact_span
 from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
@@ -35,7 +36,7 @@ def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) ->
     past = [file.path for file in old]
     if past and remove:
         _drop(lake, identifier, set(past))
-    name, limit = f"{identifier} ({REMOVED_TOMBSTONES})", f"firn.late.max.ms = {limit_ms}"
+    name, limit = f"{identifier} ({REMOVED_TOMBSTONES})", f"late.max.ms = {exact_span(limit_ms)}"
     return [
         Finding.of_files(Kind.TOMBSTONES, name, files, now_ms, goes=goes, reason=reason)
         for files, goes, reason in ((old, True, f"older than {limit}"), (young, False, f"within {limit}"))

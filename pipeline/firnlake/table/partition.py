@@ -6,7 +6,7 @@ from functools import cached_property
 from math import inf
 from types import MappingProxyType
 
-from firnlake.clock import show_ms
+from firnlake.clock import exact_span, show_ms
 from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory, dirty_bytes
 from firnlake.table.budget import excess, excess_beside, excess_keys, small
@@ -146,11 +146,12 @@ class PartitionState:
     def held(self) -> HeldBack | None:
         """The first segment of the head that must be left alone, and why; None when the whole head is cleanable."""
         lag = self.policy.min_compaction_lag_ms
+        setting = f"min.compaction.lag.ms = {exact_span(lag)}"
         for segment in self.head:
             if segment.path in self.active:
                 return HeldBack(segment, "C11", f"active (firn.active.segments = {self.policy.active_segments})")
             if lag and segment.newest_ms > self.now_ms - lag:
-                return HeldBack(segment, "C11", f"younger than min.compaction.lag.ms = {lag}", segment.newest_ms + lag)
+                return HeldBack(segment, "C11", f"younger than {setting}", segment.newest_ms + lag)
             if self.undecided and segment.last_offset >= self.undecided.offset:
                 return HeldBack(segment, "C10", f"not decided: {self.undecided}")
             if passed := self.bounds.passed_by(segment):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from firnlake.errors import RefusedError
 from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, UNLIMITED, Policy, Samples, Validation
-from firnlake.table.profiles import LOAD_FACTOR, OF_ADOPTED, SEEDS, with_defaults
+from firnlake.table.profiles import LOAD_FACTOR, OF_ADOPTED, with_defaults
 from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
 
 PREFIX = "firn."
@@ -164,18 +164,6 @@ def validation_of(properties: Mapping[str, str]) -> Validation:
             return said
         case _:
             return "full"
-
-
-def thresholds(policy: Policy) -> str:
-    """The thresholds of ``policy`` for which Firn has the default of another system, each with that system.
-
-    A threshold with another value than the default is "set here", by a property or by the profile.
-    """
-    rows = ((name, seed, getattr(policy, NAMES[name]), getattr(DEFAULT, NAMES[name])) for name, seed in SEEDS.items())
-    return ", ".join(
-        f"{name} = {value} ({f'as in {seed}' if value == default else 'set here'})"
-        for name, seed, value, default in rows
-    )
 
 
 def split_topic_key(identifier: str, key: str, value: str) -> tuple[str, str]:

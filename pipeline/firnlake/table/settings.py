@@ -10,9 +10,10 @@ from firnlake.clock import SPANS
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.policies import PREFIX, TABLE_ONLY, TOPIC_PREFIX, Policies, nearest, split_topic_key, topic_key
-from firnlake.table.policy import LONG_MAX, NAMES, Policy
-from firnlake.table.profiles import OF_ADOPTED, PROFILES
+from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, Policy
+from firnlake.table.profiles import OF_ADOPTED, PROFILES, SEEDS
 from firnlake.table.records import COLUMNS
+from firnlake_expectations.wording import count
 
 KAFKA: Final = frozenset(
     {
@@ -27,6 +28,8 @@ KAFKA: Final = frozenset(
     }
 )
 """The settings that are topic configs of Kafka, with Kafka's names (Kafka docs, "Topic Configs")."""
+TOPICS: Final = 20
+"""Maximum number of topics that a message names."""
 _OF_BYTES: Final = (".bytes", ".buffer.size")
 _SIZES: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 
@@ -65,15 +68,30 @@ def settings(properties: Mapping[str, str], topic: str | None = None) -> list[Se
     ]
 
 
-def overrides(identifier: str, properties: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What topics of table ``identifier`` override: values by name of the setting, by topic."""
-    found: dict[str, dict[str, str]] = {}
+def overrides(identifier: str, properties: Mapping[str, str]) -> list[str]:
+    """What topics of table ``identifier`` override, in words; a line for each topic."""
+    found: dict[str, list[str]] = {}
     for key, value in sorted(properties.items()):
         with suppress(RefusedError):  # ``problems`` tells what is wrong with it
             if key.startswith(TOPIC_PREFIX):
                 topic, name = split_topic_key(identifier, key, value)
-                found.setdefault(topic, {})[name] = value
-    return found
+                found.setdefault(topic, []).append(f"{name} = {value}")
+    return [f"topic {topic}: {', '.join(values)}" for topic, values in found.items()]
+
+
+def thresholds(identifier: str, policy: Policy, properties: Mapping[str, str]) -> Iterator[str]:
+    """The thresholds of ``policy`` for which Firn has the default of another system, each with that system; then what
+    topics of table ``identifier`` override, by its ``properties``.
+
+    A threshold with another value than the default is "set here", by a property or by the profile.
+    """
+    for name, seed in SEEDS.items():
+        value, default = getattr(policy, NAMES[name]), getattr(DEFAULT, NAMES[name])
+        yield f"{name} = {readable(name, str(value))}, {f'as in {seed}' if value == default else 'set here'}"
+    own = overrides(identifier, properties)
+    yield from own[:TOPICS]
+    if len(own) > TOPICS:
+        yield f"{count(len(own) - TOPICS, 'more topic')}: `firn config {identifier}` lists them"
 
 
 def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None, str]:

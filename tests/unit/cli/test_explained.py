@@ -51,7 +51,7 @@ def test_a_wait_says_until_when(firn: Firn, landed: str, lake: Lake) -> None:
         transaction.set_properties({"firn.min.compaction.lag.ms": "10800000"})
     out = firn("explain", landed, "--segment", "orders-0@0", "--now", NOW).out
     assert "due now in lane merge: 2 of 2 L0 segments (plan " in out
-    assert "C11: is younger than min.compaction.lag.ms = 10800000, until 2023-11-15T01:13:19.000Z (in 2 h)" in out
+    assert "C11: is younger than min.compaction.lag.ms = 3h, until 2023-11-15T01:13:19.000Z (in 2 h 59 min)" in out
 
 
 def test_a_topic_partition_says_what_is_due_missing_and_in_the_way(firn: Firn, landed: str, lake: Lake) -> None:
@@ -61,7 +61,7 @@ def test_a_topic_partition_says_what_is_due_missing_and_in_the_way(firn: Firn, l
     assert "merge: due, 2 segments (plan " in out
     assert "full: not due, C11: nothing may be cleaned: segment orders-0 L0 [0..0]" in out
     assert "blocked by C11: segment orders-0 L0 [0..0] " in out
-    assert "until 2023-11-15T01:13:19.000Z (in 2 h)" in out
+    assert "until 2023-11-15T01:13:19.000Z (in 2 h 59 min)" in out
     found = firn("explain", landed, "orders-0", "--now", NOW, "--json").json
     assert (found["topic_partition"], found["head_segments"], found["cleaned_through"]) == ("orders-0", 2, None)
     (merge,) = [one for one in found["lanes"] if one["lane"] == "merge"]

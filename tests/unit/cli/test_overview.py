@@ -186,8 +186,8 @@ class TestOneTable:
         assert max(map(len, lines)) <= 80
         thresholds = lines.index(f"{landed}: thresholds")
         assert lines[thresholds + 1 : thresholds + 3] == [
-            "  merge.segments = 2 (set here)",
-            "  clean.segments = 32 (as in WarpStream)",
+            "  merge.segments = 2, set here",
+            "  clean.segments = 32, as in WarpStream",
         ]
 
     def test_until_when_tombstones_are_kept(self, firn: Firn, lake: Lake) -> None:

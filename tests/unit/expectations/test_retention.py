@@ -50,7 +50,7 @@ def test_c19_the_page_says_what_judges_a_topic_under_delete(topic: Topic) -> Non
     topic.create(cleanup_policy="delete", retention_bytes="1000")
     topic.land([Record(0, b"k", b"v")])
     policy = "orders-0 idle cleanup.policy is delete"
-    limits = "Retention (retention.ms 604800000, retention.bytes 1000) has a promise of its own"
+    limits = "Retention (retention.ms = 7d, retention.bytes = 1000) has a promise of its own"
     assert f"{policy}, so no key is compacted. {limits}" in page(topic)
     topic.lake.set_properties(topic.table, {"firn.retention.ms": "-1", "firn.retention.bytes": "-1"})
     assert f"{policy} without a limit of retention" in page(topic)

@@ -68,9 +68,7 @@ class TestKept:
         assert text.startswith("superseded by offset 1, which is not cleaned yet: its segment is young")
         rule, text, until = why(lake)[1]
         assert (rule, until) == ("C11", NOW - 500 + HOUR)
-        assert text.startswith(
-            "superseded by offset 2, but its segment is younger than min.compaction.lag.ms = 3600000"
-        )
+        assert text.startswith("superseded by offset 2, but its segment is younger than min.compaction.lag.ms = 1h")
         assert why(lake, now_ms=NOW + HOUR)[1][0] == "C2"
 
     def test_c11_everything_past_the_first_young_segment_waits_with_it(self, lake: Lake) -> None:
@@ -97,9 +95,7 @@ class TestKept:
     def test_c8_c9_the_stages_of_a_tombstone(self, lake: Lake) -> None:
         create(lake, NEVER_FULL)
         append(lake, [dead(0, level=3), row(9, b"end", level=3)])
-        unset = (
-            "a tombstone without a delete horizon, which the next full clean sets: delete.retention.ms = 86400000 after"
-        )
+        unset = "a tombstone without a delete horizon, which the next full clean sets: delete.retention.ms = 1d after"
         assert why(lake)[0] == ("C8", f"{unset} its time", None)
         lake.table(TABLE).delete()
         append(lake, [dead(0, NOW + HOUR, level=3), row(9, b"end", level=3)])

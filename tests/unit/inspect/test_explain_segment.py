@@ -77,7 +77,7 @@ class TestLive:
         path = append_file(lake, [row(0, timestamp=from_ms(NOW - 1000))])
         (held, *_) = explained(lake, path).waiting
         assert (held.rule, held.text, held.until_ms) == (
-            "C11", f"is younger than min.compaction.lag.ms = {HOUR}", NOW - 1000 + HOUR,
+            "C11", "is younger than min.compaction.lag.ms = 1h", NOW - 1000 + HOUR,
         )  # fmt: skip
 
     def test_c17_one_too_large_says_what_it_needs_and_those_past_it_wait(self, lake: Lake) -> None:

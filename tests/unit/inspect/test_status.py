@@ -60,14 +60,14 @@ class TestStatus:
         part = orders(lake, min_compaction_lag_ms=str(DAY_MS))
         assert (part.due, part.due_in_ms) == ({}, DAY_MS - HOUR)
         (waiting,) = part.waiting
-        assert "not cleaned until 2023-11-15T21:13:20Z (firn.min.compaction.lag.ms = 86400000)" in waiting
+        assert "not cleaned until 2023-11-15T21:13:20Z (min.compaction.lag.ms = 1d)" in waiting
         assert orders(lake, NOW + DAY_MS).waiting == ()
 
     def test_c11_a_timestamp_in_the_future_says_so(self, lake: Lake) -> None:
         append(lake, [row(7, timestamp=from_ms(NOW + 365 * DAY_MS))])
         part = orders(lake, min_compaction_lag_ms="1")
         assert part.due_in_ms == 365 * DAY_MS + 1
-        assert f"its newest timestamp is {365 * DAY_MS} ms in the future" in part.waiting[0]
+        assert "its newest timestamp is 365 d in the future" in part.waiting[0]
         assert "not cleaned until 2024-11-13T22:13:20Z" in part.waiting[0]
 
     def test_c11_a_time_beyond_the_calendar_is_a_number(self, lake: Lake) -> None:

@@ -36,7 +36,7 @@ class TestStages:
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
         shown = collect(lake, DAY_MS + HOUR_MS, remove=False)
         assert stages_of(lake, TABLE) == [stage.identifier]
-        assert "firn.job.max.age.ms allows 86400000" in gone(shown, Kind.STAGE)[stage.identifier]
+        assert "; job.max.age.ms allows 1d" in gone(shown, Kind.STAGE)[stage.identifier]
         assert list(gone(collect(lake, DAY_MS + HOUR_MS), Kind.STAGE)) == [stage.identifier]
         assert stages_of(lake, TABLE) == []
         assert not on_disk(stage.documents.location).exists()

@@ -60,7 +60,7 @@ class TestByAge:
     def test_c19_it_is_a_prefix_up_to_the_first_segment_that_must_stay(self) -> None:
         at = state(*aged(9 * HOUR, 9 * HOUR, 0, 9 * HOUR, 0), retention_ms=HOUR)
         assert names(at) == ["s0", "s1"]
-        assert found(at).reason == f"2 segments older than retention.ms {HOUR}"
+        assert found(at).reason == "2 segments older than retention.ms = 1h"
         assert found(at).kept.startswith("orders-0 L0 [20..29] s2: its newest record is 0 ms old")
 
     def test_c19_a_timestamp_in_the_future_keeps_a_segment_and_is_shown(self) -> None:
@@ -76,7 +76,7 @@ class TestBySize:
     def test_c19_only_what_leaves_at_least_retention_bytes(self, limit: int, dropped: int) -> None:
         at = state(*aged(0, 0, 0, 0), retention_bytes=limit)
         assert len(found(at).dropped) == dropped
-        assert found(at).reason == (f"{count(dropped, 'segment')} beyond retention.bytes {limit}" if dropped else "")
+        assert found(at).reason == (f"{count(dropped, 'segment')} beyond retention.bytes = {limit}" if dropped else "")
 
     def test_c19_every_level_counts(self) -> None:
         parts = [segment(str(level), level * 10, level * 10 + 9, TAIL - level) for level in range(4)]
@@ -84,7 +84,7 @@ class TestBySize:
 
     def test_c19_both_limits_are_named(self) -> None:
         at = state(*aged(9 * HOUR, 0, 0, 0), retention_ms=HOUR, retention_bytes=200)
-        assert found(at).reason == f"1 segment older than retention.ms {HOUR}, 1 segment beyond retention.bytes 200"
+        assert found(at).reason == "1 segment older than retention.ms = 1h, 1 segment beyond retention.bytes = 200"
 
 
 class TestWhatStays:

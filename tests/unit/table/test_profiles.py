@@ -9,10 +9,11 @@ from firnlake.errors import RefusedError
 from firnlake.job.lane import Lane
 from firnlake.lanes.due import due
 from firnlake.table.partition import PartitionState
-from firnlake.table.policies import Policies, thresholds
+from firnlake.table.policies import Policies
 from firnlake.table.policy import NAMES, Policy
 from firnlake.table.profiles import PROFILES
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment
+from firnlake.table.settings import thresholds
 from tests.support.lakes import NOW, TOPIC_PARTITION, segment
 
 
@@ -44,11 +45,17 @@ def test_c12_the_defaults_are_those_of_warpstream_and_kafka() -> None:
     assert (default.merge_segments, default.clean_segments, default.tier_runs) == (32, 32, 10)
     assert (default.full_interval_ms, default.max_input_bytes) == (86_400_000, 128 << 30)
     assert (default.min_cleanable_dirty_ratio, default.leave_to_full_fraction) == (0.5, inf)
-    assert thresholds(policy("lean", tier_runs="4")) == (
-        "merge.segments = 32 (as in WarpStream), clean.segments = 32 (as in WarpStream), tier.runs = 4 (set here), "
-        "min.cleanable.dirty.ratio = 0.66 (set here), full.interval.ms = 86400000 (as in WarpStream), "
-        "max.input.bytes = 137438953472 (as in WarpStream)"
-    )
+    own = {f"firn.topic.t{number}.tier.runs": "5" for number in range(21)}
+    *shown, last, more = thresholds("lake.t", policy("lean", tier_runs="4"), own)
+    assert shown[:6] == [
+        "merge.segments = 32, as in WarpStream",
+        "clean.segments = 32, as in WarpStream",
+        "tier.runs = 4, set here",
+        "min.cleanable.dirty.ratio = 0.66, set here",
+        "full.interval.ms = 86400000 (1d), as in WarpStream",
+        "max.input.bytes = 137438953472 (128GiB), as in WarpStream",
+    ]
+    assert (len(shown), last, more) == (25, "topic t8: tier.runs = 5", "1 more topic: `firn config lake.t` lists them")
 
 
 @pytest.mark.parametrize(("segments", "is_due"), [(31, False), (32, True), (40, True), (100, True)])
@@ -118,6 +125,6 @@ def test_warpstream_cleans_once_a_day_and_by_no_ratio() -> None:
     assert due(Lane.FULL, at(warpstream, *many(LANDED, bytes=2000), fresh)) is None
     daily = due(Lane.FULL, at(warpstream, *many(LANDED, bytes=1), OLD_TAIL))
     assert daily is not None
-    assert daily.reason.startswith("the last full clean is")
+    assert daily.reason.startswith("the last full clean was")
     counts = (warpstream.merge_segments, warpstream.clean_segments, warpstream.tier_runs)
     assert counts == (32, 32, 10)

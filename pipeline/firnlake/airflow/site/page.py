@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from firnlake.clock import show_ms
+from firnlake.clock import show_ms, show_span
 from firnlake.inspect.status.document import LaneVerdict, Summary
 from firnlake.inspect.status.rows import Query, Shown, Sort, Status
 from firnlake.inspect.status.verdicts import Certificates
@@ -63,13 +63,8 @@ def span(milliseconds: int | None) -> str:
     """A duration in its two largest units: ``3 h 20 min``, ``40 s``; a dash for None."""
     if milliseconds is None:
         return NOTHING
-    for place, (unit, length) in enumerate(_SPANS):
-        if milliseconds >= length:
-            whole, left = divmod(milliseconds, length)
-            smaller, less = _SPANS[place + 1] if place + 1 < len(_SPANS) else ("", 0)
-            rest = left // less if less else 0
-            return f"{whole:,} {unit} {rest} {smaller}" if rest else f"{whole:,} {unit}"
-    return f"{milliseconds} ms"
+    # Nobody reads the milliseconds of a longer duration.
+    return show_span(milliseconds - milliseconds % 1000 if milliseconds >= 1000 else milliseconds)
 
 
 def moment(milliseconds: int) -> str:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from firnlake.clock import exact_span
 from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.keys import latest_per_key
 from firnlake.iceberg.keys import NO_KEY, Flags
@@ -285,7 +286,7 @@ def _tombstone(version: Version, place: int, full: Cleaning) -> Reason:
     if full.waits_for_clock(place):
         return Reason("C9", "a tombstone before its delete horizon", version.delete_horizon_ms)
     if full.stamps(place):
-        after = f"delete.retention.ms = {full.plan.delete_retention_ms} after its time"
+        after = f"delete.retention.ms = {exact_span(full.plan.delete_retention_ms)} after its time"
         return Reason("C8", f"a tombstone without a delete horizon, which the next full clean sets: {after}")
     text = f"a tombstone that is not clean: the next full clean does not take offsets from {full.plan.clean_below} on"
     return Reason("C7", text)

@@ -247,7 +247,8 @@ class Details(FrozenModel):
     """The space of each topic, by name."""
     strays: tuple[str, ...]
     """Messages about live files whose topic partition is missing or unknown (C20)."""
-    thresholds: str
-    """When the lanes are due by the table's own properties, and from which system each default comes."""
+    thresholds: tuple[str, ...]
+    """When the lanes are due by the table's own properties, and from which system each default comes; then what
+    topics override."""
     doubts: tuple[str, ...]
     """Messages about lags that the settings can't meet (C21), and about wrong values of ``history.expire.*``."""

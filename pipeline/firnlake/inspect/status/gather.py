@@ -9,7 +9,7 @@ import numpy as np
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.clock import show_ms
+from firnlake.clock import exact_span, show_ms, show_span
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
@@ -42,8 +42,9 @@ from firnlake.plan.make import plan_partition
 from firnlake.plan.read_states import read_once
 from firnlake.plan.survey import DueSurvey
 from firnlake.table.partition import PartitionState
-from firnlake.table.policies import Policies, doubts, thresholds
+from firnlake.table.policies import Policies, doubts
 from firnlake.table.segment import LEVELS, Segments
+from firnlake.table.settings import thresholds
 from firnlake.table.summaries import CommitSummary, appended
 from firnlake_expectations.table_report import Tombstones
 from firnlake_expectations.wording import count
@@ -140,7 +141,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         quarantine=_largest(quarantined),
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
-        thresholds=thresholds(policies.default),
+        thresholds=tuple(thresholds(identifier, policies.default, table.properties)),
         doubts=(*wrong_limits, *doubts(policies)),
     )
     return Status.of(lake.home, summary, details, rows_of(parts))
@@ -245,8 +246,8 @@ def _young(state: PartitionState) -> tuple[str, ...]:
     if not held or held.until_ms is None or not state.policy.compacts:
         return ()
     ahead = held.segment.newest_ms - state.now_ms
-    newest = f"; its newest timestamp is {ahead} ms in the future" if ahead > 0 else ""
-    lag = f"firn.min.compaction.lag.ms = {state.policy.min_compaction_lag_ms}"
+    newest = f"; its newest timestamp is {show_span(ahead)} in the future" if ahead > 0 else ""
+    lag = f"min.compaction.lag.ms = {exact_span(state.policy.min_compaction_lag_ms)}"
     until = show_ms(held.until_ms)
     return (f"segment {held.segment} and later ones are not cleaned until {until} ({lag}{newest})",)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from pyiceberg.table import Table
 
+from firnlake.clock import exact_span
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import DAMAGED
@@ -34,8 +35,9 @@ def seen_of(lake: Lake, status: Status) -> Seen:
 
 
 def _limits(policy: Policy) -> str:
-    limits = {"retention.ms": policy.retention_ms, "retention.bytes": policy.retention_bytes}
-    return ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit >= 0)
+    age, size = policy.retention_ms, policy.retention_bytes
+    told = [f"retention.ms = {exact_span(age)}"] if age >= 0 else []
+    return ", ".join([*told, f"retention.bytes = {size}"] if size >= 0 else told)
 
 
 def _mended(lake: Lake, table: Table, identifier: str) -> tuple[MendedPart, ...]:

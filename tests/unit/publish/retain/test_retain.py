@@ -56,7 +56,7 @@ class TestDropping:
             "firn.plan-id": plan.id,
             "firn.lane": "retain",
             "firn.topic-partition": "orders-0",
-            "firn.reason": f"2 segments older than retention.ms {HOUR}",
+            "firn.reason": "2 segments older than retention.ms = 1h",
             "deleted-data-files": "2",
             "deleted-records": "4",
             "total-records": "4",
