@@ -1,4 +1,4 @@
-"""Subcommand ``mend``: take what no lane can work with out of a table, on a person's word."""
+"""Subcommand ``mend``: take what no lane can work with out of a table, as a person asks."""
 
 import re
 import shlex
@@ -133,7 +133,9 @@ def _missing(left: LeftInLog) -> Sequence[str]:
     older, newer = (count(number, "other file") for number in (left.older_files, left.newer_files))
     return (
         end,
-        f"readers may see older records of its keys again, deleted ones too, from {older}",
+        f"readers may see older records of its keys again, deleted ones too, from {older}"
+        if left.older_files
+        else "no other file has older records of its keys",
         f"newer records of its keys may be in {newer}; keys without one there lose their newest record"
         if left.newer_files
         else "no other file has newer records of its keys, so these lose their newest record",
@@ -164,8 +166,8 @@ def _mend_records(
     staying, copies = (tuple(copy for part in parts for copy in part[side]) for side in (0, 1))
     show.line(f"to be taken from main: {count(len(copies), 'record')}; branch {MENDED} keeps copies")
     for one in copies:
-        show.line(f"  offset {one.offset}: {one.digest}, record {one.position} of {one.path}")
-    show.line("  afterwards, readers see of the key of such a record:")
+        show.line(f"  offset {one.offset}: {one.digest}, row {one.position} of {one.path}")
+    show.line("  for the key of such a record, readers then see:")
     if scanned.newer_files:
         show.line(
             f"    its newest record with a higher offset, if one of {count(scanned.newer_files, 'file')} has one;"
@@ -187,7 +189,7 @@ def _how_to_see(table: str, samples: Samples) -> str:
 
 
 def _show_records(scanned: ScannedOffsets) -> None:
-    show.line(f"{scanned.table}, snapshot {scanned.snapshot_id}: {scanned.topic_partition}")
+    show.line(f"{scanned.table}, snapshot {scanned.snapshot_id}: {scanned.topic_partition}; rows count from 0")
     for one in scanned.conflicts:
         records = {copy.digest for copy in one.copies}
         show.line(f"  offset {one.offset}: {count(len(records), 'different record')}, in {', '.join(one.differ_in)}")
@@ -197,7 +199,7 @@ def _show_records(scanned: ScannedOffsets) -> None:
 
 def _copy(one: ConflictingRecords, copy: RecordCopy) -> str:
     shown = one.shown[copy.digest]
-    place = f"record {copy.position} of {copy.path}"
+    place = f"row {copy.position} of {copy.path}"
     return f"{copy.digest}{f' {shown}' if shown else ''}: {place}, {_landed(copy.segment)}"
 
 

@@ -9,6 +9,7 @@ from firnlake import clock
 from firnlake.cli import show
 from firnlake.engine.choice import CHOICES, Engines
 from firnlake.errors import RefusedError
+from firnlake.job.lane import Lane
 from firnlake.plan.read_states import Scope
 from firnlake.table.partition import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
@@ -42,6 +43,10 @@ PlanFiles = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[
     int, typer.Option("--limit", min=1, metavar="N", help="Print at most N entries of a list; --json prints all.")
+]
+OneLane = Annotated[
+    Lane | None,
+    typer.Option("--lane", metavar="LANE", help=f"Only this lane: {', '.join(Lane)}. Default: all, in this order."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
 Now = Annotated[int | None, _time("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")]

@@ -16,6 +16,7 @@ from firnlake.cli.options import (
     Instead,
     Limit,
     Now,
+    OneLane,
     Partitions,
     TableName,
     Topics,
@@ -35,7 +36,7 @@ from firnlake.table.partition import ScopeBounds
 
 def plan(
     table: TableName,
-    lane: Annotated[Lane | None, typer.Option("--lane", help="Plan only this lane. Default: all, as in a run.")] = None,
+    lane: OneLane = None,
     force: Force = False,
     topic: Topics = None,
     partition: Partitions = None,

@@ -16,6 +16,7 @@ from firnlake.cli.options import (
     Instead,
     Limit,
     Now,
+    OneLane,
     Partitions,
     TableName,
     Topics,
@@ -40,7 +41,7 @@ from firnlake_expectations.wording import count
 
 def run(
     table: TableName,
-    lane: Annotated[Lane | None, typer.Option("--lane", help="Run only this lane. Default: all, in order.")] = None,
+    lane: OneLane = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Repeat until nothing is due.")] = False,
     force: Force = False,
     dry_run: Annotated[

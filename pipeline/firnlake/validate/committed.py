@@ -215,8 +215,8 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int) -> Snapshot:
         raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds")
     if is_mending(snapshot):
         raise RefusedError(
-            f"table {identifier}: snapshot {snapshot_id} is a mending, which is not judged, because no rule but a "
-            f"person's word says what it takes; branch {MENDED} keeps it; allowed: a commit by one of the lanes "
+            f"table {identifier}: snapshot {snapshot_id} is a mending, which is not judged, because it takes what a "
+            f"person named; branch {MENDED} keeps it; allowed: a commit by one of the lanes "
             f"{', '.join(STAGED)}"
         )
     if not _has_result(table, snapshot):

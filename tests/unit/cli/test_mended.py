@@ -70,7 +70,7 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     ran = firn(*named)
     assert ran.code == 0
     assert "offset 1: 2 different records, in value" in ran.out
-    assert f"record 0 of {files[1]}, landed at " in ran.out
+    assert f"row 0 of {files[1]}, landed at " in ran.out
     assert "--keep FILE or DIGEST" in ran.out
     assert "other" not in ran.out.replace("others", "")
     assert f"`firn config set {TABLE} report.samples=full` shows keys and values" in ran.out
