@@ -1,5 +1,6 @@
 """C4, C19: lane `retain` is judged before it drops anything, so that a wrong decision of planning drops nothing."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,12 @@ def test_c19_the_page_says_what_judges_a_topic_under_delete(topic: Topic) -> Non
     assert f"{policy} without a limit of retention" in page(topic)
     topic.lake.set_properties(topic.table, {"firn.cleanup.policy": "compact,delete"})
     assert "cleanup.policy" not in page(topic)
+
+
+def test_c19_the_page_says_how_many_records_a_run_has_dropped(aging: Topic) -> None:
+    retain_plans(aging.lake, aging.plans("retain"))
+    (row,) = re.findall(r"Seconds of judging (.*) Verdicts", page(aging))
+    assert re.search(r"kept 1 0 0 1 0 1 0 [0-9.]+$", row), "records, superseded, expired, tombstones removed"
 
 
 def page(topic: Topic) -> str:

@@ -242,7 +242,7 @@ def test_tombstones(tmp_path: Path) -> None:
     seen("orders-0", tombstones=Tombstones(12, 8, 5, 2, IN_2100)).write(tmp_path)
     front, own = pages(tmp_path)
     assert "≤ 2" in front
-    assert "Tombstones 12 8 with a horizon Due · overdue ≤ 5 · ≤ 2 Oldest horizon 2100-01-01 00:00:00" in own
+    assert "Tombstones 12 8 with a delete horizon Tombstones due · overdue ≤ 5 · ≤ 2 First delete horizon (UTC)" in own
 
 
 def test_from_a_verdict_to_its_snapshots(tmp_path: Path) -> None:
