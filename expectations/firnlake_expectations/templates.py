@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from firnlake_expectations.wording import count, moment, shown, size
+from firnlake_expectations.wording import count, moment, printable, shown, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +39,16 @@ def environment() -> Environment:
         size=size,
         count=count,
         number=lambda number: f"{number:,}",
+        clauses=clauses,
         count_of=lambda things, noun: count(len(things), noun),
     )
     return templates
+
+
+def clauses(text: str) -> Markup:
+    """A message with each clause on a line of its own, and the commands in backticks as code."""
+    escaped = str(Markup("<br>").join(map(printable, text.split("; "))))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escaped))
 
 
 def write_page(target: Path, page: str) -> Path:

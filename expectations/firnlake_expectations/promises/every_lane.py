@@ -104,8 +104,6 @@ _COUNTED = {
     "markers_removed": "markers removed",
     "erased": "records erased",
 }
-_ALWAYS = ("records_out", "superseded", "tombstones_removed", "quarantined")
-"""Terms that are shown even when they are 0."""
 
 _OTHERS = {
     "repeated": "repeated records among the superseded",
@@ -132,10 +130,18 @@ def _differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
 
 
 def _equation(figures: Figures) -> str:
-    """`14 = 9 + 3 + 1 + 1`."""
+    """`14 read = 9 kept + 3 superseded + 2 quarantined`."""
     sign = "=" if figures["records_in"] == _explained(figures) else "≠"
-    shown = [name for name in _COUNTED if name != "records_in" and (name in _ALWAYS or figures[name])]
-    return f"{figures['records_in']:,} {sign} {' + '.join(f'{figures[name]:,}' for name in shown)}"
+    # Of the terms that are 0, only what was read and kept is shown.
+    shown = [(figures[name], words) for name, words in _COUNTED.items() if figures[name] or name.startswith("records_")]
+    read, *terms = (f"{number:,} {_of(number, words)}" for number, words in shown)
+    return f"{read} {sign} {' + '.join(terms)}"
+
+
+def _of(number: int, words: str) -> str:
+    """`superseded`, `tombstone removed`, `tombstones removed`."""
+    of_many = words.removeprefix("records ")
+    return of_many.replace("s removed", " removed") if number == 1 else of_many
 
 
 def _explained(figures: Figures) -> int:
@@ -146,7 +152,7 @@ RECORD_COUNTS = Promise(
     number="C24",
     name="expect_record_counts_to_add_up",
     lanes=EVERY_LANE,
-    sentence="The record counts are as told, and they add up.",
+    sentence="The record counts are those that the result states, and they add up.",
     checked="records_in",
     noun="record",
     differences=_differences,

@@ -84,11 +84,15 @@ def _doubt(table: str, properties: Any) -> None:
         show.error(f"{table}: {text}")
 
 
+def _partitioning(columns: ColumnRoles) -> str:
+    return "" if columns.levels_apart else ", keeping its partitioning"
+
+
 def _show_adoption(done: Adoption, properties: Any, found: Sequence[FileObstacle], as_json: bool) -> None:
     if as_json:
         show.as_json(_document(done.table, done.repeated, done.columns, done.segments, found))
         return
-    word = "already adopted" if done.repeated else "adopted"
+    word = f"{'already ' if done.repeated else ''}adopted{_partitioning(done.columns)}"
     show.line(
         f"{word}: {done.table}, {count(len(done.segments.by_partition), 'topic partition')}, "
         f"{count(_number(done.segments), 'segment')}; "
@@ -115,7 +119,7 @@ def _show_preview(coming: Preview, as_json: bool) -> None:
         }
         show.as_json(document | {"dry_run": True} | added)
         return
-    state = "is already adopted in this way" if coming.repeated else "can be adopted"
+    state = f"is already adopted{_partitioning(coming.columns)}" if coming.repeated else "can be adopted"
     show.line(f"{coming.table} {state}; this dry run changes nothing")
     show.facts(list(_facts(coming)))
     show.line("Writers after the adoption:")

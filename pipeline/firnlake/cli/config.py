@@ -126,7 +126,9 @@ def import_values(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="Output of `kafka-configs --describe --all --entity-type topics`.", show_default=False
+            metavar="FILE",
+            help="Output of `kafka-configs --describe --entity-type topics`, with or without --all.",
+            show_default=False,
         ),
     ],
     dry_run: Annotated[
@@ -144,10 +146,12 @@ def import_values(
             topic, name = split_topic_key(table, key, "")
             show.line(f"would set {name} = {value} for topic {topic}{_was(coming, key)}")
         _show_due(lake, table, coming, at(now))
+        _show_without_effect(table, coming)
     else:
         done = change(lake, table, values)
         _show_changed(table, done)
         _show_undo(table, done)
+        _show_without_effect(table, done)
     _show_unknown(found)
     _show_unknown_topics(lake, table, found.known.keys())
 

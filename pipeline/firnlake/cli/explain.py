@@ -90,7 +90,7 @@ def _show_key(explained: KeyExplanation, key: str, now_ms: int, limit: int) -> N
     show.line(f"{explained.table}: key {key!r}, snapshot {explained.snapshot_id}")
     if not explained.kept:
         show.line("no record of this key is in the table")
-    kept = ((one.record, f"kept by {_reason(one.reason, now_ms)}") for one in explained.kept)
+    kept = ((one.record, f"kept, {_reason(one.reason, now_ms)}") for one in explained.kept)
     _show_records(explained, kept, now_ms, limit)
     restorable = "C9: kept on a side branch, and restored if an older record of its key lands"
     gone = ((one, restorable) for one in explained.removed_tombstones)

@@ -223,6 +223,8 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
     _report(lake, chosen.table)
     kept = f"branch {MENDED} keeps it" if chosen.kept or chosen.copies else "nothing of it could be kept"
     show.message(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}")
+    if chosen.files:
+        show.line("what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it")
     # Other inputs make another plan, so no refusal of the former one holds it back (C20).
     show.line(f"no `firn retry` is needed; next: {shlex.join(['firn', 'run', chosen.table])}")
 

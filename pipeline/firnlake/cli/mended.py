@@ -7,7 +7,7 @@ from firnlake.maintain.mended import MendedFile, MendedParts, MendedRecord, mend
 from firnlake_expectations.wording import count
 
 OUTCOMES = {
-    "kept": f"on branch {MENDED} until that is dropped",
+    "kept": f"on branch {MENDED}, until somebody drops the branch",
     "dropped": f"no longer on branch {MENDED}",
     "lost": "lost",
 }

@@ -1,7 +1,6 @@
 """Subcommands ``status`` and ``checkpoint``: all tables in one list, one table in detail, and its cleaning progress."""
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,12 +9,13 @@ import typer
 from firnlake.cli import show
 from firnlake.cli.options import AsJson, Limit, Now, TableName, at
 from firnlake.cli.show import Size
+from firnlake.clock import show_span
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
 from firnlake.inspect.status.document import PartitionCondition, PartitionStatus, Space
 from firnlake.inspect.status.gather import status_of
-from firnlake.inspect.status.rows import Status
+from firnlake.inspect.status.rows import FOR_PEOPLE, Status
 from firnlake.inspect.status.tables import each_status
 from firnlake.job.lane import Lane
 from firnlake_expectations.wording import count
@@ -110,8 +110,9 @@ def _state(status: Status) -> str:
     """The numbers of topic partitions that are blocked, due and waiting, in words."""
     conditions, due = status.summary.conditions, status.due_lanes()
     lanes = (lane for lane in Lane if lane in due)
+    held = status.summary.uncleanable_partitions
     told = (
-        (status.summary.uncleanable_partitions, "blocked"),
+        (held, f"{'waits' if held == 1 else 'wait'} for a person"),
         (conditions[PartitionCondition.DUE], f"due ({', '.join(lanes)})"),
         (conditions[PartitionCondition.WAITING], "waiting"),
     )
@@ -139,7 +140,8 @@ def _show(status: Status, limit: int) -> None:
                 part.dirty_ratio,
                 Size(part.cleanable_bytes),
                 Size(part.uncleanable_bytes),
-                part.cleaned_through,
+                # A number that people copy, not an amount.
+                None if part.cleaned_through is None else str(part.cleaned_through),
                 _condition(part),
             )
             for part in parts
@@ -169,18 +171,21 @@ def _show_horizons(status: Status) -> None:
     tombstones, now_ms = status.summary.tombstones, status.summary.taken_ms
     if tombstones.oldest_ms is not None:
         show.message(
-            f"{status.table}: {count(tombstones.stamped, 'tombstone')} with a delete horizon; kept until then, the "
-            f"first until {show.moment(tombstones.oldest_ms, now_ms)}"
+            f"{status.table}: {count(tombstones.stamped, 'tombstone')} with a delete horizon, kept until that is past; "
+            f"the first until {show.moment(tombstones.oldest_ms, now_ms)}"
         )
 
 
 def _condition(part: PartitionStatus) -> str:
     """The condition, the due lanes, and the time until time alone makes a lane due."""
-    told = [] if part.condition == PartitionCondition.DUE else [str(part.condition)]
+    if part.condition in FOR_PEOPLE:
+        told = [f"waits for a person ({part.condition})"]
+    else:
+        told = [] if part.condition == PartitionCondition.DUE else [part.condition.value]
     if part.due:
         told.append(f"due: {', '.join(part.due)}")
-    elif part.due_in_ms is not None:
-        told.append(f"due in {timedelta(seconds=-(-part.due_in_ms // 1000))}")
+    elif part.due_in_ms is not None and part.condition not in FOR_PEOPLE:
+        told.append(f"due in {show_span(part.due_in_ms)}")
     return "; ".join(told)
 
 

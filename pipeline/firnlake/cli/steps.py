@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from firnlake import clock
 from firnlake.cli import show
 from firnlake.cli.options import (
     AsJson,
@@ -227,7 +228,9 @@ def report(
     suite: PublishedSuite = None,
     table: Annotated[str | None, typer.Option("--table", help="The table of --suite.")] = None,
 ) -> None:
-    """Build the data-quality pages of all tables, and print the path of the front page."""
+    """Build the data-quality pages of all tables as they are now, and print the path of the front page."""
+    from firnlake.inspect.status import rows
+    from firnlake.inspect.status.gather import write_snapshot
     from firnlake.validate.validate import build_reports
 
     lake = Lake.load()
@@ -239,6 +242,11 @@ def report(
         suite.write_text(json.dumps(published_suite(lake, table), indent=2) + "\n", encoding="utf-8")
         show.line(str(suite))
         return
+    for one in rows.tables(lake.home):
+        try:
+            write_snapshot(lake, one, clock.now_ms())
+        except FirnError as error:
+            show.error(f"the page of {one} shows what was seen before: {error}")
     show.line(f"data-quality report: {build_reports(lake)}")
     if data_docs:
         from firnlake_expectations.data_docs import build_data_docs

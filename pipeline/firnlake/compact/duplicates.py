@@ -120,7 +120,8 @@ def _contradiction(
     plan = inputs.plan
     records = [_record(inputs, segments[copy.segment], copy.row) for copy in copies]
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
-    shown = " and ".join(filter(None, described(inputs.columns, records, inputs.samples)))
+    # Records of one key may look the same as far as samples may be shown.
+    shown = " and ".join(dict.fromkeys(filter(None, described(inputs.columns, records, inputs.samples))))
     mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", str(offset)])
     differ = "" if inputs.samples == "full" else f"they differ in {', '.join(differing(records))}"
     return RefusedError(

@@ -142,10 +142,11 @@ def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
     else:
         age = state.now_ms - since
         moment = f"is {show_span(age)} old" if age >= 0 else f"has a timestamp {show_span(-age)} in the future"
-    return (
-        f"its newest record {moment} ({Limit.AGE} = {exact_span(state.policy.retention_ms)}), and without this "
-        f"segment, {count(left, 'byte')} would remain ({Limit.SIZE} = {state.policy.retention_bytes})"
-    )
+    told = [f"its newest record {moment} ({Limit.AGE} = {exact_span(state.policy.retention_ms)})"]
+    if state.policy.retention_bytes >= 0:
+        size = f"{Limit.SIZE} = {state.policy.retention_bytes}"
+        told.append(f"without this segment, {count(left, 'byte')} would remain ({size})")
+    return ", and ".join(told)
 
 
 def _kept(first: Segment, ending: Segment, why: str) -> str:

@@ -60,8 +60,8 @@ GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows the deletion of a table's files."""
 
 _WAY_OUT: Final = {
-    QUARANTINE: "they hold the only copies of quarantined records, until `firn quarantine --clear` removes these",
-    MENDED: "they hold what `firn mend` took from main, until somebody drops the branch",
+    QUARANTINE: "holds the only copies of quarantined records, until `firn quarantine --clear` removes these",
+    MENDED: "holds what `firn mend` took from main, until somebody drops the branch and its snapshots expire",
 }
 """Why the files of a side branch stay, and until when."""
 
@@ -130,8 +130,9 @@ class _Maintenance:
             garbage += self._manifests()
         listing = None
         if MaintenancePart.ORPHANS in parts:
-            own, listing = self._orphans(bool(maintained & {"snapshots", "orphans"}))
-            garbage += own
+            everything = bool(maintained & {"snapshots", "orphans"})
+            own, listing = self._orphans(everything)
+            garbage += own if everything else [*own, self._left_to_its_owner()]
         after, expiries = None, 0
         if MaintenancePart.SNAPSHOTS in parts and "snapshots" in maintained:
             own, after = self._snapshots()
@@ -219,7 +220,7 @@ class _Maintenance:
             here = is_in(files, self._reached(one for one in metadata.snapshots if one.snapshot_id == ref.snapshot_id))
             # The findings about side branches list removed tombstones, with their limit.
             if here.any() and name != REMOVED_TOMBSTONES:
-                needed = f"readers of this {ref.snapshot_ref_type.value} need them; drop it to free them"
+                needed = f"readers of this {ref.snapshot_ref_type.value} need these files, until somebody drops it"
                 yield _kept(Kind.REF, name, sizes[here], _WAY_OUT.get(name, needed))
             files, sizes = files[~here], sizes[~here]
         if after and len(files):
@@ -232,6 +233,10 @@ class _Maintenance:
         """Hashes of the paths of the files of ``snapshots``, sorted; none of a snapshot that has just expired."""
         gone: list[str] = []
         return np.unique(self.contents.reach_of(self.contents.manifests_of(snapshots, gone), gone).paths)
+
+    def _left_to_its_owner(self) -> Finding:
+        reason = "firn.maintenance leaves them to the table's owner, so only Firn's own files were looked at"
+        return Finding(Kind.ORPHANS, "all other files", goes=False, reason=reason, files=0)
 
     def _disabled(self, kind: Kind) -> Finding | None:
         """A finding if Iceberg's own property forbids the deletion of the table's files; otherwise None."""

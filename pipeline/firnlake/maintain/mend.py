@@ -101,8 +101,9 @@ class NamedFiles:
 def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | None = None) -> NamedFiles:
     """Find and read the data files at ``paths`` in snapshot ``as_of`` of main, by default the newest; changes nothing.
 
-    The name of a file is enough where no other file of main has it. Raises RefusedError for a path that is no data file
-    of the snapshot, and for too many paths; UnavailableError when the store does not answer.
+    The name of a file is enough if no other file of main, and none that a mending took, has the same. Raises
+    RefusedError for a path that is no data file of the snapshot, and for too many paths; UnavailableError when the
+    store does not answer.
     """
     if len(paths) > MOST_FILES:
         raise RefusedError(f"{count(len(paths), 'file')} at once; allowed: up to {MOST_FILES}")
@@ -110,14 +111,15 @@ def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | 
         table = lake.table(identifier)
         seen, snapshot_id = main_as_of(table, as_of)
         of_main = {path_of(entry.data_file.file_path): entry.data_file for entry, _ in read_entries(seen)}
-        wanted = {_whole(path, of_main): path for path in paths}
+        taken = taken_files(table)
+        wanted = {_whole(path, of_main.keys() | taken): path for path in paths}
         live = {path: of_main[path] for path in wanted if path in of_main}
-        mended = {wanted[one]: by for one, by in taken_files(table).items() if one in wanted and one not in live}
+        mended = {wanted[one]: by for one, by in taken.items() if one in wanted and one not in live}
         unknown = [path for one, path in wanted.items() if one not in live and path not in mended]
         if unknown:
             raise RefusedError(
                 f"table {identifier}: snapshot {snapshot_id} of main has no data file {unknown[0]}; allowed: a path as "
-                "Firn's messages name it"
+                "Firn's messages name it, or the name of one file"
             )
         segments = read(seen, identifier)
         by_path = {one.path: one for one in segments}
@@ -126,9 +128,9 @@ def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | 
     return NamedFiles(identifier, snapshot_id, tuple(files), tuple(_left(segments, files)), mended)
 
 
-def _whole(path: str, of_main: Collection[str]) -> str:
-    """The path of main's only file with the name ``path``; without one, ``path`` as a path."""
-    same = [one for one in of_main if one.rpartition("/")[2] == path]
+def _whole(path: str, known: Collection[str]) -> str:
+    """The path of the only ``known`` file with the name ``path``; without one, ``path`` as a path."""
+    same = [one for one in known if one.rpartition("/")[2] == path]
     return same[0] if len(same) == 1 else path_of(path)
 
 

@@ -95,7 +95,13 @@ def mended_parts(table: Table, identifier: str) -> Iterator[MendedPart]:
             more = f" and {count(len(own) - 1, 'more file')}" if len(own) > 1 else ""
             outcome: Outcome = "kept" if one in branch.copies else "dropped"
             yield MendedPart(
-                one.at_ms, one.snapshot_id, f"{own[0].path}{more}", where, _few(offsets), len(offsets), outcome
+                one.at_ms,
+                one.snapshot_id,
+                f"{count(len(offsets), 'record')} of {own[0].path}{more}",
+                where,
+                _few(offsets),
+                len(offsets),
+                outcome,
             )
     untold = [path for path, by in branch.held.items() if by is None]
     for path in (*untold, *(file.file_path for file in branch.copies.get(None, ()))):

@@ -241,7 +241,7 @@ def check(table: Table, identifier: str) -> None:
     ]
     if wrong:
         raise RefusedError(
-            f"table {identifier} does not have the record columns: {'; '.join(wrong)} (`firn adopt` maps other columns)"
+            f"table {identifier} does not have the record columns (`firn adopt` maps other columns): {'; '.join(wrong)}"
         )
     missing = [name for name in DECIDING_COLUMNS if name not in columns]
     if 0 < len(missing) < len(DECIDING_COLUMNS):

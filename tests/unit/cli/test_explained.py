@@ -20,9 +20,9 @@ def published(landed: str, lake: Lake) -> str:
 def test_people_read_rules_times_and_commits(firn: Firn, published: str) -> None:
     out = firn("explain", TABLE, "--key", "k", "--now", NOW).out
     assert "orders-0 offset 1, level 3, in file:" in out
-    assert "kept by C2: superseded by offset 2; lane full removes it, but is" in out
+    assert "kept, C2: superseded by offset 2; lane full removes it once it is" in out
     assert "orders-0 offset 2, level 0, a tombstone, in file:" in out
-    assert "kept by C4: a tombstone, but it has the highest offset of its topic partition" in out
+    assert "kept, C4: a tombstone, but it has the highest offset of its topic partition" in out
     assert "orders-0 offset 0, level 0, removed\n  C2: superseded by offset 1: snapshot " in out
     assert f"(lane full, plan {published}: forced, dirty ratio 1.000)" in out
     assert out.endswith("history: searched all commits that removed records: 1\n")

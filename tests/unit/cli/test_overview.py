@@ -45,7 +45,7 @@ class TestAllTables:
         assert [words(line)[0] for line in lines[1:-1]] == ["lake.empty", "lake.records", "shop.blocked"]
         assert words(lines[1]) == ["lake.empty", "0", "0", "0", "B", "0.000", "idle"]
         assert lines[2].endswith("1.000  1 due (merge, full)")
-        assert lines[3].endswith("0.000  1 blocked, 1 waiting")
+        assert lines[3].endswith("0.000  1 waits for a person, 1 waiting")
 
     @pytest.mark.parametrize("columns", [60, 80, 120])
     @pytest.mark.usefixtures("lines")
@@ -150,7 +150,7 @@ class TestOneTable:
         with lake.table(landed).transaction() as transaction:
             transaction.set_properties({"firn.min.compaction.lag.ms": "180000", "firn.merge.segments": "3"})
         out = firn("status", landed, "--now", NOW).out
-        assert "waiting; due in 0:02:59" in out
+        assert "waiting; due in 2 min 59 s" in out
         assert "not cleaned until" in out
 
     def test_the_worst_come_first_and_the_limit_says_what_is_left_out(self, firn: Firn, lake: Lake) -> None:
@@ -195,7 +195,10 @@ class TestOneTable:
         for offset, hours in enumerate((30, 3)):
             append(lake, [dead(offset, NOW + hours * HOUR)])
         out = firn("status", TABLE, "--now", NOW).out
-        assert f"{TABLE}: 2 tombstones with a delete horizon; kept until then, the first until 2023-11-15T01:13" in out
+        assert (
+            f"{TABLE}: 2 tombstones with a delete horizon, kept until that is past; the first until 2023-11-15T01:13"
+            in out
+        )
         assert "Z (in 3 h)\n" in out
 
     def test_tombstones_by_a_condition_are_not_counted(self, firn: Firn, lake: Lake) -> None:

@@ -266,7 +266,10 @@ def test_nothing_is_said_of_other_plans_when_one_needs_a_closer_look(tmp_path: P
     )
     assert [failed(verdict) for verdict in verdicts.values()] == [{}, {}]
     observed = {f.name: f.observed for f in verdicts["plan-2"].expectations}
-    assert observed[RECORD_COUNTS] == "0 of 15 records; 15 = 9 + 4 + 1 + 1."
+    assert (
+        observed[RECORD_COUNTS]
+        == "0 of 15 records; 15 read = 9 kept + 4 superseded + 1 tombstone removed + 1 quarantined."
+    )
 
 
 def test_samples_are_taken_of_each_failed_plan(tmp_path: Path) -> None:

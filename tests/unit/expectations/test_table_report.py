@@ -12,7 +12,7 @@ import pytest
 from firnlake_expectations.docs import LISTED, REASON, REFUSED, build_pages
 from firnlake_expectations.judge import judge
 from firnlake_expectations.refusals import Refusal
-from firnlake_expectations.table_report import MendedPart, Seen, Tombstones
+from firnlake_expectations.table_report import MendedPart, Seen, Tombstones, page_of
 from firnlake_expectations.tables import AFTER, BEFORE
 from firnlake_expectations.templates import TABLES
 from firnlake_expectations.verdicts import verdicts
@@ -126,7 +126,8 @@ def test_what_was_not_judged_for_a_week_is_named(tmp_path: Path) -> None:
 def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None:
     """What was judged is kept, but that is not all there is to know."""
     judged(tmp_path, plan("one"))
-    seen("orders-0", held={"orders-1": "offset 7 holds <b>different</b> records"}).write(tmp_path)
+    reason = "offset 7 holds <b>different</b> records; to see `a <b>` them: `firn mend`"
+    seen("orders-0", held={"orders-1": reason}).write(tmp_path)
     front, own = pages(tmp_path)
     assert re.search(r"db.orders kept 1 topic partition [0-9]", front), "in the table's row, each in its column"
     for page in (front, own):
@@ -136,6 +137,9 @@ def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None
         assert "offset 7 holds <b>different</b> records" in page
         assert f"firn status {CLAIM.table}" in page
     assert "1 topic partition waits for a person" in own
+    html = (tmp_path / page_of(CLAIM.table)).read_text(encoding="utf-8")
+    lines = "&lt;b&gt;different&lt;/b&gt; records<br>to see <code>a &lt;b&gt;</code> them: <code>firn mend</code>"
+    assert lines in html, "clauses and commands stand apart, and what data says stays text"
 
 
 def test_if_nothing_waits_the_pages_say_so(tmp_path: Path) -> None:
@@ -242,7 +246,7 @@ def test_tombstones(tmp_path: Path) -> None:
     seen("orders-0", tombstones=Tombstones(12, 8, 5, 2, IN_2100)).write(tmp_path)
     front, own = pages(tmp_path)
     assert "≤ 2" in front
-    assert "Tombstones 12 8 with a delete horizon Tombstones due · overdue ≤ 5 · ≤ 2 First delete horizon (UTC)" in own
+    assert "Tombstones 12 delete horizon set: 8 Tombstones due · overdue ≤ 5 · ≤ 2 First horizon (UTC) 2100" in own
 
 
 def test_from_a_verdict_to_its_snapshots(tmp_path: Path) -> None:

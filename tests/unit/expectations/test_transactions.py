@@ -119,7 +119,7 @@ def test_c10_a_correct_cleaning_passes(judged: Judge) -> None:
     verdict = judged(INPUTS, OUTPUTS, CLAIM)
     assert failed(verdict) == {}
     observed = {finding.name: finding.observed for finding in verdict.expectations}
-    assert observed[RECORD_COUNTS].endswith("+ 4 + 1.")
+    assert observed[RECORD_COUNTS].endswith(" + 4 of aborted transactions + 1 marker removed.")
 
 
 # what was done to the stage: what it holds then, and what is said by which promises

@@ -47,14 +47,14 @@ class TestKept:
     def test_c2_an_older_one_waits_for_a_full_that_is_not_due(self, lake: Lake) -> None:
         create(lake, NEVER_FULL)
         append(lake, [row(0), row(2)])
-        assert why(lake)[0] == ("C2", "superseded by offset 2; lane full removes it, but is not due", None)
+        assert why(lake)[0] == ("C2", "superseded by offset 2; lane full removes it once it is due", None)
 
     def test_c14_a_clean_that_is_due_takes_what_it_supersedes_itself(self, lake: Lake) -> None:
         create(lake, NEVER_FULL | {"firn.clean.segments": "1"})
         append(lake, [row(0, level=3)])
         append(lake, [row(1, level=1), row(2, level=1)])
         assert why(lake) == {
-            0: ("C2", "superseded by offset 2; lane full removes it, but is not due", None),
+            0: ("C2", "superseded by offset 2; lane full removes it once it is due", None),
             1: ("C2", "superseded by offset 2; lane clean removes it, and is due", None),
             2: ("C3", "the newest record of its key", None),
         }
@@ -101,7 +101,7 @@ class TestKept:
         append(lake, [dead(0, NOW + HOUR, level=3), row(9, b"end", level=3)])
         assert why(lake)[0] == ("C9", "a tombstone before its delete horizon", NOW + HOUR)
         assert why(lake, now_ms=NOW + HOUR)[0] == (
-            "C9", "a tombstone whose delete horizon has passed; lane full removes it, but is not due", None,
+            "C9", "a tombstone whose delete horizon has passed; lane full removes it once it is due", None,
         )  # fmt: skip
 
     def test_c8_a_stamp_that_a_writer_landed_counts_for_nothing(self, lake: Lake) -> None:
@@ -216,7 +216,7 @@ class TestRepeats:
         append(lake, [row(0), row(10, b"end")])
         kept = explain_key(lake, TABLE, (b"k",), NOW).kept
         assert {one.record.level: (one.reason.rule, one.reason.text) for one in kept} == {
-            0: ("C1", f"{A_COPY}; lane full removes it, but is not due"),
+            0: ("C1", f"{A_COPY}; lane full removes it once it is due"),
             3: ("C3", "the newest record of its key"),
         }
 

@@ -104,7 +104,7 @@ def test_maintenance_tells_what_the_branch_keeps_and_until_when(topic: Topic, fi
     topic.run(NOW, until_idle=True, force=True)
     kept_too = [one for one in maintain_table(topic.lake, topic.table, clock.now_ms(), remove=False) if not one.goes]
     reasons = {one.name: one.reason for one in kept_too if one.kind is Kind.REF}
-    assert reasons["audit"] == "readers of this tag need them; drop it to free them"
+    assert reasons["audit"] == "readers of this tag need these files, until somebody drops it"
 
 
 def test_a_lost_file_beside_a_torn_one(topic: Topic, files: list[str]) -> None:

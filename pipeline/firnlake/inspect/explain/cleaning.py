@@ -194,7 +194,7 @@ class Keeping:
         if not self.prospects.state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
         if self._full and (going := _going(version, place, self._full)):
-            return Reason(going.rule, f"{going.text}; lane full removes it, but is not due")
+            return Reason(going.rule, f"{going.text}; lane full removes it once it is due")
         held = self.prospects.held(version.path)
         if self.of_key.is_aborted(version):
             assert held  # otherwise lane `full` would take the record
