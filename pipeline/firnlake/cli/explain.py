@@ -61,7 +61,10 @@ def explain(
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain what is due in a topic partition, which lanes take a segment, or why records of a key are kept."""
+    """Explain what is due in a topic partition, which lanes take a segment, or why records of a key are kept.
+
+    The rules that it names, such as C2, are those of Firn's contract (docs/contract.md).
+    """
     if sum((topic_partition is not None, segment is not None, bool(key))) != 1:
         raise typer.BadParameter("give exactly one of TOPIC-PARTITION, --segment and --key")
     if key and len(key) > 1:

@@ -12,7 +12,7 @@ import typer
 from firnlake import clock
 from firnlake.cli import show
 from firnlake.cli.mended import show_mended
-from firnlake.cli.options import AsJson, Partition, TableName
+from firnlake.cli.options import Partition, TableName
 from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
@@ -62,7 +62,7 @@ def mend(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Take what is named, without asking for confirmation.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="Show what was taken before; changes nothing.")] = False,
-    as_json: AsJson = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; only with --list.")] = False,
 ) -> None:
     """Take what is named out of main: damaged or lost data files, or all but one of the different records at an offset.
 
@@ -169,8 +169,9 @@ def _mend_records(
         show.line(f"  offset {one.offset}: {one.digest}, row {one.position} of {one.path}")
     show.line("  for the key of such a record, readers then see:")
     if scanned.newer_files:
+        has = "has" if scanned.newer_files == 1 else "have"
         show.line(
-            f"    its newest record with a higher offset, if one of {count(scanned.newer_files, 'file')} has one;"
+            f"    its newest record with a higher offset, if {count(scanned.newer_files, 'newer file')} {has} one;"
         )
     show.line(f"    {'otherwise ' if scanned.newer_files else ''}the record that stays, if it has the same key;")
     show.line("    otherwise the key's next older record, if there is one")

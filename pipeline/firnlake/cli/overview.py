@@ -211,6 +211,8 @@ def show_bytes(status: Status, limit: int = SHOWN) -> None:
         [(name, *_sizes(one)) for name, one in (*((one.topic, one) for one in largest), ("all", space))],
         _UNKNOWN,
     )
+    if space.side_bytes:
+        show.line("side branches: quarantined records, removed tombstones, and what `firn mend` took")
     show.more(table, len(topics), limit, "topic")
     least = "" if space.history_is_exact else "at least "
     about = "" if space.expirable_is_exact else "about "

@@ -75,7 +75,7 @@ def overrides(identifier: str, properties: Mapping[str, str]) -> list[str]:
         with suppress(RefusedError):  # ``problems`` tells what is wrong with it
             if key.startswith(TOPIC_PREFIX):
                 topic, name = split_topic_key(identifier, key, value)
-                found.setdefault(topic, []).append(f"{name} = {value}")
+                found.setdefault(topic, []).append(f"{name} = {readable(name, value)}")
     return [f"topic {topic}: {', '.join(values)}" for topic, values in found.items()]
 
 
