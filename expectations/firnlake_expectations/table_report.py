@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.templates import PLANS, TABLES, write_page
-from firnlake_expectations.wording import file_name, log_name
+from firnlake_expectations.wording import file_name, log_name, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -294,6 +294,10 @@ class TableReport:
     def held(self) -> Mapping[str, str]:
         """Why topic partitions wait for a person, by name: nothing of them is judged until somebody acts."""
         return self.seen.held if self.seen else {}
+
+    def held_of(self, topic: str) -> int:
+        """Number of the topic's partitions that wait for a person."""
+        return sum(name.rpartition("-")[0] == plain(topic) for name in self.held)
 
     def snapshot_of(self, one: JudgedPlan) -> int | None:
         """The snapshot that published the plan; None if it is not among the last ones."""

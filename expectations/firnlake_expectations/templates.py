@@ -48,7 +48,9 @@ def environment() -> Environment:
 def clauses(text: str) -> Markup:
     """A message with each clause on a line of its own, and the commands in backticks as code."""
     escaped = str(Markup("<br>").join(map(printable, text.split("; "))))
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escaped))
+    return Markup(
+        re.sub("`([^`]+)`|(?<=: )(firn [^<`]+)(?=<br>|$)", lambda one: f"<code>{one[1] or one[2]}</code>", escaped)
+    )
 
 
 def write_page(target: Path, page: str) -> Path:

@@ -23,7 +23,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Adoption, Choice
 from firnlake.ingest.adopt import adopt as adopt_table
 from firnlake.ingest.existing import FileObstacle, NullOffsets, ObstacleKind, obstacles
-from firnlake.ingest.preview import Preview, preview
+from firnlake.ingest.preview import Preview, preview, writers
 from firnlake.table.arrays import arrays_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import Policies, doubts
@@ -65,7 +65,7 @@ def adopt(
     properties: Properties = None,
     as_json: AsJson = False,
 ) -> None:
-    """Adopt an existing table with its own columns. Change only metadata; `firn release` undoes the adoption."""
+    """Adopt an existing table with its own columns. Change only metadata; `firn release --drop-columns` undoes it."""
     choice = Choice(columns(key), offset, timestamp, topic, partition, tombstone, keep_partitioning)
     lake = Lake.load()
     if dry_run:
@@ -73,10 +73,14 @@ def adopt(
         _doubt(table, coming.properties)
         _show_preview(coming, as_json)
         return
+    before = lake.table(table)
     done = adopt_table(lake, table, choice, pairs(properties))
     after = lake.table(table).properties
     _doubt(table, after)
     _show_adoption(done, after, obstacles(lake, table, done.columns, done.segments), as_json)
+    for one in writers(before, done.columns):
+        if not (one.goes_on or done.repeated or as_json):
+            show.line(f"{table}: {one.writer}: {one.text}")
 
 
 def _doubt(table: str, properties: Any) -> None:
@@ -124,7 +128,7 @@ def _show_preview(coming: Preview, as_json: bool) -> None:
     show.facts(list(_facts(coming)))
     show.line("Writers after the adoption:")
     show.facts([(one.writer, one.text) for one in coming.writers])
-    show.line(f"Metadata show only some repeated values of {coming.columns.offset}; to find all with Spark:")
+    show.line(f"Metadata reveal only some of the repeated values of {coming.columns.offset}; to find all with Spark:")
     show.line(f"  {coming.repeated_offsets_sql}")
     for obstacle in coming.obstacles:
         if obstacle.remedy:

@@ -174,7 +174,7 @@ def _chosen(table: str, every: list[Setting], names: list[str]) -> list[Setting]
 
 
 def _source(one: Setting, topic: str | None) -> str:
-    return f"{one.source} (for the whole table only)" if topic is not None and one.table_only else one.source
+    return f"{one.source} (whole table only)" if topic is not None and one.table_only else one.source
 
 
 def _explain(one: Setting) -> None:

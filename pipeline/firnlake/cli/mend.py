@@ -73,14 +73,15 @@ def mend(
     if listing and not named:
         show_mended(lake, table, as_json)
     elif listing or as_json:
-        raise RefusedError("allowed: --list [--json], without further options; --json only with --list")
+        raise RefusedError("--list and --json go together, without further options; allowed: --list [--json]")
     elif file and partition is None and offset is None and keep is None:
         _mend_files(lake, table, file, as_of, yes)
     elif not file and partition is not None and offset is not None:
         _mend_records(lake, table, partition, offset, keep, as_of, yes)
     else:
         raise RefusedError(
-            "allowed: --file PATH, or --partition TOPIC-PARTITION --offset N[-M] [--keep FILE], or --list"
+            "firn mend needs to know what to take out; allowed: --file PATH, or --partition TOPIC-PARTITION --offset "
+            "N[-M] [--keep FILE], or --list"
         )
 
 
@@ -206,7 +207,7 @@ def _copy(one: ConflictingRecords, copy: RecordCopy) -> str:
 
 def _landed(segment: Segment) -> str:
     if is_rewritten(segment):
-        return f"rewritten by Firn to level {segment.level}, so nobody knows when it landed"
+        return f"rewritten by Firn to level {segment.level}, landing time unknown"
     when = "" if segment.committed_ms is None else f" at {show.time(segment.committed_ms)}"
     return f"landed{when} with sequence number {segment.sequence_number}"
 
@@ -227,7 +228,8 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
     if chosen.files:
         show.line("what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it")
     # Other inputs make another plan, so no refusal of the former one holds it back (C20).
-    show.line(f"no `firn retry` is needed; next: {shlex.join(['firn', 'run', chosen.table])}")
+    show.line("no `firn retry` is needed; if the run finds nothing due, --force runs anyway")
+    show.line(f"next: {shlex.join(['firn', 'run', chosen.table])}")
 
 
 def _report(lake: Lake, table: str) -> None:

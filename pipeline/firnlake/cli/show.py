@@ -211,7 +211,8 @@ def time(milliseconds: int) -> str:
 
 def moment(milliseconds: int, now_ms: int) -> str:
     """A time and its distance from ``now_ms``: ``2026-11-21T12:00:00.000Z (in 3 h)``."""
-    distance = show_span(abs(milliseconds - now_ms))
+    distance_ms = abs(milliseconds - now_ms)
+    distance = show_span(distance_ms - distance_ms % 1000 if distance_ms >= 1000 else distance_ms)
     return f"{time(milliseconds)} ({f'in {distance}' if milliseconds > now_ms else f'{distance} ago'})"
 
 

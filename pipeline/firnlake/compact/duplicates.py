@@ -7,7 +7,7 @@ of them the log holds. If no offset is duplicated, only the offset column is rea
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.job.plan import Plan
 from firnlake.table.record_contents import contents_of, described, differing, own_columns
 from firnlake.table.segment import RUN
+
+MOST_CONFLICTS: Final = 1_000
+"""Number of offsets with different records after which no more are looked for; `firn mend` shows as many at once."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequ
     if not len(twice):
         return [None] * len(segments)
     best: dict[int, _Copy] = {}
+    conflicts: dict[int, tuple[_Copy, _Copy]] = {}
     drop: list[Flags | None] = [None] * len(segments)
     for number, (segment, own) in enumerate(zip(segments, offsets, strict=True)):
         suspects = np.isin(own, twice)
@@ -75,12 +79,17 @@ def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequ
                 best[offset] = copy
                 continue
             if other.content != copy.content:
-                raise _contradiction(inputs, segments, offset, (other, copy))
+                conflicts.setdefault(offset, (other, copy))
+                if len(conflicts) == MOST_CONFLICTS:
+                    raise _contradiction(inputs, segments, conflicts)
+                continue
             kept, dropped = (copy, other) if copy.rank > other.rank else (other, copy)
             best[offset] = kept
             marked = drop[dropped.segment]
             assert marked is not None  # its segment held a suspect
             marked[dropped.row] = True
+    if conflicts:
+        raise _contradiction(inputs, segments, conflicts)
     return drop
 
 
@@ -114,18 +123,22 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
 
 
 def _contradiction(
-    inputs: PlanInputs, segments: Sequence[InputSegment], offset: int, copies: Sequence[_Copy]
+    inputs: PlanInputs, segments: Sequence[InputSegment], conflicts: Mapping[int, Sequence[_Copy]]
 ) -> RefusedError:
-    """The error for different records at one offset; it shows as much as the samples setting allows."""
-    plan = inputs.plan
-    records = [_record(inputs, segments[copy.segment], copy.row) for copy in copies]
+    """The error for different records at the same offset; it shows the first ones, as far as samples may be shown."""
+    plan, offset, last = inputs.plan, min(conflicts), max(conflicts)
+    records = [_record(inputs, segments[copy.segment], copy.row) for copy in conflicts[offset]]
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     # Records of one key may look the same as far as samples may be shown.
     shown = " and ".join(dict.fromkeys(filter(None, described(inputs.columns, records, inputs.samples))))
-    mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", str(offset)])
-    differ = "" if inputs.samples == "full" else f"they differ in {', '.join(differing(records))}"
+    who = "which" if shown else "they"
+    differ = "" if inputs.samples == "full" else f"{who} differ in {', '.join(differing(records))}"
+    least = "at least " if len(conflicts) == MOST_CONFLICTS else ""
+    more = f", and so do {least}{len(conflicts) - 1:,} more, up to offset {last}" if last > offset else ""
+    named = f"{offset}-{min(last, offset + MOST_CONFLICTS - 1)}" if last > offset else str(offset)
+    mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", named])
     return RefusedError(
-        f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
+        f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records{more}: "
         f"{', '.join(filter(None, (shown, differ)))}; {SHOWS_RECORDS}, or identical copies; the records are in "
         f"{'; and in '.join(places)}; to see them and take out what you name: {mend}"
     )

@@ -78,7 +78,7 @@ def _parsed(lines: Iterable[str], path: Path) -> KafkaConfigs:
                 found.unknown.setdefault(config["name"], set()).add(topic)
         else:
             raise RefusedError(
-                f"file {path}: line {number} is no config of a topic; allowed: the output of `kafka-configs "
+                f"file {path}: line {number} is not a topic config; allowed: the output of `kafka-configs "
                 "--bootstrap-server HOST --describe --all --entity-type topics`"
             )
     if topic is None:

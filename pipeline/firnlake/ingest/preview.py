@@ -73,12 +73,12 @@ def preview(lake: Lake, identifier: str, choice: Choice, properties: Mapping[str
         null_offsets=nulls,
         repeated_offsets_sql=repeated_offsets(lake, identifier, columns),
         obstacles=obstacles(lake, identifier, columns, segments),
-        writers=tuple(_writers(table, columns)),
+        writers=tuple(writers(table, columns)),
     )
 
 
-def _writers(table: Table, columns: ColumnRoles) -> Iterator[WriterOutlook]:
-    """``table`` as it is before the adoption, ``columns`` as they are after it."""
+def writers(table: Table, columns: ColumnRoles) -> Iterator[WriterOutlook]:
+    """What changes for each kind of writer; ``table`` is as before the adoption, ``columns`` are as after it."""
     names = f"{columns.level} and {columns.delete_horizon}"
     breaks = f"breaks: list the table's columns without {names}"
     yield _pyiceberg(table, columns)

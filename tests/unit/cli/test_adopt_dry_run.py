@@ -92,7 +92,7 @@ def test_a_dry_run_keeps_what_it_is_asked_to_keep(firn: Firn, cdc: str) -> None:
 
 def test_files_left_out_are_one_line_and_a_statement(firn: Firn, events: str) -> None:
     ran = firn(*OF_EVENTS)
-    first, maintenance, second, third = ran.out.splitlines()
+    first, maintenance, second, third, *writers = ran.out.splitlines()
     assert first.startswith("adopted: shop.events, 0 topic partitions, 0 segments; Firn's columns are level and ")
     assert maintenance.endswith(
         "none, as other tools may do it; otherwise: firn config set shop.events maintenance=snapshots,manifests"
@@ -100,6 +100,7 @@ def test_files_left_out_are_one_line_and_a_statement(firn: Firn, events: str) ->
     assert second.startswith("shop.events: files left out: 12 files, because the topic partition of their records is ")
     assert second.endswith("rewrite the files with Spark:")
     assert third.strip() == REWRITE
+    assert writers[-1].startswith("shop.events: Spark MERGE … INSERT *: breaks: list the table's columns without level")
 
 
 def test_a_snapshot_with_one_lsn_is_said_when_the_table_is_adopted(firn: Firn, cdc: str) -> None:

@@ -18,7 +18,8 @@ from tests.support.pages import text_of
 ON_BRANCH = "on branch firn_mended, until somebody drops the branch"
 NEXT = (
     "what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it\n"
-    "no `firn retry` is needed; next: firn run lake.records\n"
+    "no `firn retry` is needed; if the run finds nothing due, --force runs anyway\n"
+    "next: firn run lake.records\n"
 )
 
 
@@ -144,8 +145,8 @@ def test_c26_verify_says_that_nobody_judges_it(lake: Lake, firn: Firn, files: li
         (("--partition", "orders-0", "--offset", "x"), "--offset 'x'; allowed: an offset or a range"),
         (("--partition", "orders-0", "--offset", "2-1"), "--offset '2-1' ends before it begins"),
         (("--partition", "orders-0", "--offset", "5"), "has no record at offset 5"),
-        (("--list", "--file", "x"), "allowed: --list [--json], without further options"),
-        (("--file", "x", "--json"), "--json only with --list"),
+        (("--list", "--file", "x"), "without further options; allowed: --list [--json]"),
+        (("--file", "x", "--json"), "--list and --json go together"),
     ],
 )
 def test_c26_what_can_not_be_meant_is_refused(firn: Firn, files: list[str], options: tuple[str, ...], why: str) -> None:

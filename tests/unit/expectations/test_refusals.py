@@ -49,7 +49,7 @@ def test_the_row_of_its_run_tells_it_after_the_plan_has_succeeded(conflicting: T
     assert failed_plans(conflicting.lake, conflicting.table) == []
     told = page(conflicting)
     assert re.search(
-        r"kept 1 0 0 .* kept 3 1 0 .* 3 plans, 1 refused orders-0 · full 4 records, refused by compact", told
+        r"kept 1 0 0 .* kept refused 3 1 0 .* 3 plans, 1 refused orders-0 · full 4 records, refused by compact", told
     )
     assert "offset 1 of orders-0 holds different records" in told
     assert "No topic partition waits for a person." in told

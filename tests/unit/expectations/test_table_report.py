@@ -137,6 +137,7 @@ def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None
         assert "offset 7 holds <b>different</b> records" in page
         assert f"firn status {CLAIM.table}" in page
     assert "1 topic partition waits for a person" in own
+    assert "orders kept 1 waits 1 14" in own, "in the topic's row"
     html = (tmp_path / page_of(CLAIM.table)).read_text(encoding="utf-8")
     lines = "&lt;b&gt;different&lt;/b&gt; records<br>to see <code>a &lt;b&gt;</code> them: <code>firn mend</code>"
     assert lines in html, "clauses and commands stand apart, and what data says stays text"
@@ -168,7 +169,7 @@ class TestRefusals:
         refusal("three", partition=2).write(tmp_path)
         judged(tmp_path, plan("four", partition=2, run=1))
         front, own = pages(tmp_path)
-        assert re.search(r"12:01:00 kept 1 0 0 14 .* 12:00:00 kept 3 1 0 28 .* 3 plans, 1 refused", own)
+        assert re.search(r"12:01:00 kept 1 0 0 14 .* 12:00:00 kept refused 3 1 0 28 .* 3 plans, 1 refused", own)
         assert "orders-2 · clean 7 records, refused by compact 2026-11-21 12:00:00 UTC offset 7 <b>differs</b>" in own
         assert "12:00:00 UTC: 3 plans, 1 refused, 0 with broken promises, 28 records" in front
 
@@ -177,7 +178,7 @@ class TestRefusals:
         replace(refusal("one"), refused_ms=CLAIM.now_ms + 1, reason="the newest reason").write(tmp_path)
         judged(tmp_path, plan("one"))
         _, own = pages(tmp_path)
-        assert "12:00:00 kept 1 1 0 14" in own
+        assert "12:00:00 kept refused 1 1 0 14" in own
         assert "the newest reason" in own
         assert "differs" not in own
 
