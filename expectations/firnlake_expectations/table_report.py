@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.templates import PLANS, TABLES, write_page
-from firnlake_expectations.wording import file_name, log_name, plain
+from firnlake_expectations.wording import count, file_name, log_name, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -294,6 +294,16 @@ class TableReport:
     def held(self) -> Mapping[str, str]:
         """Why topic partitions wait for a person, by name: nothing of them is judged until somebody acts."""
         return self.seen.held if self.seen else {}
+
+    @property
+    def pending(self) -> str:
+        """How many topic partitions are due, or wait for a time, in words; empty if none is."""
+        conditions = list(self.seen.topic_partitions.values()) if self.seen else []
+        due, waiting = conditions.count("due"), conditions.count("waiting")
+        told = [f"{count(due, 'topic partition')} {'is' if due == 1 else 'are'} due"] if due else []
+        if waiting:
+            told.append(f"{count(waiting, 'topic partition')} {'waits' if waiting == 1 else 'wait'} for a time")
+        return ", ".join(told)
 
     def held_of(self, topic: str) -> int:
         """Number of the topic's partitions that wait for a person."""

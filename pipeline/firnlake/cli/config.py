@@ -174,7 +174,7 @@ def _chosen(table: str, every: list[Setting], names: list[str]) -> list[Setting]
 
 
 def _source(one: Setting, topic: str | None) -> str:
-    return f"{one.source} (whole table only)" if topic is not None and one.table_only else one.source
+    return f"{one.source} (table only)" if topic is not None and one.table_only else one.source
 
 
 def _explain(one: Setting) -> None:
@@ -201,8 +201,8 @@ def _show_without_effect(table: str, done: SettingsChange) -> None:
         policy = policies.of(topic) if topic else policies.default
         if name.startswith("retention.") and not policy.deletes:
             show.error(
-                f"{table}: warning: {key} has no effect while cleanup.policy is compact; allowed: delete, or "
-                "compact,delete"
+                f"{table}: warning: {key} has no effect while cleanup.policy is compact; it takes effect under "
+                "delete, and under compact,delete"
             )
 
 

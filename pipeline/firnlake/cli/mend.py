@@ -170,10 +170,8 @@ def _mend_records(
         show.line(f"  offset {one.offset}: {one.digest}, row {one.position} of {one.path}")
     show.line("  for the key of such a record, readers then see:")
     if scanned.newer_files:
-        has = "has" if scanned.newer_files == 1 else "have"
-        show.line(
-            f"    its newest record with a higher offset, if {count(scanned.newer_files, 'newer file')} {has} one;"
-        )
+        higher = count(scanned.newer_files, "file")
+        show.line(f"    its newest record with a higher offset (of {higher} with higher offsets), if there is one;")
     show.line(f"    {'otherwise ' if scanned.newer_files else ''}the record that stays, if it has the same key;")
     show.line("    otherwise the key's next older record, if there is one")
     options = ["--partition", str(where), "--offset", named, "--keep", keep]

@@ -129,9 +129,9 @@ def test_what_another_client_has_set_wrong_is_shown_and_can_be_mended(firn: Firn
 
 def test_a_topics_list_tells_which_settings_are_for_the_whole_table(firn: Firn, made: str) -> None:
     listed = json.loads(firn("config", made, "--topic", "orders", "--json").out)
-    rows = [line for line in firn("config", made, "--topic", "orders").out.splitlines() if "whole table only" in line]
+    rows = [line for line in firn("config", made, "--topic", "orders").out.splitlines() if "(table only)" in line]
     assert len(rows) == sum(one["table_only"] for one in listed) > 0
-    assert "whole table only" not in firn("config", made).out
+    assert "(table only)" not in firn("config", made).out
 
 
 def test_a_change_to_the_same_value_makes_no_commit(firn: Firn, made: str, lake: Lake) -> None:
@@ -164,7 +164,7 @@ def test_a_change_tells_the_commands_that_undo_it(firn: Firn, made: str, lake: L
 
 
 def test_retention_that_has_no_effect_is_told(firn: Firn, made: str) -> None:
-    told = "has no effect while cleanup.policy is compact; allowed: delete, or compact,delete"
+    told = "has no effect while cleanup.policy is compact; it takes effect under delete, and under compact,delete"
     for topic in ([], ["--topic", "orders"]):
         assert told in firn("config", "set", made, *topic, "retention.ms=5").err
         assert told not in firn("config", "set", made, *topic, "cleanup.policy=compact,delete", "retention.ms=6").err

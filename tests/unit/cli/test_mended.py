@@ -86,7 +86,10 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     assert "other" not in ran.out.replace("others", "")
     assert f"`firn config set {TABLE} report.samples=full` shows keys and values" in ran.out
     ran = firn(*named, "--keep", files[0].rpartition("/")[2])
-    assert "if 1 newer file has one;\n    otherwise the record that stays, if it has the same key;\n" in ran.out
+    assert (
+        "(of 1 file with higher offsets), if there is one;\n    otherwise the record that stays, if it has the same key;\n"
+        in ran.out
+    )
     assert "report.samples" not in ran.out
     assert "to be taken from main: 1 record; branch firn_mended keeps copies" in ran.out
     assert snapshot(lake) == before

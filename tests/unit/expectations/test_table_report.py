@@ -123,6 +123,14 @@ def test_what_was_not_judged_for_a_week_is_named(tmp_path: Path) -> None:
     assert "3 of 3" in pages(tmp_path, IN_2100)[0], "a verdict ages"
 
 
+def test_what_is_due_or_waits_for_a_time_is_told(tmp_path: Path) -> None:
+    parts = {"orders-0": "idle", "orders-1": "due", "orders-2": "waiting", "orders-3": "waiting"}
+    replace(seen(), topic_partitions=parts).write(tmp_path)
+    assert "1 topic partition is due, 2 topic partitions wait for a time: not all of their" in pages(tmp_path)[1]
+    seen("orders-0").write(tmp_path)
+    assert "not all of their records" not in pages(tmp_path)[1]
+
+
 def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None:
     """What was judged is kept, but that is not all there is to know."""
     judged(tmp_path, plan("one"))
