@@ -128,7 +128,7 @@ def _show_preview(coming: Preview, as_json: bool) -> None:
     show.facts(list(_facts(coming)))
     show.line("Writers after the adoption:")
     show.facts([(one.writer, one.text) for one in coming.writers])
-    show.line(f"Metadata reveals only some of the repeated values of {coming.columns.offset}; to find all with Spark:")
+    show.line(f"To find repeated values of {coming.columns.offset} with Spark (metadata reveals few):")
     show.line(f"  {coming.repeated_offsets_sql}")
     for obstacle in coming.obstacles:
         if obstacle.remedy:

@@ -60,6 +60,8 @@ def plan(
         show.as_json([one.model_dump(mode="json") for one in plans])
     else:
         show_plans(table, work, limit)
+        if sum(bool(own.plans) for own in work.values()) > 1:
+            show.line(f"{table}: in a run, each lane plans after the lanes before it")
         for path in written:
             show.line(str(path))
     show.end([own.refused for own in work.values() if own.refused])

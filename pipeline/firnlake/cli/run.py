@@ -82,7 +82,8 @@ def run(
     elif not as_json:
         ratio = status.summary.max_dirty_ratio
         dirty = f"; dirty ratio up to {ratio:.3f}: `firn status {table}` tells more, and --force runs anyway"
-        show.line(f"{table}: nothing due{' but what waits for a person' if status.held() else dirty if ratio else ''}")
+        held = "; what is dirty waits for a person"
+        show.line(f"{table}: nothing due{held if status.held() else dirty if ratio else ''}")
     if as_json:
         show.as_json([_as_dict(result) for result in done])
     failed = {plan.title: plan for result in done for plan in result.plans if plan.title in result.failures}

@@ -117,15 +117,25 @@ def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | 
         mended = {wanted[one]: by for one, by in taken.items() if one in wanted and one not in live}
         unknown = [path for one, path in wanted.items() if one not in live and path not in mended]
         if unknown:
-            raise RefusedError(
-                f"table {identifier}: snapshot {snapshot_id} of main has no data file {unknown[0]}; allowed: a path as "
-                "Firn's messages name it, or the name of one file"
-            )
+            raise _unknown(identifier, snapshot_id, unknown[0], of_main)
         segments = read(seen, identifier)
         by_path = {one.path: one for one in segments}
         chosen = [live[one] for one in wanted if one in live]
         files = [_named(table, file, by_path.get(file.file_path)) for file in chosen]
     return NamedFiles(identifier, snapshot_id, tuple(files), tuple(_left(segments, files)), mended)
+
+
+def _unknown(identifier: str, snapshot_id: int, path: str, of_main: Mapping[str, DataFile]) -> RefusedError:
+    same = sorted(file.file_path for one, file in of_main.items() if one.rpartition("/")[2] == path)
+    if same:
+        return RefusedError(
+            f"table {identifier}: {count(len(same), 'data file')} of main have the name {path}; allowed: the path of "
+            f"one, such as {same[0]}"
+        )
+    return RefusedError(
+        f"table {identifier}: snapshot {snapshot_id} of main has no data file {path}; allowed: a path as Firn's "
+        "messages name it, or the name of one file"
+    )
 
 
 def _whole(path: str, known: Collection[str]) -> str:

@@ -86,10 +86,8 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     assert "other" not in ran.out.replace("others", "")
     assert f"`firn config set {TABLE} report.samples=full` shows keys and values" in ran.out
     ran = firn(*named, "--keep", files[0].rpartition("/")[2])
-    assert (
-        "(of 1 file with higher offsets), if there is one;\n    otherwise the record that stays, if it has the same key;\n"
-        in ran.out
-    )
+    newer = "its newest record with a higher offset (of 1 file with higher offsets), if there is one"
+    assert f"{newer};\n    otherwise the record that stays, if it has the same key;\n" in ran.out
     assert "report.samples" not in ran.out
     assert "to be taken from main: 1 record; branch firn_mended keeps copies" in ran.out
     assert snapshot(lake) == before
@@ -136,6 +134,18 @@ def test_then_a_run_works_and_nothing_waits(firn: Firn, files: list[str]) -> Non
 def test_c26_verify_says_that_nobody_judges_it(lake: Lake, firn: Firn, files: list[str]) -> None:
     firn("mend", TABLE, "--file", files[0], "--yes")
     refused(firn("verify", TABLE, "--snapshot", snapshot(lake)), "is a mending, which is not judged")
+
+
+def test_c26_a_name_that_several_files_have_is_refused(firn: Firn, lake: Lake, tmp_path: Path) -> None:
+    """The files of one landing have the same names, in folders of their own."""
+    firn("create", TABLE)
+    for number in range(2):
+        record = {"topic": "orders", "partition": 0, "offset": number, "timestamp": NOW, "key": "k", "value": "v"}
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(record), encoding="utf-8")
+    firn("land", TABLE, *tmp_path.glob("*.jsonl"))
+    names = {file.file.file_path.rpartition("/")[2] for file in lake.table(TABLE).scan().plan_files()}
+    assert len(names) == 1
+    refused(firn("mend", TABLE, "--file", *names), "2 data files of main have the name")
 
 
 @pytest.mark.parametrize(
