@@ -1,7 +1,7 @@
 """Subcommand ``maintain``: expire snapshots, rewrite manifests, delete files that nothing needs."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -14,6 +14,8 @@ from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.maintain.maintain import maintain_home, maintain_table
 from firnlake_expectations.wording import count
 
+LONGEST_REASON: Final = 200
+"""In a column, a longer reason, such as an error with paths and a command, could not be read or copied."""
 HOME = "Firn's home"
 """Name under which plan files and reports are listed, because these files belong to no single table."""
 
@@ -89,11 +91,14 @@ def _table(title: str, garbage: list[Finding]) -> None:
                 one.files,
                 one.bytes,
                 None if one.age_ms is None else clock.show_span(max(one.age_ms, 0)),
-                one.reason,
+                one.reason if len(one.reason) <= LONGEST_REASON else "see below",
             )
             for one in garbage
         ],
     )
+    for one in garbage:
+        if len(one.reason) > LONGEST_REASON:
+            show.message(f"{one.kind} {_short(one.name)}: {one.reason}")
 
 
 def _short(name: str) -> str:

@@ -10,7 +10,7 @@ from firnlake.iceberg.files import data_folder
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.in_process import Firn
-from tests.support.lakes import only_plan
+from tests.support.lakes import append_file, only_plan, row
 
 
 @pytest.fixture
@@ -31,6 +31,18 @@ def test_it_shows_what_would_go_and_why(firn: Firn, landed: str, lake: Lake, orp
     assert stage in ran.out
     assert "Firn's home: nothing to remove" in ran.out
     assert orphan.exists()
+
+
+def test_the_command_in_a_long_reason_can_be_copied(
+    firn: Firn, landed: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused plan's stage stays, with the refusal as the reason."""
+    append_file(lake, [row(0, value=b"other")])
+    assert firn("run", landed, "--force", "--engine", "local").code == 1
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = firn("maintain", landed, "--dry-run").out.splitlines()
+    assert any(line.endswith("see below") for line in lines)
+    assert any(line.endswith(f": firn mend {landed} --partition orders-0 --offset 0") for line in lines)
 
 
 def test_c25_it_goes_once(firn: Firn, landed: str, orphan: Path) -> None:
