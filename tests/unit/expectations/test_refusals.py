@@ -60,7 +60,7 @@ def test_a_run_whose_only_file_was_torn_and_then_mended(topic: Topic) -> None:
     path = topic.segments()[0].path
     tear(path)
     worked(topic)
-    assert "nothing judged 1 1 0 0" in page(topic)
+    assert "nothing judged refused 1 1 0 0" in page(topic)
     take(topic, path)
     told = page(topic)
     assert f"{path} orders-0 0 to 0 1 on branch firn_mended, until somebody drops the branch" in told

@@ -194,7 +194,7 @@ class TestRefusals:
         refusal("one").write(tmp_path)
         front, own = pages(tmp_path)
         assert "db.orders never judged" in front
-        assert "12:00:00 nothing judged 1 1 0 0" in own
+        assert "12:00:00 nothing judged refused 1 1 0 0" in own
         assert "1 plan, 1 refused" in own
 
     def test_however_many_there_are_the_page_stays_small(self, tmp_path: Path) -> None:
