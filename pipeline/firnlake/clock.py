@@ -78,6 +78,11 @@ def show_span(milliseconds: int) -> str:
     return "0 ms"
 
 
+def show_seconds(milliseconds: int) -> str:
+    """As ``show_span``, but of a second or more without the milliseconds, which nobody reads."""
+    return show_span(milliseconds - milliseconds % 1000 if milliseconds >= 1000 else milliseconds)
+
+
 def exact_span(milliseconds: int) -> str:
     """A duration as settings accept it, in the largest unit that gives a whole number: ``7d``, ``1500ms``, ``-1``."""
     if milliseconds <= 0:

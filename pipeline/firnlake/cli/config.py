@@ -143,7 +143,7 @@ def import_values(
     if dry_run:
         coming = changing(table, lake.table(table).properties, values)
         for key, value in coming.given.items():
-            topic, name = split_topic_key(table, key, "")
+            topic, name = _owner(table, key)
             show.line(f"would set {name} = {value} for topic {topic}{_was(coming, key)}")
         _show_due(lake, table, coming, at(now))
         _show_without_effect(table, coming)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from firnlake.clock import from_ms, show_ms, show_span
+from firnlake.clock import from_ms, show_ms, show_seconds
 from firnlake.errors import ConflictError, FirnError, printable
 from firnlake_expectations.wording import count, size
 
@@ -211,8 +211,7 @@ def time(milliseconds: int) -> str:
 
 def moment(milliseconds: int, now_ms: int) -> str:
     """A time and its distance from ``now_ms``: ``2026-11-21T12:00:00.000Z (in 3 h)``."""
-    distance_ms = abs(milliseconds - now_ms)
-    distance = show_span(distance_ms - distance_ms % 1000 if distance_ms >= 1000 else distance_ms)
+    distance = show_seconds(abs(milliseconds - now_ms))
     return f"{time(milliseconds)} ({f'in {distance}' if milliseconds > now_ms else f'{distance} ago'})"
 
 

@@ -7,7 +7,7 @@ of them the log holds. If no offset is duplicated, only the offset column is rea
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,8 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.job.plan import Plan
-from firnlake.table.record_contents import contents_of, described, differing, own_columns
+from firnlake.table.record_contents import MOST_OFFSETS, contents_of, described, differing, own_columns
 from firnlake.table.segment import RUN
-
-MOST_CONFLICTS: Final = 1_000
-"""Number of offsets with different records after which no more are looked for; `firn mend` shows as many at once."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequ
                 continue
             if other.content != copy.content:
                 conflicts.setdefault(offset, (other, copy))
-                if len(conflicts) == MOST_CONFLICTS:
+                if len(conflicts) == MOST_OFFSETS:
                     raise _contradiction(inputs, segments, conflicts)
                 continue
             kept, dropped = (copy, other) if copy.rank > other.rank else (other, copy)
@@ -133,9 +130,9 @@ def _contradiction(
     shown = " and ".join(dict.fromkeys(filter(None, described(inputs.columns, records, inputs.samples))))
     who = "which" if shown else "they"
     differ = "" if inputs.samples == "full" else f"{who} differ in {', '.join(differing(records))}"
-    least = "at least " if len(conflicts) == MOST_CONFLICTS else ""
+    least = "at least " if len(conflicts) == MOST_OFFSETS else ""
     more = f", and so do {least}{len(conflicts) - 1:,} more, up to offset {last}" if last > offset else ""
-    named = f"{offset}-{min(last, offset + MOST_CONFLICTS - 1)}" if last > offset else str(offset)
+    named = f"{offset}-{min(last, offset + MOST_OFFSETS - 1)}" if last > offset else str(offset)
     mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", named])
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records{more}: "

@@ -130,18 +130,16 @@ def dirty_reason(state: PartitionState) -> str | None:
         return f"the oldest dirty record has waited {show_span(waited)}, more than {lag}"
     if policy.full_interval_ms < 0:
         return None
-    interval = f"full.interval.ms = {exact_span(policy.full_interval_ms)}"
     # Before the first full clean, the interval counts from the oldest dirty record.
     since = last_full_ms(state) if state.tail else oldest
+    if since is not None and state.now_ms - since <= policy.full_interval_ms:
+        return None
+    interval = f"full.interval.ms = {exact_span(policy.full_interval_ms)}"
     if since is None:
         return f"no complete full clean in the table's history, and {interval} asks for one"
-    ago = state.now_ms - since
-    if ago <= policy.full_interval_ms:
-        return None
+    ago = show_span(state.now_ms - since)
     told = (
-        f"the last full clean was {show_span(ago)} ago"
-        if state.tail
-        else f"no full clean yet, and the oldest record is {show_span(ago)} old"
+        f"the last full clean was {ago} ago" if state.tail else f"no full clean yet, and the oldest record is {ago} old"
     )
     return f"{told}, more than {interval}"
 

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import pyarrow as pa
 
@@ -14,15 +13,12 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.mendings import PastMending, taken_offsets
 from firnlake.table.policies import samples_of
 from firnlake.table.policy import Samples
-from firnlake.table.record_contents import contents_of, described, differing, own_columns, shown_digest
+from firnlake.table.record_contents import MOST_OFFSETS, contents_of, described, differing, own_columns, shown_digest
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.visible_records import VisibleBatch, VisibleRecords, may_hold
 from firnlake_expectations.wording import DIGEST, count
-
-MOST_OFFSETS: Final = 1_000
-"""Number of offsets that one search may cover, because the search holds all their records in memory."""
 
 
 @dataclass(frozen=True)

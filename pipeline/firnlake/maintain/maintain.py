@@ -217,7 +217,7 @@ class _Maintenance:
         for name, ref in metadata.refs.items():
             if name == MAIN_BRANCH or not len(files):
                 continue
-            here = is_in(files, self._reached(one for one in metadata.snapshots if one.snapshot_id == ref.snapshot_id))
+            here = is_in(files, self._reached(filter(None, [metadata.snapshot_by_id(ref.snapshot_id)])))
             # The findings about side branches list removed tombstones, with their limit.
             if here.any() and name != REMOVED_TOMBSTONES:
                 needed = f"readers of this {ref.snapshot_ref_type.value} need these files, until somebody drops it"

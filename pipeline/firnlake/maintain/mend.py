@@ -126,7 +126,7 @@ def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | 
 
 
 def _unknown(identifier: str, snapshot_id: int, path: str, of_main: Mapping[str, DataFile]) -> RefusedError:
-    same = sorted(file.file_path for one, file in of_main.items() if one.rpartition("/")[2] == path)
+    same = sorted(of_main[one].file_path for one in _with_name(path, of_main))
     if same:
         return RefusedError(
             f"table {identifier}: {count(len(same), 'data file')} of main have the name {path}; allowed: the path of "
@@ -140,8 +140,12 @@ def _unknown(identifier: str, snapshot_id: int, path: str, of_main: Mapping[str,
 
 def _whole(path: str, known: Collection[str]) -> str:
     """The path of the only ``known`` file with the name ``path``; without one, ``path`` as a path."""
-    same = [one for one in known if one.rpartition("/")[2] == path]
+    same = _with_name(path, known)
     return same[0] if len(same) == 1 else path_of(path)
+
+
+def _with_name(name: str, known: Iterable[str]) -> list[str]:
+    return [one for one in known if one.rpartition("/")[2] == name]
 
 
 def _named(table: Table, file: DataFile, segment: Segment | None) -> NamedFile:

@@ -146,12 +146,12 @@ class PartitionState:
     def held(self) -> HeldBack | None:
         """The first segment of the head that must be left alone, and why; None when the whole head is cleanable."""
         lag = self.policy.min_compaction_lag_ms
-        setting = f"min.compaction.lag.ms = {exact_span(lag)}"
         for segment in self.head:
             if segment.path in self.active:
                 return HeldBack(segment, "C11", f"active (firn.active.segments = {self.policy.active_segments})")
             if lag and segment.newest_ms > self.now_ms - lag:
-                return HeldBack(segment, "C11", f"younger than {setting}", segment.newest_ms + lag)
+                why = f"younger than min.compaction.lag.ms = {exact_span(lag)}"
+                return HeldBack(segment, "C11", why, segment.newest_ms + lag)
             if self.undecided and segment.last_offset >= self.undecided.offset:
                 return HeldBack(segment, "C10", f"not decided: {self.undecided}")
             if passed := self.bounds.passed_by(segment):

@@ -16,6 +16,9 @@ from firnlake_expectations.wording import DIGEST, DIGITS, digest
 
 SHOWN_BYTES: Final = 60
 """Maximum size, in bytes, of a key or value in a message."""
+MOST_OFFSETS: Final = 1_000
+"""Number of offsets with different records that one error counts, and that `firn mend` covers in one search, because a
+search holds all their records in memory."""
 
 
 def contents_of(columns: ColumnRoles, batch: pa.RecordBatch) -> Iterator[bytes]:

@@ -118,17 +118,17 @@ class Unreferenced:
         """True when no inspected snapshot refers to the file at ``path``."""
         return path in self._paths
 
-    def look(self, lake: Lake, identifier: str, *, past: bool = True) -> Table:
+    def look(self, lake: Lake, identifier: str) -> Table:
         """Remove from this object the paths that table ``identifier`` now refers to; return the table.
 
-        With ``past``, past snapshots count too. Raises UnavailableError when snapshots keep expiring during the read.
+        Raises UnavailableError when snapshots keep expiring during the read.
         """
-        return _while_expiring(lambda: self._look(whole_table(lake, identifier), past))
+        return _while_expiring(lambda: self._look(whole_table(lake, identifier)))
 
-    def _look(self, table: Table, past: bool) -> Table:
+    def _look(self, table: Table) -> Table:
         if self._paths:
             self._contents = self._contents or Contents(table.io)
-            for reach in reached(table.metadata, self._contents, past=past):
+            for reach in reached(table.metadata, self._contents):
                 self._drop(reach)
         return table
 
@@ -166,16 +166,14 @@ def metadata_locations(table: Table) -> list[str]:
     return [*(one.metadata_file for one in table.metadata.metadata_log), table.metadata_location]
 
 
-def reached(metadata: TableMetadata, contents: Contents, *, past: bool = True) -> Iterator[Reach]:
+def reached(metadata: TableMetadata, contents: Contents) -> Iterator[Reach]:
     """Yield everything that ``metadata`` refers to, in two parts: first the files that manifests name, then manifests,
-    manifest lists, statistics and documents of plans. ``past`` includes past snapshots."""
-    heads = {ref.snapshot_id for ref in metadata.refs.values()}
-    snapshots = [one for one in metadata.snapshots if past or one.snapshot_id in heads]
-    manifests = contents.manifests_of(snapshots)
+    manifest lists, statistics and documents of plans."""
+    manifests = contents.manifests_of(metadata.snapshots)
     yield contents.reach_of(manifests)
-    lists = (one.manifest_list for one in snapshots)
+    lists = (one.manifest_list for one in metadata.snapshots)
     statistics = (one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics))
-    documents = filter(None, map(document_of, snapshots))
+    documents = filter(None, map(document_of, metadata.snapshots))
     yield Reach.of([*(contents.manifest(one)[0] for one in manifests), *lists, *statistics, *documents])
 
 

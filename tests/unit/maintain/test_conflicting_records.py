@@ -10,8 +10,9 @@ from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import MENDED, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import adopt
-from firnlake.maintain.conflicting_records import MOST_OFFSETS, ScannedOffsets, conflicts_at
+from firnlake.maintain.conflicting_records import ScannedOffsets, conflicts_at
 from firnlake.maintain.mend import Mending, mend
+from firnlake.table.record_contents import MOST_OFFSETS
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import DIGEST

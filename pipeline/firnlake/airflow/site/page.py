@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from firnlake.clock import show_ms, show_span
+from firnlake.clock import show_ms, show_seconds
 from firnlake.inspect.status.document import LaneVerdict, Summary
 from firnlake.inspect.status.rows import Query, Shown, Sort, Status
 from firnlake.inspect.status.verdicts import Certificates
@@ -61,10 +61,7 @@ def ago(at_ms: int, now_ms: int) -> str:
 
 def span(milliseconds: int | None) -> str:
     """A duration in its two largest units: ``3 h 20 min``, ``40 s``; a dash for None."""
-    if milliseconds is None:
-        return NOTHING
-    # Nobody reads the milliseconds of a longer duration.
-    return show_span(milliseconds - milliseconds % 1000 if milliseconds >= 1000 else milliseconds)
+    return NOTHING if milliseconds is None else show_seconds(milliseconds)
 
 
 def moment(milliseconds: int) -> str:
