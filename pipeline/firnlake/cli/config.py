@@ -68,7 +68,8 @@ def show_settings(
     as_json: AsJson = False,
 ) -> None:
     """Show each setting with its value, and where the value comes from; with NAME, also what is allowed."""
-    properties = Lake.load().table(table).properties
+    lake = Lake.load()
+    properties = lake.table(table).properties
     chosen = _chosen(table, settings(properties, topic), names or [])
     if as_json:
         show.as_json([one.__dict__ for one in chosen])
@@ -81,6 +82,8 @@ def show_settings(
         show.table(title, ("setting", "value", "from"), rows)
         for told in overrides(table, properties) if topic is None else ():
             show.line(told)
+    if topic is not None:
+        _show_unknown_topics(lake, table, {topic})
     show.end([*problems(table, properties).values()])
 
 
@@ -109,7 +112,7 @@ def unset_values(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Settings.", show_default=False)],
     topic: OneTopic = None,
 ) -> None:
-    """Give settings of a table, or of one topic, their defaults again."""
+    """Reset settings of a table, or of one topic, to their defaults."""
     done = change(Lake.load(), table, {}, names, topic)
     before, after = ({one.name: one for one in settings(each, topic)} for each in (done.before, done.after))
     for name in names:
@@ -144,7 +147,7 @@ def import_values(
         coming = changing(table, lake.table(table).properties, values)
         for key, value in coming.given.items():
             topic, name = _owner(table, key)
-            show.line(f"would set {name} = {value} for topic {topic}{_was(coming, key)}")
+            show.line(f"would set {name} = {readable(name, value)} for topic {topic}{_was(coming, key)}")
         _show_due(lake, table, coming, at(now))
         _show_without_effect(table, coming)
     else:
@@ -186,7 +189,7 @@ def _explain(one: Setting) -> None:
 
 def _show_changed(table: str, done: SettingsChange) -> None:
     for key, value in done.given.items():
-        show.line(f"{table}: {key} = {value}{_was(done, key)}")
+        show.line(f"{table}: {key} = {readable(key, value)}{_was(done, key)}")
 
 
 def _was(done: SettingsChange, key: str) -> str:

@@ -143,7 +143,8 @@ def _show_partition(explained: PartitionExplanation, now_ms: int, limit: int) ->
             show.message(f"  {outlook.lane}: due, {count(outlook.segments, 'segment')} (plan {outlook.plan}), {reason}")
         else:
             clock = "" if outlook.next_ms is None else f"; due at {show.moment(outlook.next_ms, now_ms)}"
-            show.message(f"  {outlook.lane}: not due, {reason}{clock}")
+            state = "blocked" if outlook.reason.rule == "C20" else "not due"
+            show.message(f"  {outlook.lane}: {state}, {reason}{clock}")
     for blocker in explained.blockers[:limit]:
         show.message(f"  blocked by {_reason(blocker, now_ms)}")
     show.more(str(explained.topic_partition), len(explained.blockers), limit, "blocker")

@@ -67,7 +67,7 @@ COMMANDS = {
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
     "config": Subcommand("config", "Show or change the settings of a table and its topics."),
     "mend": Subcommand("mend", "Take a damaged or lost data file, or a conflicting record, out of a table."),
-    "topic": Subcommand("topic", "Say what it means that a topic's offsets restart: made again, or late."),
+    "topic": Subcommand("topic", "Say whether a topic whose offsets restarted was made again, or is late."),
     "spark": Subcommand("spark", "Prepare what Spark's executors need."),
 }
 

@@ -1,6 +1,6 @@
 """Subcommands ``status`` and ``checkpoint``: all tables in one list, one table in detail, and its cleaning progress."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -54,7 +54,7 @@ def status(
     elif not found:
         show.line(_nothing(lake))
     elif table is None and not check:
-        _show_all(found)
+        _show_all(found, sorted({*lake.all_tables()} - {*found})[:limit])
     elif not check:
         _show(statuses[0], limit)
     waiting = [one for one in map(Status.waiting, statuses) if one] if check else []
@@ -88,13 +88,15 @@ def _nothing(lake: Lake) -> str:
     return f"there is no catalog {lake.address} yet: `firn create` makes it; FIRN_HOME chooses another lake's folder"
 
 
-def _show_all(found: Mapping[str, Status | FirnError]) -> None:
+def _show_all(found: Mapping[str, Status | FirnError], others: Sequence[str]) -> None:
     show.table(
         "",
         ("table", "topic partitions", "segments", "bytes", "dirtiest", "state"),
         [(name, *(_figures(one) if isinstance(one, Status) else _UNREADABLE)) for name, one in found.items()],
     )
     show.line("`firn status TABLE` shows a table in detail")
+    if others:
+        show.line(f"not adopted: {', '.join(others)} (`firn adopt TABLE --dry-run` shows what adopting would change)")
 
 
 _UNREADABLE: Final = (None, None, None, None, "can't be read, see below")
@@ -149,6 +151,8 @@ def _show(status: Status, limit: int) -> None:
         _UNKNOWN,
     )
     show.more(table, status.summary.topic_partitions, limit, "topic partition")
+    for part in parts:
+        _show_some(part.name, _reasons(part), limit, "reason")
     _show_horizons(status)
     show_bytes(status, limit)
     kept = [part.retained for part in parts if part.retained]
@@ -156,8 +160,6 @@ def _show(status: Status, limit: int) -> None:
         show.line(f"{table}: retention; the oldest segment that is kept, and why")
     for text in kept:
         show.line(f"  {text}")
-    for part in parts:
-        _show_some(part.name, _reasons(part), limit, "reason")
     show.line(f"{table}: thresholds")
     for text in details.thresholds:
         show.line(f"  {text}")

@@ -1,4 +1,4 @@
-"""Subcommand ``topic``: say what it means that a topic's offsets restart."""
+"""Subcommand ``topic``: say whether a topic whose offsets restarted was made again, or its records are late."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", sh
 
 @topic.callback()
 def answer() -> None:
-    """Say what it means that a topic's offsets restart: the topic was made again, or its records are late."""
+    """Say whether a topic whose offsets restarted was made again, or its records are late."""
 
 
 @topic.command()

@@ -67,6 +67,8 @@ def test_what_topics_override_is_listed_and_a_topic_that_is_not_there_is_told(
         0,
         f"firn: {made}: warning: the table has no topic order yet; it has: orders\n",
     )
+    assert firn("config", made, "--topic", "order").err == ran.err
+    assert firn("config", made, "--topic", "orders").err == ""
     out = firn("config", made).out
     assert "topic order: tier.runs = 7\n" in out
     assert "topic orders: merge.segments = 9, tier.runs = 7\n" in out
@@ -216,6 +218,7 @@ def test_kafkas_configs_are_imported_and_the_others_are_listed(
         "would set cleanup.policy = compact,delete for topic orders"
         in firn("config", "import", made, file, "--dry-run").out
     )
+    assert "retention.ms = 3600000 (1h) for topic a.delete" in firn("config", "import", made, file, "--dry-run").out
     assert lake.table(made).metadata_location == before
     firn("config", "set", made, "--topic", "orders", "cleanup.policy=delete")
     dry = firn("config", "import", made, file, "--dry-run").out

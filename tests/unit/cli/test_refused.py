@@ -56,6 +56,11 @@ def test_two_lanes_that_failed_for_one_reason_say_it_together(firn: Firn, files:
     (line,) = (line for line in told(firn("status", TABLE).out) if "its plan" in line or "their plans" in line)
     assert line.startswith("orders-0 merge, full wait: their plans failed in compact at ")
     assert sum("is not readable as Parquet" in line for line in told(firn("status", TABLE).out)) == 1
+    outlook = told(firn("explain", TABLE, "orders-0").out)
+    assert [line.partition(": its plan")[0] for line in outlook if "C20" in line] == [
+        "merge: blocked, C20: orders-0 merge waits",
+        "full: blocked, C20: orders-0 full waits",
+    ]
 
 
 def test_different_records_name_each_file_and_the_offset(firn: Firn, lake: Lake, files: list[str]) -> None:
