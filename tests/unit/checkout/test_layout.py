@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 432,
     "functions": 2_685,
     "infra lines": 5_809,
-    "test lines": 59_050,
+    "test lines": 59_060,
     "modules above 350 lines": 0,
     "modules that commit": 1,
     "modules that delete": 4,
