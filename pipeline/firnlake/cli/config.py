@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -99,7 +99,7 @@ def set_values(
     """Set settings of a table, or of one topic; the next run uses them."""
     lake = Lake.load()
     done = change(lake, table, {topic: pairs(values, "argument")})
-    _show_changed(table, done)
+    _show_set(table, done, done.given)
     _show_undo(table, done)
     _show_without_effect(table, done)
     if topic is not None:
@@ -145,16 +145,18 @@ def import_values(
     values: dict[str | None, dict[str, str]] = dict(found.known.items())
     if dry_run:
         coming = changing(table, lake.table(table).properties, values)
-        for key, value in coming.given.items():
+        for key in coming.changed:
             topic, name = _owner(table, key)
-            show.line(f"would set {name} = {readable(name, value)} for topic {topic}{_was(coming, key)}")
+            show.line(f"would set {name} = {readable(name, coming.given[key])} for topic {topic}{_was(coming, key)}")
         _show_due(lake, table, coming, at(now))
         _show_without_effect(table, coming)
     else:
-        done = change(lake, table, values)
-        _show_changed(table, done)
-        _show_undo(table, done)
-        _show_without_effect(table, done)
+        coming = change(lake, table, values)
+        _show_set(table, coming, coming.changed)
+        _show_undo(table, coming)
+        _show_without_effect(table, coming)
+    if same := len(coming.given) - len(coming.changed):
+        show.line(f"{count(same, 'config')} {'has' if same == 1 else 'have'} the value already")
     _show_unknown(found)
     _show_unknown_topics(lake, table, found.known.keys())
 
@@ -187,13 +189,15 @@ def _explain(one: Setting) -> None:
     show.line(f"  Allowed: {one.allowed}. Default: {readable(one.name, one.default)}.{scope}")
 
 
-def _show_changed(table: str, done: SettingsChange) -> None:
-    for key, value in done.given.items():
-        show.line(f"{table}: {key} = {readable(key, value)}{_was(done, key)}")
+def _show_set(table: str, done: SettingsChange, keys: Iterable[str]) -> None:
+    for key in keys:
+        show.line(f"{table}: {key} = {readable(key, done.given[key])}{_was(done, key)}")
 
 
 def _was(done: SettingsChange, key: str) -> str:
-    return f" (was {done.before[key]})" if done.before.get(key, done.given[key]) != done.given[key] else ""
+    return (
+        f" (was {readable(key, done.before[key])})" if done.before.get(key, done.given[key]) != done.given[key] else ""
+    )
 
 
 def _show_without_effect(table: str, done: SettingsChange) -> None:

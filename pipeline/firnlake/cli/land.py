@@ -116,10 +116,13 @@ def land(
         show.as_json(landed.__dict__)
     elif new:
         if landed.known:
-            before = f"; left out {count(landed.known, 'record')} that the table has already"
+            before = (
+                f"; left out {count(landed.known, 'record')} that the table holds; a record that a cleaning has "
+                "removed counts as new"
+            )
         else:
             before = f"; the records of {count(landed.repeated, 'file')} had landed before" if landed.repeated else ""
-        show.line(
+        show.message(
             f"{table}: landed {count(landed.records, 'record')} from {count(new, 'file')} as "
             f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}{before}"
         )

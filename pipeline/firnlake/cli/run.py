@@ -131,9 +131,9 @@ def _show(result: LaneRun) -> None:
         show.message(f"{result.lane}: {done}; {_fates(counts)}; snapshot {snapshot_id}{shared}")
     steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in result.seconds.items())
     waiting = f"; {count(len(result.postponed), 'more plan')} left for the next run" if result.postponed else ""
-    published, plans = len(result.publications), count(len(result.plans), "plan")
-    some = "" if published == len(result.plans) else f"{published:,} of "
-    show.message(f"{result.lane}: {some}{plans} published; {steps}{waiting}")
+    published, plans = len(result.publications), len(result.plans)
+    told = count(plans, "plan") if published == plans else f"{published:,} of {plans:,} plans"
+    show.message(f"{result.lane}: {told} published; {steps}{waiting}")
 
 
 def _fates(counts: RecordCounts) -> str:

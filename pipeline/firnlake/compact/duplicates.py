@@ -131,7 +131,8 @@ def _contradiction(
     who = "which" if shown else "they"
     differ = "" if inputs.samples == "full" else f"{who} differ in {', '.join(differing(records))}"
     least = "at least " if len(conflicts) == MOST_OFFSETS else ""
-    more = f", and so do {least}{len(conflicts) - 1:,} more, up to offset {last}" if last > offset else ""
+    does = "does" if len(conflicts) == 2 else "do"
+    more = f", as {does} {least}{len(conflicts) - 1:,} more up to offset {last}" if last > offset else ""
     named = f"{offset}-{min(last, offset + MOST_OFFSETS - 1)}" if last > offset else str(offset)
     mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", named])
     return RefusedError(

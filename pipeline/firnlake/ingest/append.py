@@ -183,10 +183,12 @@ class _Landing:
 
         Raises UnavailableError when a file can't be written.
         """
+        # Numbered through all folders, so that people can name a file of the landing without its path.
         batches = {
             f"{folder}/{number:05}-{self._own}.parquet": batch
-            for folder in folders
-            for number, batch in enumerate(self.batches[folder])
+            for number, (folder, batch) in enumerate(
+                (folder, one) for folder in folders for one in self.batches[folder]
+            )
         }
         options = WriteOptions(self._table.schema(), dict(self._table.properties))
         try:

@@ -95,8 +95,8 @@ class FailedPlan:
         wait, plans, retried = ("waits", "its plan", "plan is") if one else ("wait", "their plans", "plans are")
         changes = "its segments change" if self.plan.search is None else "its segments or requests change"
         return (
-            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; the {retried} retried when {changes} (if "
-            f"others land beside them, not before {show_ms(self.failure.clock_ms + AGAIN_MS)}), or by "
+            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; the {retried} retried when {changes}, after "
+            f"{show_ms(self.failure.clock_ms + AGAIN_MS)} also when other segments have landed, or by "
             f"`firn retry {self.plan.table} {where}`"
         )
 

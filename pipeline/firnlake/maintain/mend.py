@@ -130,7 +130,7 @@ def _unknown(identifier: str, snapshot_id: int, path: str, of_main: Mapping[str,
     if same:
         return RefusedError(
             f"table {identifier}: {count(len(same), 'data file')} of main have the name {path}; allowed: the path of "
-            f"one, such as {same[0]}"
+            f"one of them: {'; '.join(same[:MOST_FILES])}"
         )
     return RefusedError(
         f"table {identifier}: snapshot {snapshot_id} of main has no data file {path}; allowed: a path as Firn's "

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from firnlake.clock import exact_span
 from firnlake.errors import RefusedError
 from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, UNLIMITED, Policy, Samples, Validation
 from firnlake.table.profiles import LOAD_FACTOR, OF_ADOPTED, with_defaults
@@ -216,24 +217,30 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
     return policy
 
 
+def _span(milliseconds: int) -> str:
+    """A limit in milliseconds, as Kafka counts it, and as people write it."""
+    return f"{milliseconds} ({exact_span(milliseconds)})"
+
+
 def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
     """Yield contradictory settings: the property, the value found, and what the other setting allows."""
     lag = policy.min_compaction_lag_ms
+    least = f"min.compaction.lag.ms, which is {_span(lag)}"
     if lag > policy.max_compaction_lag_ms:  # like Kafka's LogConfig.validate
         yield (
             "min.compaction.lag.ms",
             lag,
-            f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
+            f"at most max.compaction.lag.ms, which is {_span(policy.max_compaction_lag_ms)}",
         )
     if NEVER < policy.hide_max_lag_ms < lag:
         # A record that is too young to be cleaned supersedes no other record (C11).
-        yield "hide.max.lag.ms", policy.hide_max_lag_ms, f"at least min.compaction.lag.ms, which is {lag}, or {NEVER}"
+        yield "hide.max.lag.ms", policy.hide_max_lag_ms, f"at least {least}, or {NEVER}"
     if policy.hide_max_lag_ms != NEVER and not policy.side_branches:
         reason = f"{NEVER}, because lane hide keeps its memory on a side branch, and side.branches is false"
         yield "hide.max.lag.ms", policy.hide_max_lag_ms, reason
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
         # Retention would drop records within the time in which cleaning must leave them alone.
-        yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
+        yield "retention.ms", policy.retention_ms, f"at least {least}, or {UNLIMITED}"
     for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
         limit = getattr(policy, NAMES[name])
         # Firn must be able to read its own segments again. The default adapts to the limit; a set value is checked.

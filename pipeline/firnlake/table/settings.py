@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from firnlake.clock import SPANS
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
@@ -153,7 +155,10 @@ def changing(
     before = dict(properties)
     given: dict[str, str] = {}
     for owner, own in values.items():
-        given.update({_key(identifier, before, owner, name): value for name, value in own.items()})
+        for name, value in own.items():
+            key = _key(identifier, before, owner, name)
+            set_before = before.get(key, value)
+            given[key] = set_before if _alike(name.removeprefix(PREFIX), set_before, value) else value
     gone = {_key(identifier, before, topic, name) for name in unset}
     after = {key: value for key, value in before.items() if key not in gone} | given
     known = problems(identifier, before)
@@ -162,6 +167,14 @@ def changing(
         if given and known.get(owner) != wrong and (None not in known or owner in values):
             raise RefusedError(wrong)
     return SettingsChange(before, after, given)
+
+
+def _alike(name: str, one: str, other: str) -> bool:
+    """True if both values of setting ``name`` are the same, such as 3d and 259200000; false if one is wrong."""
+    try:
+        return Policy.model_validate({name: one}) == Policy.model_validate({name: other})
+    except ValidationError:
+        return False
 
 
 def text_of(name: str) -> str:

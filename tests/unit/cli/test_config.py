@@ -227,6 +227,10 @@ def test_kafkas_configs_are_imported_and_the_others_are_listed(
         assert firn(*command[1:]).code == 0
     assert lake.table(made).properties == unchanged
     firn("config", "import", made, file)
+    firn("config", "set", made, "--topic", "a.delete", "retention.ms=1h")
+    again = firn("config", "import", made, file).out
+    assert again.startswith("2 configs have the value already\n")
+    assert "to undo" not in again
     assert (
         "not imported, because Firn has no such setting (2 configs):\n  compression.type: 1 topic (a.delete)\n" in out
     )

@@ -5,13 +5,14 @@ import re
 import shlex
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from firnlake.iceberg.catalog import Lake
 from firnlake_expectations.table_report import page_of
 from infra.foreign.files import on_disk
 from tests.support.in_process import Firn, refused
-from tests.support.lakes import NOW, TABLE, append_file, offsets, row, snapshot
+from tests.support.lakes import NOW, TABLE, append_file, offsets, paths, row, snapshot
 from tests.support.mending import lose, tear
 from tests.support.pages import text_of
 
@@ -137,15 +138,22 @@ def test_c26_verify_says_that_nobody_judges_it(lake: Lake, firn: Firn, files: li
 
 
 def test_c26_a_name_that_several_files_have_is_refused(firn: Firn, lake: Lake, tmp_path: Path) -> None:
-    """The files of one landing have the same names, in folders of their own."""
+    """The files of one landing have names of their own, but another writer may use a name again."""
     firn("create", TABLE)
     for number in range(2):
         record = {"topic": "orders", "partition": 0, "offset": number, "timestamp": NOW, "key": "k", "value": "v"}
         (tmp_path / f"{number}.jsonl").write_text(json.dumps(record), encoding="utf-8")
     firn("land", TABLE, *tmp_path.glob("*.jsonl"))
-    names = {file.file.file_path.rpartition("/")[2] for file in lake.table(TABLE).scan().plan_files()}
-    assert len(names) == 1
-    refused(firn("mend", TABLE, "--file", *names), "2 data files of main have the name")
+    table = lake.table(TABLE)
+    name, other = sorted(path.rpartition("/")[2] for path in paths(table))
+    assert "offsets" in firn("mend", TABLE, "--file", name).out
+    assert name != other
+    copy = tmp_path / name
+    pq.write_table(table.scan().to_arrow().replace_schema_metadata().slice(0, 1), copy)
+    table.add_files([copy.as_uri()])
+    ran = firn("mend", TABLE, "--file", name)
+    refused(ran, "2 data files of main have the name")
+    assert all(path in ran.err for path in paths(lake.table(TABLE)) if path.endswith(name))
 
 
 @pytest.mark.parametrize(

@@ -356,7 +356,9 @@ def test_the_command(
     text(orders, CSV + "1003,1,ordered,2026-11-02\n")
     landed = firn("land", TABLE, orders)
     assert landed.out.startswith(f"{TABLE}: landed 1 record from 1 file as 1 segment, with snapshot ")
-    assert landed.out.endswith("; left out 4 records that the table has already\n")
+    assert landed.out.endswith(
+        "; left out 4 records that the table holds; a record that a cleaning has removed counts as new\n"
+    )
     refused(firn("land", TABLE, orders, "--topic", "a"), "allowed: no --topic and no --partition")
     told = firn("explain", TABLE, "--key", "1003,ordered").out
     assert f"orders-0 offset {NINE + 54_000_000_000}, ts 2026-11-02T00:00:00.000Z, level 0, in " in told
