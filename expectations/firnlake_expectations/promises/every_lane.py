@@ -171,7 +171,7 @@ def _told_wrong(figures: Figures, claim: Claim) -> tuple[Sample, ...]:
 
 FIGURES_TOLD = Promise(
     number="C4, C7 to C10, C24, C27",
-    name="expect_figures_as_told",
+    name="expect_figures_match",
     lanes=(*EVERY_LANE, "retain"),
     sentence=("The figures with which the work was done are those of the table when it was planned, and of the files."),
     checked="told",
