@@ -47,7 +47,7 @@ def kinds(topic: Topic, number: int) -> list[str]:
 
 def test_c20_the_same_search_waits(torn: Topic) -> None:
     assert torn.plans("erase", LATER + 1) == []
-    assert "the plan is retried when its segments or requests change, after " in str(failed(torn))
+    assert "Firn retries it when its segments or requests change, from " in str(failed(torn))
     assert kinds(torn, 1) == ["refused plan"]
 
 

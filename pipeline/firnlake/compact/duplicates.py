@@ -131,14 +131,14 @@ def _contradiction(
     who = "which" if shown else "they"
     differ = "" if inputs.samples == "full" else f"{who} differ in {', '.join(differing(records))}"
     least = "at least " if len(conflicts) == MOST_OFFSETS else ""
-    does = "does" if len(conflicts) == 2 else "do"
-    more = f", as {does} {least}{len(conflicts) - 1:,} more up to offset {last}" if last > offset else ""
+    others = f"does offset {last}" if len(conflicts) == 2 else f"do {least}{len(conflicts) - 1:,} more up to {last}"
+    more = f", and so {others}" if last > offset else ""
     named = f"{offset}-{min(last, offset + MOST_OFFSETS - 1)}" if last > offset else str(offset)
     mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", named])
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records{more}: "
         f"{', '.join(filter(None, (shown, differ)))}; {SHOWS_RECORDS}, or identical copies; the records are in "
-        f"{'; and in '.join(places)}; to see them and take out what you name: {mend}"
+        f"{'; and in '.join(places)}; to inspect them and choose what to take out: {mend}"
     )
 
 

@@ -47,7 +47,7 @@ _ALLOWED_KINDS: Final = (
 def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
     """Read the records of ``path`` in Kafka's columns and types.
 
-    If a file lacks ``timestampType``, the result has 0; if it lacks ``headers``, the result has NULL. The result has
+    If a file lacks ``timestampType`` or ``headers``, the result has NULL. The result has
     columns for transactions if the file has them, as log segments do. Keys and values are bytes, text, or anything that
     JSON can express (see ``encoding``); timestamps are times, ISO 8601 text or milliseconds since the epoch. No value
     is rounded or guessed: columns that hold integers or booleans in Kafka must have these types in the file. ``topic``
@@ -133,8 +133,7 @@ def _with_producers(table: pa.Table, path: Path) -> pa.Table:
 
 def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
     if field.name not in records.column_names:
-        absent = 0 if field.name == "timestampType" else None
-        return pa.chunked_array([pa.array([absent] * records.num_rows, type=field.type)])
+        return pa.chunked_array([pa.nulls(records.num_rows, field.type)])
     column = records[field.name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

@@ -92,11 +92,11 @@ class FailedPlan:
         """As the message about this plan, for the plans of all ``lanes`` that failed for the same reason."""
         where = self.plan.topic_partition
         one = len(lanes) == 1
-        wait, plans, retried = ("waits", "its plan", "plan is") if one else ("wait", "their plans", "plans are")
+        wait, plans, them = ("waits", "its plan", "it") if one else ("wait", "their plans", "them")
         changes = "its segments change" if self.plan.search is None else "its segments or requests change"
         return (
-            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; the {retried} retried when {changes}, after "
-            f"{show_ms(self.failure.clock_ms + AGAIN_MS)} also when other segments have landed, or by "
+            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; Firn retries {them} when {changes}, from "
+            f"{show_ms(self.failure.clock_ms + AGAIN_MS)} on also when other segments land, and after "
             f"`firn retry {self.plan.table} {where}`"
         )
 

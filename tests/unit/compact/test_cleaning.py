@@ -247,7 +247,9 @@ def test_c20_all_offsets_with_different_records_are_named(tmp_path: Path, last: 
     """Some writers do not sort their files: here, the second file has the highest offsets first."""
     rows = [Row(number, b"a") for number in range(last + 1)]
     others = [Row(number, b"b") for number in reversed(range(3, last + 1))]
-    with pytest.raises(RefusedError, match=f"offset \\d+ of t-0 holds different records, as do {more} up to") as caught:
+    with pytest.raises(
+        RefusedError, match=f"offset \\d+ of t-0 holds different records, and so do {more} up to"
+    ) as caught:
         cleaned(plan_inputs(tmp_path, [Held(0, rows), Held(3, others)]), tmp_path)
     assert str(caught.value).endswith(f" --offset {named}")
 

@@ -142,7 +142,7 @@ def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None
     assert re.search(r"db.orders kept 1 topic partition [0-9]", front), "in the table's row, each in its column"
     for page in (front, own):
         assert "kept Everything that was judged keeps its promises." in page
-        assert "waits 1 topic partition in 1 table waits for a person." in page
+        assert "waits 1 topic partition waits for a person." in page
         assert "orders-1" in page
         assert "offset 7 holds <b>different</b> records" in page
         assert f"firn status {CLAIM.table}" in page

@@ -139,8 +139,8 @@ class TestPlanning:
         (record,) = caplog.records
         assert record.levelname == "WARNING"
         assert f"{TABLE}: orders-0 full waits: its plan failed in validate at" in record.getMessage()
-        assert f"{REASON}; the plan is retried when its segments change, after " in caplog.text
-        assert f"or by `firn retry {TABLE} orders-0`" in caplog.text
+        assert f"{REASON}; Firn retries it when its segments change, from " in caplog.text
+        assert f"and after `firn retry {TABLE} orders-0`" in caplog.text
         assert failed.title.startswith("orders-0 full")
 
     def test_c20_shelved_or_not(self, lake: Lake, failed: Plan) -> None:

@@ -16,7 +16,10 @@ from tests.support import lakes
 from tests.support.lakes import kafka, row
 from tests.support.landing_files import parquet
 
-ROWS = [row(0, key=b"1001", value=b'{"a":1}'), row(1, key=b"", value=None), row(2, key=b"007", value=b"")]
+ROWS = [
+    row(offset, key=key, value=value, timestampType=None)
+    for offset, (key, value) in enumerate([(b"1001", b'{"a":1}'), (b"", None), (b"007", b"")])
+]
 
 
 def arrow(path: Path, is_file: bool) -> Path:
