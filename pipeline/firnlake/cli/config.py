@@ -117,7 +117,8 @@ def unset_values(
     before, after = ({one.name: one for one in settings(each, topic)} for each in (done.before, done.after))
     for name in names:
         one = after[name.removeprefix("firn.")]
-        was = f" (was {before[one.name].value})" if before[one.name].value != one.value else ""
+        former = before[one.name]
+        was = f" (was {readable(one.name, former.value)})" if former != one else " (as before)"
         of_topic = "" if topic is None else f"topic {topic}: "
         show.line(f"{table}: {of_topic}{one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
     _show_undo(table, done)

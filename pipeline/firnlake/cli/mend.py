@@ -189,10 +189,10 @@ def _how_to_see(table: str, samples: Samples) -> str:
 
 
 def _show_records(scanned: ScannedOffsets) -> None:
-    show.line(f"{scanned.table}, snapshot {scanned.snapshot_id}: {scanned.topic_partition}; rows count from 0")
+    show.line(f"{scanned.table}, snapshot {scanned.snapshot_id}: {scanned.topic_partition}; rows are numbered from 0")
     for one in scanned.conflicts:
         records = {copy.digest for copy in one.copies}
-        show.line(f"  offset {one.offset}: {count(len(records), 'different record')}, in {', '.join(one.differ_in)}")
+        show.line(f"  offset {one.offset}: {count(len(records), 'record')} that differ in {', '.join(one.differ_in)}")
         for copy in one.copies:
             show.line(f"    {_copy(one, copy)}")
 

@@ -226,7 +226,12 @@ class _Maintenance:
         if after and len(files):
             sizes = sizes[is_in(files, self._reached(after.snapshots))]
         if len(sizes):
-            reason = "only past snapshots refer to them, until these snapshots expire (history.expire.*)"
+            until = (
+                "until these snapshots expire (history.expire.*)"
+                if after
+                else "and Firn expires no snapshots here (firn.maintenance, gc.enabled)"
+            )
+            reason = f"only past snapshots refer to them, {until}"
             yield _kept(Kind.DATA, self.table.location(), sizes, reason)
 
     def _reached(self, snapshots: Iterable[Snapshot]) -> Hashes:
@@ -236,6 +241,8 @@ class _Maintenance:
 
     def _left_to_its_owner(self) -> Finding:
         reason = "firn.maintenance leaves them to the table's owner, so only Firn's own files were looked at"
+        if MENDED in self.table.metadata.refs:
+            reason += f"; `firn mend {self.identifier} --list` tells what branch {MENDED} keeps"
         return Finding(Kind.ORPHANS, "all other files", goes=False, reason=reason, files=0)
 
     def _disabled(self, kind: Kind) -> Finding | None:

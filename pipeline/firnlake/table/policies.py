@@ -213,13 +213,15 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
             f"table {identifier}: property {owner}{name} is {_short(given[name])}; allowed: {_allowed(problem['msg'])}"
         ) from error
     for name, value, allowed in _contradictions(policy):
-        raise RefusedError(f"table {identifier}: property {prefix}{name} is {value}; allowed: {allowed}")
+        found = _span(value) if name.endswith(".ms") else value
+        raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {allowed}")
     return policy
 
 
 def _span(milliseconds: int) -> str:
-    """A limit in milliseconds, as Kafka counts it, and as people write it."""
-    return f"{milliseconds} ({exact_span(milliseconds)})"
+    """A duration in milliseconds, as Kafka counts it, and as people write it."""
+    whole_seconds = milliseconds and milliseconds % 1000 == 0
+    return f"{milliseconds} ({exact_span(milliseconds)})" if whole_seconds else str(milliseconds)
 
 
 def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:

@@ -165,7 +165,7 @@ def changing(
     for owner, wrong in problems(identifier, after).items():
         # What another client has set wrong must not keep people from mending it one by one.
         if given and known.get(owner) != wrong and (None not in known or owner in values):
-            raise RefusedError(wrong)
+            raise RefusedError(f"{wrong}; nothing was set")
     return SettingsChange(before, after, given)
 
 

@@ -81,7 +81,7 @@ def test_a_conflict_is_shown_then_chosen_then_taken(lake: Lake, firn: Firn, file
     named = ("mend", TABLE, "--partition", "orders-0", "--offset", "1")
     ran = firn(*named)
     assert ran.code == 0
-    assert "offset 1: 2 different records, in value" in ran.out
+    assert "offset 1: 2 records that differ in value" in ran.out
     assert f"row 0 of {files[1]}, landed at " in ran.out
     assert "--keep FILE or DIGEST" in ran.out
     assert "other" not in ran.out.replace("others", "")

@@ -74,7 +74,7 @@ def test_different_records_name_each_file_and_the_offset(firn: Firn, lake: Lake,
             f"and in {files[2]}",
         ]
         assert sum("holds different records" in line for line in lines) == 1
-        assert "offset 2: 2 different records, in value" in mending(firn, ran.err).out
+        assert "offset 2: 2 records that differ in value" in mending(firn, ran.err).out
 
 
 def test_a_lost_file_is_named_with_what_to_do(firn: Firn, files: list[str]) -> None:

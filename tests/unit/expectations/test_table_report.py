@@ -249,7 +249,7 @@ class TestMendings:
         path = seen("orders-0").write(tmp_path)
         told = json.loads(path.read_text())
         path.write_text(json.dumps({name: value for name, value in told.items() if name not in ("retained", "mended")}))
-        assert "The table was seen" in pages(tmp_path)[1]
+        assert "The table was read" in pages(tmp_path)[1]
 
 
 def test_tombstones(tmp_path: Path) -> None:

@@ -81,7 +81,9 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
     if not state.cleanable:
         if state.held:
             return Reason(state.held.rule, f"nothing may be cleaned: segment {state.held.segment} is {state.held.why}")
-        return Reason(RULES[lane], "the head is empty")
+        stamped = any(segment.first_horizon_ms is not None for segment in state.tail)
+        kept = ", and tombstones of the tail are kept until their delete horizon" if stamped else ""
+        return Reason(RULES[lane], f"the head is empty{kept}")
     needed = state.policy.min_cleanable_dirty_ratio
     return Reason(RULES[lane], f"dirty ratio {state.dirty_ratio:.3f}, needed: more than {needed}")
 
