@@ -96,7 +96,7 @@ def _show_all(found: Mapping[str, Status | FirnError], others: Sequence[str]) ->
     )
     show.line("`firn status TABLE` shows a table in detail")
     if others:
-        show.line(f"not adopted: {', '.join(others)} (`firn adopt TABLE --dry-run` shows what adopting would change)")
+        show.line(f"not adopted: {', '.join(others)} (`firn adopt --help` says how)")
 
 
 _UNREADABLE: Final = (None, None, None, None, "can't be read, see below")

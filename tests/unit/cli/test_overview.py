@@ -60,7 +60,7 @@ class TestAllTables:
         lake.catalog.create_table("lake.other", lake.table(landed).schema())
         firn("create", "second.table")
         assert [status["table"] for status in firn("status", "--json").json] == [landed, "second.table"]
-        assert "\nnot adopted: lake.other (`firn adopt TABLE --dry-run` shows" in firn("status").out
+        assert "\nnot adopted: lake.other (`firn adopt --help` says how)" in firn("status").out
 
     def test_no_tables(self, firn: Firn, tmp_path: Path, lake: Lake) -> None:
         catalog = tmp_path / ".firn" / "catalog.db"
