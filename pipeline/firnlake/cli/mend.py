@@ -218,7 +218,8 @@ def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> Non
         return
     snapshot_id = mending.mend(lake, chosen)
     if snapshot_id is None:
-        show.line(f"{chosen.table}: the same was taken from main before; nothing to do")
+        listed = shlex.join(["firn", "mend", chosen.table, "--list"])
+        show.message(f"{chosen.table}: the same was taken from main before, nothing to do; `{listed}` tells when")
         return
     _report(lake, chosen.table)
     kept = f"branch {MENDED} keeps it" if chosen.kept or chosen.copies else "nothing of it could be kept"
