@@ -6,10 +6,10 @@ python -m infra.reference > docs/settings.md
 import sys
 from collections.abc import Iterator
 
-from firnlake.table.policies import OVERRIDABLE, TABLE_ONLY
+from firnlake.table.policies import OVERRIDABLE, TABLE_ONLY, readable
 from firnlake.table.policy import NAMES
 from firnlake.table.profiles import SEEDS
-from firnlake.table.settings import KAFKA, allowed, meaning, readable, text_of
+from firnlake.table.settings import KAFKA, allowed, meaning, text_of
 
 HEAD = """# Settings
 

@@ -18,7 +18,7 @@ from firnlake.ingest.kafka_configs import KafkaConfigs, read_kafka_configs, why_
 from firnlake.job.lane import Lane
 from firnlake.plan.forecast import due_now
 from firnlake.plan.read_states import read_once
-from firnlake.table.policies import PREFIX, TOPIC_PREFIX, Policies, nearest, split_topic_key
+from firnlake.table.policies import PREFIX, TOPIC_PREFIX, Policies, nearest, readable, split_topic_key
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.settings import (
@@ -29,7 +29,6 @@ from firnlake.table.settings import (
     changing,
     overrides,
     problems,
-    readable,
     settings,
 )
 from firnlake_expectations.wording import count
@@ -150,12 +149,11 @@ def import_values(
             topic, name = _owner(table, key)
             show.line(f"would set {name} = {readable(name, coming.given[key])} for topic {topic}{_was(coming, key)}")
         _show_due(lake, table, coming, at(now))
-        _show_without_effect(table, coming)
     else:
         coming = change(lake, table, values)
         _show_set(table, coming, coming.changed)
         _show_undo(table, coming)
-        _show_without_effect(table, coming)
+    _show_without_effect(table, coming)
     if same := len(coming.given) - len(coming.changed):
         show.line(f"{count(same, 'config')} {'has' if same == 1 else 'have'} the value already")
     _show_unknown(found)
@@ -196,9 +194,8 @@ def _show_set(table: str, done: SettingsChange, keys: Iterable[str]) -> None:
 
 
 def _was(done: SettingsChange, key: str) -> str:
-    return (
-        f" (was {readable(key, done.before[key])})" if done.before.get(key, done.given[key]) != done.given[key] else ""
-    )
+    former = done.before.get(key, done.given[key])
+    return f" (was {readable(key, former)})" if former != done.given[key] else ""
 
 
 def _show_without_effect(table: str, done: SettingsChange) -> None:

@@ -44,8 +44,9 @@ def status(
 ) -> None:
     """Show what tables hold, how dirty they are, what is due, and what is blocked and why."""
     lake, now_ms = Lake.load(), at(now)
+    names = lake.all_tables() if table is None else [table]
     found: Mapping[str, Status | FirnError] = (
-        each_status(lake, now_ms) if table is None else {table: status_of(lake, table, now_ms)}
+        each_status(lake, names, now_ms) if table is None else {table: status_of(lake, table, now_ms)}
     )
     statuses = [one for one in found.values() if isinstance(one, Status)]
     unreadable = [one for one in found.values() if isinstance(one, FirnError)]
@@ -54,7 +55,7 @@ def status(
     elif not found:
         show.line(_nothing(lake))
     elif table is None and not check:
-        _show_all(found, sorted({*lake.all_tables()} - {*found})[:limit])
+        _show_all(found, [name for name in names if name not in found][:limit])
     elif not check:
         _show(statuses[0], limit)
     waiting = [one for one in map(Status.waiting, statuses) if one] if check else []

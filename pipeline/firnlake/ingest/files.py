@@ -47,12 +47,12 @@ _ALLOWED_KINDS: Final = (
 def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
     """Read the records of ``path`` in Kafka's columns and types.
 
-    If a file lacks ``timestampType`` or ``headers``, the result has NULL. The result has
-    columns for transactions if the file has them, as log segments do. Keys and values are bytes, text, or anything that
-    JSON can express (see ``encoding``); timestamps are times, ISO 8601 text or milliseconds since the epoch. No value
-    is rounded or guessed: columns that hold integers or booleans in Kafka must have these types in the file. ``topic``
-    and ``partition`` apply only to log segments and override the folder name (see ``logs``). Raises RefusedError, which
-    names the file, the column, the value found and the values allowed (C26).
+    If a file lacks ``timestampType`` or ``headers``, the result has NULL. The result has columns for transactions if
+    the file has them, as log segments do. Keys and values are bytes, text, or anything that JSON can express (see
+    ``encoding``); timestamps are times, ISO 8601 text or milliseconds since the epoch. No value is rounded or guessed:
+    columns that hold integers or booleans in Kafka must have these types in the file. ``topic`` and ``partition`` apply
+    only to log segments and override the folder name (see ``logs``). Raises RefusedError, which names the file, the
+    column, the value found and the values allowed (C26).
     """
     check_is_file(path, _ALL_SUFFIXES)
     if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from firnlake.clock import exact_span
+from firnlake.clock import SPANS
 from firnlake.errors import RefusedError
 from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, UNLIMITED, Policy, Samples, Validation
 from firnlake.table.profiles import LOAD_FACTOR, OF_ADOPTED, with_defaults
@@ -58,6 +58,9 @@ TABLE_ONLY = frozenset(
     | {name for name in NAMES if name.startswith("erase.")}
 )
 """Configs that apply to all topics of a table together."""
+OF_BYTES = (".bytes", ".buffer.size")
+"""Endings of the names of settings that are a number of bytes."""
+_SIZES = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _TOPIC_WITHOUT_PREFIX = re.compile(rf"topic\..+\.({'|'.join(map(re.escape, NAMES))})")
 _SHOWN = 200
 """Maximum number of characters of a wrong value that a message shows."""
@@ -213,27 +216,30 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
             f"table {identifier}: property {owner}{name} is {_short(given[name])}; allowed: {_allowed(problem['msg'])}"
         ) from error
     for name, value, allowed in _contradictions(policy):
-        found = _span(value) if name.endswith(".ms") else value
+        found = readable(name, str(value))
         raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {allowed}")
     return policy
 
 
-def _span(milliseconds: int) -> str:
-    """A duration in milliseconds, as Kafka counts it, and as people write it."""
-    whole_seconds = milliseconds and milliseconds % 1000 == 0
-    return f"{milliseconds} ({exact_span(milliseconds)})" if whole_seconds else str(milliseconds)
+def readable(name: str, value: str) -> str:
+    """``value``, with the largest unit that a plain number of milliseconds or bytes is a multiple of."""
+    number = int(value) if value.isdecimal() and len(value) < 20 else 0
+    if number == LONG_MAX:
+        return f"{value} (no limit)"
+    units = SPANS if name.endswith(".ms") else _SIZES if name.endswith(OF_BYTES) else {}
+    for unit, size in units.items():
+        if size > 1 and number and number % size == 0:
+            return f"{value} ({number // size}{unit})"
+    return value
 
 
 def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
     """Yield contradictory settings: the property, the value found, and what the other setting allows."""
     lag = policy.min_compaction_lag_ms
-    least = f"min.compaction.lag.ms, which is {_span(lag)}"
+    least = f"min.compaction.lag.ms, which is {readable('min.compaction.lag.ms', str(lag))}"
     if lag > policy.max_compaction_lag_ms:  # like Kafka's LogConfig.validate
-        yield (
-            "min.compaction.lag.ms",
-            lag,
-            f"at most max.compaction.lag.ms, which is {_span(policy.max_compaction_lag_ms)}",
-        )
+        most = readable("max.compaction.lag.ms", str(policy.max_compaction_lag_ms))
+        yield "min.compaction.lag.ms", lag, f"at most max.compaction.lag.ms, which is {most}"
     if NEVER < policy.hide_max_lag_ms < lag:
         # A record that is too young to be cleaned supersedes no other record (C11).
         yield "hide.max.lag.ms", policy.hide_max_lag_ms, f"at least {least}, or {NEVER}"
@@ -247,7 +253,7 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
         limit = getattr(policy, NAMES[name])
         # Firn must be able to read its own segments again. The default adapts to the limit; a set value is checked.
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
-            yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
+            yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {readable(name, str(limit))}"
     if policy.keys_per_plan < 1:
         filled = f"{LOAD_FACTOR[policy.profile]:.0%}"
         room = f"room for a key, which takes {policy.bytes_per_key} bytes of a buffer that is filled up to {filled}"

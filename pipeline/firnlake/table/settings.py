@@ -8,10 +8,19 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from firnlake.clock import SPANS
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.table.policies import PREFIX, TABLE_ONLY, TOPIC_PREFIX, Policies, nearest, split_topic_key, topic_key
+from firnlake.table.policies import (
+    OF_BYTES,
+    PREFIX,
+    TABLE_ONLY,
+    TOPIC_PREFIX,
+    Policies,
+    nearest,
+    readable,
+    split_topic_key,
+    topic_key,
+)
 from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, Policy
 from firnlake.table.profiles import OF_ADOPTED, PROFILES, SEEDS
 from firnlake.table.records import COLUMNS
@@ -32,8 +41,6 @@ KAFKA: Final = frozenset(
 """The settings that are topic configs of Kafka, with Kafka's names (Kafka docs, "Topic Configs")."""
 TOPICS: Final = 20
 """Maximum number of topics that a message names."""
-_OF_BYTES: Final = (".bytes", ".buffer.size")
-_SIZES: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 
 
 @dataclass(frozen=True)
@@ -200,22 +207,10 @@ def allowed(name: str) -> str:
     return " ".join([_unit(name, schema["type"]), *_bounds(schema)])
 
 
-def readable(name: str, value: str) -> str:
-    """``value``, with the largest unit that a plain number of milliseconds or bytes is a multiple of."""
-    number = int(value) if value.isdecimal() and len(value) < 20 else 0
-    if number == LONG_MAX:
-        return f"{value} (no limit)"
-    units = SPANS if name.endswith(".ms") else _SIZES if name.endswith(_OF_BYTES) else {}
-    for unit, size in units.items():
-        if size > 1 and number and number % size == 0:
-            return f"{value} ({number // size}{unit})"
-    return value
-
-
 def _unit(name: str, kind: str) -> str:
     if name.endswith(".ms"):
         return "milliseconds, or a duration such as 7d,"
-    if name.endswith(_OF_BYTES):
+    if name.endswith(OF_BYTES):
         return "bytes, or a size such as 512MiB,"
     return "a whole number" if kind == "integer" else "a number"
 

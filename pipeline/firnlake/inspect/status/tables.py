@@ -1,4 +1,6 @@
-"""The status of every table of records in a catalog. A table that can't be read hides no other table."""
+"""The status of tables of records. A table that can't be read hides no other table."""
+
+from collections.abc import Collection
 
 from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.catalog import Lake
@@ -10,12 +12,12 @@ from firnlake.table import records
 from firnlake.table.records import COLUMNS
 
 
-def each_status(lake: Lake, now_ms: int) -> dict[str, Status | FirnError]:
-    """By name, the status of every table of records at ``now_ms``, or the reason why it can't be read.
+def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, Status | FirnError]:
+    """By name, the status at ``now_ms`` of those tables ``names`` that are tables of records, or the reason why one
+    can't be read.
 
     A table that can't be loaded counts as a table of records, because nobody knows what it is.
     """
-    names = lake.all_tables()
     verdicts = last_verdicts(lake.reports_folder)
     found: dict[str, Status | FirnError] = {}
     with Progress("status of tables", len(names)) as progress:
