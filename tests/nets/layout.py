@@ -1,4 +1,4 @@
-"""The size and the shape of the code, counted: `make layout` prints them, and a test holds them as upper bounds.
+"""The size and the shape of the code, counted: `make layout` prints them, and a test holds the shape.
 
     python -m tests.nets.layout
 
@@ -27,7 +27,7 @@ SOURCE_ROOTS = {"pipeline": "firnlake", "expectations": "firnlake_expectations"}
 """Folder: its package; imports name the package."""
 PACKAGE = "firnlake"
 PRODUCT = (*SOURCE_ROOTS, "dags")
-LONG = 350
+LONG = 600
 """Lines of the longest module that can be read in one go."""
 
 AGAINST = Path(__file__).with_name("against.txt")

@@ -19,9 +19,9 @@ def parsed(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("mistakes", "count"), [(mutants(), 200), (defects(), 40)], ids=["mutants", "defects"])
-def test_every_mistake_can_be_made(mistakes: list[Mistake], count: int) -> None:
-    assert [one.number for one in mistakes] == list(range(1, count + 1))
+@pytest.mark.parametrize("mistakes", [mutants(), defects()], ids=["mutants", "defects"])
+def test_every_mistake_has_a_number_and_can_be_made(mistakes: list[Mistake]) -> None:
+    assert len({mistake.number for mistake in mistakes}) == len(mistakes)
     for mistake in mistakes:
         wrong = mistake.made_in((ROOT / mistake.module).read_text(encoding="utf-8"))
         assert ast.dump(ast.parse(wrong)) != ast.dump(parsed(mistake.module)), mistake
