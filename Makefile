@@ -97,7 +97,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test histories bench bench-quick conformance faults faults-steps soak load stack-test row-deletes
+FOREIGN := test test-nightly histories bench bench-quick conformance faults faults-steps soak load stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
@@ -114,17 +114,27 @@ demo: setup ## compact a real changelog end to end through the Airflow DAG
 .PHONY: test-setup
 test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch the jars that the tests need (done once; other targets do this when needed)
 
+SETS = "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)" "$(SET_6)"
 .PHONY: test
-test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests except the tests of the stack
-	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)" "$(SET_6)" -- $(PYTEST_ARGS)
+test: setup $(DONE)/jars ## run all tests that run on every change (up to 20 minutes, with set-up)
+	@$(SIDE_BY_SIDE) $(SETS) -- -m "not nightly" $(PYTEST_ARGS)
+
+.PHONY: test-nightly
+test-nightly: setup $(DONE)/jars $(DONE)/kafka-jars ## run the tests that `make test` leaves out: Kafka's cleaner, Airflow, a browser, more of Spark
+	@$(SIDE_BY_SIDE) $(SETS) -- -m nightly $(PYTEST_ARGS)
+
+NIGHTLY ?=
+.PHONY: nightly
+nightly: setup $(DONE)/jars $(DONE)/kafka-jars ## run a part of every net that `make test` leaves out (up to 75 minutes); NIGHTLY=all runs everything
+	@$(BIN)/python -m tests.nightly $(if $(filter all,$(NIGHTLY)),--all)
 
 .PHONY: test-unit
 test-unit: setup ## run the unit tests, which start neither a JVM nor Airflow (minutes)
-	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- $(PYTEST_ARGS)
+	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- -m "not nightly" $(PYTEST_ARGS)
 
 .PHONY: test-pure
 test-pure: setup ## run the unit tests that need no lake (a minute)
-	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- -m pure $(PYTEST_ARGS)
+	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- -m "pure and not nightly" $(PYTEST_ARGS)
 
 EXAMPLES ?= 3000
 .PHONY: fuzz
@@ -175,9 +185,11 @@ faults-maintenance: setup ## cause random faults and commits of other writers du
 
 # Which of the flips or defects in tests/nets: 1-10, or 3,17; all where it is empty.
 NUMBERS ?=
+# Where it is set: only flips that the list says are noticed, against the tests that it names.
+LISTED ?=
 .PHONY: mutants
 mutants: setup ## flip 200 rules in the code, one at a time: the tests must notice each flip that tests/nets/mutants.toml lists as noticed
-	@$(BIN)/python -m tests.nets.mutants --numbers "$(NUMBERS)"
+	@$(BIN)/python -m tests.nets.mutants --numbers "$(NUMBERS)" $(if $(LISTED),--listed)
 
 .PHONY: defects
 defects: setup ## put 40 former defects back into the code, one at a time: each must make tests fail

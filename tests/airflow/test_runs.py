@@ -3,10 +3,13 @@
 import re
 
 import psutil
+import pytest
 
 from firnlake.job.failures import failed_plans
 from infra.foreign.files import on_disk
 from tests.airflow.conftest import TABLES, LocalAirflow
+
+pytestmark = pytest.mark.nightly
 
 FOUR_BATCHES = (
     {0: ["a=1", "b=1"], 1: ["x=1"]},

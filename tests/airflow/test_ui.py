@@ -22,7 +22,10 @@ from tests.airflow.conftest import LocalAirflow, make
 from tests.airflow.server import HANGS, Server, question, serving
 from tests.support.overviews import rows_of, write_overview
 
-pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason=browser.MISSING)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(browser.CHROMIUM is None, reason=browser.MISSING),
+]
 
 ORDERS, CARTS = "shop.orders", producer.TABLE
 LEAP_DAY = 'schedule = "0 0 29 2 *"'

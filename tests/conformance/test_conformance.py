@@ -13,6 +13,8 @@ from tests.conformance import conformance
 from tests.conformance.compare import Tally
 from tests.conformance.workloads import Mode, group, groups
 
+pytestmark = pytest.mark.nightly
+
 WORKLOADS, SEED = 40, 4
 
 

@@ -12,6 +12,8 @@ from firnlake.iceberg.catalog import Lake
 from tests.conformance import cases, firn, kafka
 from tests.conformance.compare import compare
 
+pytestmark = pytest.mark.nightly
+
 CASES: Mapping[str, Sequence[Sequence[str]]] = {
     "basic": [["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1- 2+ 1:b=2 1+"]],
     "commit-marker": [["1:a=1 1:b=2 1:c=3 1+ 1:b=2 1+"], ["1:a=1 1:c=3 1+"]],

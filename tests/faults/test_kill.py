@@ -71,6 +71,7 @@ def test_killed_in_the_middle_of_a_data_file(filled: Topic, tmp_path: Path) -> N
     _assert_recovers(filled)
 
 
+@pytest.mark.nightly
 def test_c20_a_worker_of_spark_that_dies_again_and_again_in_the_middle_of_a_data_file(
     filled: Topic, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_c20_a_worker_of_spark_that_dies_again_and_again_in_the_middle_of_a_data
     _assert_recovers(filled)
 
 
+@pytest.mark.nightly
 def test_a_driver_of_spark_that_is_killed_while_a_worker_writes(filled: Topic, tmp_path: Path) -> None:
     plan = filled.plans("full")[0]
     paused = failing(tmp_path, Fault(Kind.PAUSE, "write data", 1)) | {"FIRN_ENGINE": "spark"}

@@ -1,7 +1,7 @@
 """``python -m tests.nets.mutants``: make each flip of the rules, and see whether a test turns red.
 
 Exit code 1 when a flip lives that the list says is killed. A flip is held against the test that killed it before, then
-against those that reach its line, nearest first, for at most a minute.
+(unless ``--listed``) against those that reach its line, nearest first, for at most a minute.
 """
 
 from dataclasses import replace
@@ -20,11 +20,14 @@ def main(
     seconds: Annotated[float, typer.Option(help="Maximum time that tests are run with a flip.")] = 60.0,
     cache: Annotated[Path, typer.Option(help="Keeps what was found, for a run that goes on.")] = CACHE,
     among: Annotated[str, typer.Option(help="Folders of unit tests and files of lane tests, by comma; else all.")] = "",
-    listed: Annotated[bool, typer.Option("--write", help="List what was found.")] = False,
+    listed: Annotated[
+        bool, typer.Option(help="Only those with a test in the list, and only against that test.")
+    ] = False,
+    rewrite: Annotated[bool, typer.Option("--write", help="List what was found.")] = False,
 ) -> None:
     """Run the tests with each flip."""
     every = {one.number: one for one in mutants()}
-    wanted = chosen(list(every.values()), numbers)
+    wanted = [one for one in chosen(list(every.values()), numbers) if one.tests or not listed]
     killed: dict[int, str] = {}
     alive: dict[int, Noticed] = {}
     with hunters(cache, seconds) as found:
@@ -33,7 +36,10 @@ def main(
             if noticed.red:
                 killed[noticed.number] = noticed.red
                 print(f"{every[noticed.number]}: killed as before, {noticed.seconds:.0f} s", flush=True)
-        for noticed in found.reached([one for one in wanted if one.number not in killed], among):
+            elif listed:
+                alive[noticed.number] = noticed
+                print(f"{every[noticed.number]}: ALIVE in {noticed.seconds:.0f} s", flush=True)
+        for noticed in found.reached([one for one in wanted if one.number not in killed | alive], among):
             if noticed.red:
                 killed[noticed.number] = noticed.red
                 print(f"{every[noticed.number]}: killed by {noticed.red}, {noticed.seconds:.0f} s", flush=True)
@@ -41,7 +47,7 @@ def main(
                 alive[noticed.number] = noticed
                 ended = "" if noticed.in_time else ", time is over"
                 print(f"{every[noticed.number]}: ALIVE after {noticed.tests} functions{ended}", flush=True)
-    if listed:
+    if rewrite:
         write(_noted(one, killed, alive) for one in every.values())
     lost = sorted(number for number in alive if every[number].tests)
     print(f"{len(killed)} of {len(wanted)} flips killed, {len(alive)} alive; alive against the list: {lost or 'none'}")

@@ -14,6 +14,8 @@ from infra.bench.data import Shape
 from infra.bench.inputs import NAMESPACE, Bench, on_copy, prepare
 from infra.bench.measure import WrongOutputError
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def bench(lake: Lake, engine: Engine, spark: SparkSession, spark_engine: SparkEngine, tmp_path: Path) -> Bench:

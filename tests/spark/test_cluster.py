@@ -12,6 +12,8 @@ from tests.support.commands import firn
 from tests.support.masters import cluster, run_on
 from tests.support.topics import Topic, updates
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

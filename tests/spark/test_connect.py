@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.masters import run_on
+
+pytestmark = pytest.mark.nightly
 
 
 def test_c20_map_and_a_worker_that_dies(tmp_path: Path) -> None:

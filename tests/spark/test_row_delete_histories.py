@@ -17,6 +17,8 @@ from tests.support.seen_by_spark import spark_rows
 from tests.support.topics import DAY, NOW, Topic
 from tests.support.upserts import Row, Upserts, upserts
 
+pytestmark = pytest.mark.nightly
+
 HISTORIES = int(os.environ.get("FIRN_HISTORIES", "3"))
 LANES = ("merge", "clean", "tier", "full")
 ROUNDS = 4

@@ -1,7 +1,7 @@
 """How many random histories a test tries, and Hypothesis's settings for them.
 
-Few are tried in a run of the suite, and always the same ones where a test says so; ``FIRN_EXAMPLES`` multiplies them
-(``make histories``).
+At most MOST are tried in a run of the suite, and always the same ones where a test says so; ``FIRN_EXAMPLES`` says how
+many times the number that a test names (``make histories``).
 """
 
 import os
@@ -10,12 +10,14 @@ from typing import Final
 
 from hypothesis import HealthCheck, Phase, settings
 
-TIMES: Final = int(os.environ.get("FIRN_EXAMPLES", "1"))
+MOST: Final = 20
+TIMES: Final = int(os.environ.get("FIRN_EXAMPLES", "0"))
+"""Zero in a run of the suite."""
 
 
 def times(few: int) -> int:
-    """``few`` examples in a run of the suite, more on request."""
-    return few * TIMES
+    """``few`` examples, or MOST if that is less, in a run of the suite; on request, a multiple of ``few``."""
+    return few * TIMES or min(few, MOST)
 
 
 def bounded(few: int, phases: Sequence[Phase] = tuple(Phase)) -> settings:

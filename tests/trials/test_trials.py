@@ -11,6 +11,8 @@ from tests.trials.kinds import KINDS
 from tests.trials.trial import kind_of, prepared, trial
 from tests.trials.violation import explanation, known
 
+pytestmark = pytest.mark.nightly
+
 SEEDS: Final = 10
 DATE: Final = "FIRN_TRIALS_DATE"
 """The variable that repeats the seeds of a day: 2026-11-24."""

@@ -19,6 +19,8 @@ from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN
 from tests.airflow.server import Server, answer, ended, question, trigger
 
+pytestmark = pytest.mark.nightly
+
 HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master
 TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
 FULL = {"lane": "full", "force": True}

@@ -21,6 +21,8 @@ from tests.airflow.running.tables import CLEARED, DRY, OLD
 from tests.airflow.server import Server, answer, ended, question, trigger
 from tests.support.topics import NOW
 
+pytestmark = pytest.mark.nightly
+
 ASKING = {"lane": "full", "force": True, "ask": True}
 MAINTAIN = "firn_maintain"
 TWO_DAYS = 2 * 86_400  # seconds: older than the table's stages may be

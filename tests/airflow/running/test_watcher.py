@@ -4,6 +4,8 @@ import json
 import time
 from collections.abc import Callable
 
+import pytest
+
 from firnlake.airflow.configuration import dag_id_of
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import STUCK, TORN_WATCHED, WATCHED
@@ -62,6 +64,7 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     assert [event["payload"]["crossed"] for event in due] == [1, 1]
 
 
+@pytest.mark.nightly
 def test_r19_beside_a_torn_table_nothing_is_fired_twice(airflow: LocalAirflow, server: Server) -> None:
     dag_id = dag_id_of(STUCK)
     airflow.land(TORN_WATCHED, {0: ["a=1"]})
