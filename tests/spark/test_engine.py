@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,13 +69,14 @@ def one_row(folder: Path, times: int) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"number": [7]})
 
 
-def test_a_worker_of_another_firn_is_refused(engine: SparkEngine) -> None:
-    other = SparkEngine(start("firn engine tests"), expected="0.0.9+feedfeedfeed")
+def test_a_worker_of_another_firn_is_refused(engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firnlake.engine.spark.version", {"firnlake": "0.0.9"}.get)
+    other = SparkEngine(start("firn engine tests"))
 
     refused = attempt(other.map, abs, [-1, -2])
 
     assert isinstance(refused, RefusedError)
-    assert "the driver's is 0.0.9+feedfeedfeed" in str(refused)
+    assert f"it has Firn {version('firnlake')}, the driver has Firn 0.0.9; allowed: " in str(refused)
     assert "docs/operations.md" in str(refused)
 
 

@@ -40,7 +40,6 @@ def cluster(folder: Path, executors: int, megabytes: int, settings: Mapping[str,
             (home / part).symlink_to(Path(pyspark.__file__).parent / part)
     quick = {
         "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),  # as the tests' other JVMs
-        "spark.files.useFetchCache": "false",  # keeps a second copy of the archive
     }
     given = quick | dict(settings)
     arguments = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in given.items()]

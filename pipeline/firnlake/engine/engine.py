@@ -1,41 +1,12 @@
-"""The interface of an engine, and helpers of engines: task errors as data, balanced groups, the code's identity."""
+"""The interface of an engine, and helpers of engines: task errors as data, balanced groups."""
 
-import hashlib
 import heapq
 import pickle
 import traceback
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from firnlake.errors import UnavailableError
-
-_PACKAGES = ("firnlake", "firnlake_expectations")
-
-
-def folders() -> list[Path]:
-    """The folders of Firn's packages."""
-    specs = [spec for package in _PACKAGES if (spec := find_spec(package))]
-    return [Path(folder) for spec in specs for folder in sorted(spec.submodule_search_locations or ())]
-
-
-@cache
-def identity() -> str:
-    """Version and a digest of the code, such as ``0.1.0+3f2a9c01d4e5``; read once per process."""
-    digest = hashlib.sha256()
-    for folder in folders():
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.relative_to(folder).as_posix().encode())
-            digest.update(path.read_bytes())
-    try:
-        released = version("firnlake")
-    except PackageNotFoundError:  # a checkout on the path
-        released = "unreleased"
-    return f"{released}+{digest.hexdigest()[:12]}"
-
 
 BYTES_PER_GROUP = 256 * 2**20
 MOST_ROUNDS = 4

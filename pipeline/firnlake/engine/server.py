@@ -26,10 +26,10 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
-from firnlake.engine.engine import identity
 from firnlake.errors import RefusedError, UnavailableError
 
 IDLE_SECONDS = 600.0
@@ -76,7 +76,7 @@ def join(folder: Path, name: str, idle_seconds: float = IDLE_SECONDS) -> Server:
         while True:
             server = running(folder)
             if server and server.port:
-                if server.answers() and server.firn == identity():
+                if server.answers() and server.firn == version("firnlake"):
                     return server
                 _end(server)  # also if Firn was upgraded meanwhile: its workers would be refused until the run ends
             elif server is None and started is None:
@@ -174,7 +174,7 @@ def serve(folder: Path, name: str, idle_seconds: float) -> None:
         session = start_here(name, _settings(port))
         # Spark's client sends a token without TLS to a host of this name only.
         address = with_session(f"sc://localhost:{port}/;token={token}", uuid.uuid4())
-        server = Server(os.getpid(), port, address, application(session) or "", identity())
+        server = Server(os.getpid(), port, address, application(session) or "", version("firnlake"))
         _tell(file, server)
         _watch(server, folder / "clients", idle_seconds)
         session.stop()

@@ -4,18 +4,17 @@ Only the DataFrame API is used, so both a classic session and Spark Connect work
 are part of the pickled function, so none of them appear in settings, in the UI or in event logs.
 """
 
-import os
 import pickle
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from firnlake import errors
-from firnlake.engine.engine import WorkerLostError, balanced, identity, pickled
-from firnlake.engine.reach import is_local
+from firnlake.engine.engine import WorkerLostError, balanced, pickled
 from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from firnlake.progress import Progress
 
@@ -51,10 +50,7 @@ _LIMIT = re.compile(r"[^\n:]*(?:bigger than|exceeds max allowed:) (spark\.[\w.]+
 _CAUSE = re.compile(r'Caused by: (.*)|details = "(.*)"')
 """Spark's messages for the cause of an error; the second is gRPC's."""
 
-_REMEDY = (
-    "allowed: the driver's Firn and Python on every worker, from the archive that `firn spark pack` writes, or from an "
-    "image (docs/operations.md)"
-)
+_REMEDY = "allowed: workers with the driver's version of Firn, from an archive or an image (docs/operations.md)"
 
 
 class _WorkerDiedError(Exception):
@@ -64,17 +60,16 @@ class _WorkerDiedError(Exception):
 class SparkEngine:
     """A Spark session that runs tasks. If ``owned``, closing the engine ends its session on a Spark Connect server.
 
-    ``expected`` is the version of Firn that workers must have, namely the driver's; empty for workers on this machine.
     ``map`` raises RefusedError for unusable workers, for which no plan is to blame, and UnavailableError if Spark does
     not answer.
     """
 
     name = "spark"
 
-    def __init__(self, session: "SparkSession", *, owned: bool = False, expected: str | None = None) -> None:
+    def __init__(self, session: "SparkSession", *, owned: bool = False) -> None:
         self._session = session
         self._owned = owned
-        self._expected = expected or ("" if _is_here(session) else identity())
+        self._version = version("firnlake")
 
     @property
     def parallelism(self) -> int:
@@ -103,7 +98,7 @@ class SparkEngine:
         if not isinstance(schema, str):
             schema = self._session.createDataFrame(schema.empty_table()).schema
         numbered = {number: pickled(task) for number, task in enumerate(tasks)}
-        return self._numbers(len(tasks)).mapInArrow(entry_of(self._expected, "run_read", numbered), schema)
+        return self._numbers(len(tasks)).mapInArrow(entry_of(self._version, "run_read", numbered), schema)
 
     def written(self, frame: "DataFrame", task: "Callable[[Batches], Batches]", schema: str, title: str) -> "list[Row]":
         """Call ``task`` on every partition of ``frame``, and return the rows that it gives, few and with the columns of
@@ -111,7 +106,7 @@ class SparkEngine:
 
         Raises the FirnError of a task; WorkerLostError if a worker dies again; and what ``map`` raises.
         """
-        result = frame.mapInArrow(entry_of(self._expected, "run_write", pickled(task)), schema)
+        result = frame.mapInArrow(entry_of(self._version, "run_write", pickled(task)), schema)
         with suppress(_WorkerDiedError):
             return self._collected(result, title)
         try:
@@ -135,7 +130,7 @@ class SparkEngine:
         from firnlake.engine.worker import SCHEMA
 
         groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
-        running = entry_of(self._expected, "run_map", work.function, work.only(numbers), groups)
+        running = entry_of(self._version, "run_map", work.function, work.only(numbers), groups)
         try:
             rows = self._collected(self._numbers(len(groups)).mapInArrow(running, SCHEMA), work.title)
             return {row["task"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301  # from Firn's workers
@@ -173,7 +168,8 @@ class _Work:
 def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
     """The function that Spark sends to its workers, which calls the function ``name`` of the module ``worker`` there.
 
-    Pickled by value, so that a worker without Firn can report it.
+    A worker with another version of Firn than ``expected`` refuses the work. Pickled by value, so that a worker without
+    Firn can report it.
     """
 
     def firn(batches: Iterable[Any]) -> Iterable[Any]:
@@ -282,12 +278,6 @@ def _watched_remotely(session: "SparkSession", title: str) -> Iterator[None]:
     finally:
         session.removeProgressHandler(handle)
         session.removeTag(tag)
-
-
-def _is_here(session: "SparkSession") -> bool:
-    """True if workers are processes of this machine, so that they run the same code."""
-    context = _context(session)
-    return is_local(context.master if context else os.environ.get("SPARK_REMOTE", ""))
 
 
 def _context(session: "SparkSession") -> Any:

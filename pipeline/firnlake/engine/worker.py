@@ -5,12 +5,13 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 from zipimport import zipimporter
 
 import pyarrow as pa
 
-from firnlake.engine.engine import attempt, identity, portable
+from firnlake.engine.engine import attempt, portable
 
 _NEW_MODULES = 50
 
@@ -49,9 +50,9 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def complaint(expected: str) -> str | None:
-    """Reason why this worker can't serve version ``expected`` of Firn (any version if empty); None if it can."""
-    actual = identity() if expected else ""
-    return None if actual == expected else f"its Firn is {actual}, the driver's is {expected}"
+    """Reason why this worker can't serve a driver with version ``expected`` of Firn; None if it can."""
+    actual = version("firnlake")
+    return None if actual == expected else f"it has Firn {actual}, the driver has Firn {expected}"
 
 
 def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> Batches:

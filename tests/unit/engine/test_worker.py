@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pyarrow as pa
 
-from firnlake.engine.engine import identity, pickled
+from firnlake.engine.engine import pickled
 from firnlake.engine.spark import entry_of
 from firnlake.engine.worker import complaint
 
@@ -23,7 +24,7 @@ except RuntimeError as error:
 
 
 def test_a_worker_without_firn_says_so() -> None:
-    entry = entry_of("0.1.0+0123456789ab", "run_map", pickled(abs), {0: pickled(-1)}, [[0]])
+    entry = entry_of("0.1.0", "run_map", pickled(abs), {0: pickled(-1)}, [[0]])
 
     ran = subprocess.run([sys.executable, "-c", WITHOUT_FIRN], input=pickled(entry), capture_output=True, check=False)
 
@@ -32,7 +33,7 @@ def test_a_worker_without_firn_says_so() -> None:
 
 
 def test_a_worker_with_the_drivers_firn_works() -> None:
-    entry = entry_of(identity(), "run_map", pickled(abs), {0: pickled(-1), 1: pickled(-2)}, [[0, 1]])
+    entry = entry_of(version("firnlake"), "run_map", pickled(abs), {0: pickled(-1), 1: pickled(-2)}, [[0, 1]])
 
     (batch,) = entry([pa.record_batch({"id": [0]})])
 
@@ -40,5 +41,5 @@ def test_a_worker_with_the_drivers_firn_works() -> None:
 
 
 def test_a_worker_of_another_firn_names_both() -> None:
-    assert complaint("0.0.1+0") == f"its Firn is {identity()}, the driver's is 0.0.1+0"
-    assert complaint(identity()) is None
+    assert complaint("0.0.1") == f"it has Firn {version('firnlake')}, the driver has Firn 0.0.1"
+    assert complaint(version("firnlake")) is None
