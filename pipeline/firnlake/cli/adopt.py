@@ -8,17 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import (
-    AsJson,
-    PartitionColumn,
-    Properties,
-    TableName,
-    TimestampColumn,
-    TombstoneCondition,
-    TopicColumn,
-    columns,
-    pairs,
-)
+from firnlake.cli.options import AsJson, Properties, TableName, pairs
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Adoption, Choice
 from firnlake.ingest.adopt import adopt as adopt_table
@@ -47,10 +37,32 @@ def adopt(
     offset: Annotated[
         str, typer.Option("--offset", metavar="COL", help="The int or long column that orders the records.")
     ],
-    tombstone: TombstoneCondition = None,
-    topic: TopicColumn = None,
-    partition: PartitionColumn = None,
-    timestamp: TimestampColumn = None,
+    tombstone: Annotated[
+        str | None,
+        typer.Option(
+            "--tombstone",
+            metavar="CONDITION",
+            help='Condition that makes a record a tombstone, such as "op = \'d\'" or "value IS NULL". Default: none.',
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic", metavar="COL", help="The column of the topic. Default: one topic, named like the table."
+        ),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="COL", help="The column of the partition. Default: partition 0."),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp",
+            metavar="COL",
+            help="The column of the timestamp. Default: the time of the commit that added the record.",
+        ),
+    ] = None,
     keep_partitioning: Annotated[
         bool,
         typer.Option(
@@ -66,7 +78,8 @@ def adopt(
     as_json: AsJson = False,
 ) -> None:
     """Adopt an existing table with its own columns. Change only metadata; `firn release --drop-columns` undoes it."""
-    choice = Choice(columns(key), offset, timestamp, topic, partition, tombstone, keep_partitioning)
+    names = tuple(name.strip() for name in key.split(","))
+    choice = Choice(names, offset, timestamp, topic, partition, tombstone, keep_partitioning)
     lake = Lake.load()
     if dry_run:
         coming = preview(lake, table, choice, pairs(properties))

@@ -94,23 +94,23 @@ def _show_key(explained: KeyExplanation, key: str, now_ms: int, limit: int) -> N
     if not explained.kept:
         show.line("no record of this key is in the table")
     kept = ((one.record, f"kept, {_reason(one.reason, now_ms)}") for one in explained.kept)
-    _show_records(explained, kept, now_ms, limit)
+    _show_records(explained.table, kept, now_ms, limit)
     restorable = "C9: kept on a side branch, and restored if an older record of its key lands"
     gone = ((one, restorable) for one in explained.removed_tombstones)
-    _show_records(explained, gone, now_ms, limit, "removed")
+    _show_records(explained.table, gone, now_ms, limit, "removed")
     mended = ((one.record, _reason(one.reason, now_ms)) for one in explained.mended)
-    _show_records(explained, mended, now_ms, limit, f"on branch {MENDED}")
+    _show_records(explained.table, mended, now_ms, limit, f"on branch {MENDED}")
     for path in explained.unreadable:
         show.line(f"{path} on branch {MENDED} may hold records of this key, but can't be read")
     removed = (
         (one.record, f"{_reason(one.reason, now_ms)}: {_commit(one.commit, now_ms)}") for one in explained.removed
     )
-    _show_records(explained, removed, now_ms, limit, "removed")
+    _show_records(explained.table, removed, now_ms, limit, "removed")
     show.line(f"history: {explained.reach}")
 
 
 def _show_records(
-    explained: KeyExplanation, told: Iterable[tuple[Version, str]], now_ms: int, limit: int, place: str | None = None
+    table: str, told: Iterable[tuple[Version, str]], now_ms: int, limit: int, place: str | None = None
 ) -> None:
     """Print records, each with its place (by default, its file) and the rule that keeps or removed it; those that
     differ only in offset and file are one."""
@@ -122,9 +122,9 @@ def _show_records(
         records, (rule, *_) = zip(*group, strict=True)
         files = sorted({record.path for record in records})
         where = place or f"in {files[0] if len(files) == 1 else count(len(files), 'file')}"
-        show.line(f"{_records(records, now_ms, explained.made_of)}, {where}")
+        show.line(f"{_records(records, now_ms)}, {where}")
         show.message(f"  {rule}")
-    show.more(explained.table, len(alike), limit, "explanation")
+    show.more(table, len(alike), limit, "explanation")
 
 
 def _show_partition(explained: PartitionExplanation, now_ms: int, limit: int) -> None:
@@ -176,13 +176,11 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
         show.line(f"  no longer live: removed by {_commit(explained.removed_by, now_ms)}")
 
 
-def _records(records: Sequence[Version], now_ms: int, made_of: str | None) -> str:
-    """What ``records`` that are alike have in common, with their offsets; ``made_of`` as in ``KeyExplanation``."""
+def _records(records: Sequence[Version], now_ms: int) -> str:
+    """What ``records`` that are alike have in common, with their offsets."""
     first, offsets = records[0], [record.offset for record in records]
     at_offsets = f"offset {min(offsets)}" if len(set(offsets)) == 1 else f"offsets {min(offsets)} to {max(offsets)}"
     told = [f"{first.topic_partition} {at_offsets}"]
-    if made_of and len(records) == 1 and first.timestamp_ms is not None:
-        told.append(f"{made_of} {show.time(first.timestamp_ms)}")
     if len(records) > 1:
         told.append(count(len(records), "record"))
     if first.level >= LANDED:

@@ -52,31 +52,6 @@ Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold 
 Now = Annotated[int | None, _time("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")]
 Partition = Annotated[TopicPartition | None, _topic_partition("Only this topic partition.")]
 
-TombstoneCondition = Annotated[
-    str | None,
-    typer.Option(
-        "--tombstone",
-        metavar="CONDITION",
-        help='Condition that makes a record a tombstone, such as "op = \'d\'" or "value IS NULL". Default: none.',
-    ),
-]
-TopicColumn = Annotated[
-    str | None,
-    typer.Option("--topic", metavar="COL", help="The column of the topic. Default: one topic, named like the table."),
-]
-PartitionColumn = Annotated[
-    str | None,
-    typer.Option("--partition", metavar="COL", help="The column of the partition. Default: partition 0."),
-]
-TimestampColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--timestamp",
-        metavar="COL",
-        help="The column of the timestamp. Default: the time of the commit that added the record.",
-    ),
-]
-
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")]
 Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this topic partition. Repeatable.")]
 FromOffset = Annotated[
@@ -127,11 +102,6 @@ def asked(
 ) -> Scope:
     """The scope to which the options restrict a command."""
     return Scope(tuple(topics or ()), tuple(partitions or ()), bounds, pairs(instead))
-
-
-def columns(text: str) -> tuple[str, ...]:
-    """The names of columns in ``text``, which separates them by commas."""
-    return tuple(name.strip() for name in text.split(","))
 
 
 def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:

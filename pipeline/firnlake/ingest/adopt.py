@@ -49,8 +49,6 @@ class Choice:
     tombstone: str | None = None
     keep_partitioning: bool = False
     """True if the adoption must add no partition fields, not even for the level (``ColumnRoles.levels_apart``)."""
-    order: str | None = None
-    """The column of times from which the offsets are made; None if they were there before."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +103,6 @@ def prepare(
     if properties:
         transaction.set_properties(dict(properties))
     return before is not None
-
-
-def adopt_new(transaction: Transaction, identifier: str, choice: Choice) -> None:
-    """Let ``transaction``, which creates a table without records, adopt it as ``choice`` says.
-
-    Raises RefusedError as ``adopt`` does for columns, types and the condition.
-    """
-    chosen = _mapping(transaction.table_metadata.schema(), identifier, choice)
-    store_mapping(transaction, with_own_columns(transaction, chosen, levels_apart=True), identifier)
 
 
 def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
@@ -225,7 +214,6 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
         delete_horizon=missing,
         added=Added(),
         levels_apart=not choice.keep_partitioning,
-        order=Column.of(fields[choice.order]) if choice.order else None,
     )
 
 
@@ -265,7 +253,7 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
             f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
             "--keep-partitioning, or `firn release --drop-columns` first"
         )
-    kept = {name: getattr(before, name) for name in (*FIRN_COLUMNS, "topic_name", "levels_apart", "added", "order")}
+    kept = {name: getattr(before, name) for name in (*FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
     mapping = chosen.model_copy(update=kept)
     if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
         raise RefusedError(

@@ -1,11 +1,12 @@
 """Reads files of delimited text: CSV as in RFC 4180, and the same with tabs.
 
 The first line names the columns. An empty field is NULL, and an empty field in quotes is the empty text. The file has
-no types, so a column gets the first type that all its values have, if no value changes by that.
+no types, so a column gets the first type that all its values have, if no value changes by that. Only types that a
+column of Kafka has are looked for.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,12 +27,8 @@ _WRONG_LENGTH: Final = re.compile(
 _DATE: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK: Final = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _ZONE: Final = "(?:Z|[-+][0-9]{2}:?[0-9]{2})"
-_FRACTION: Final = (
-    r"-?(?:0|0?\.[0-9]{1,17}|0?\.0+[1-9][0-9]{0,16}|[1-9](?:\.?[0-9]){0,16})(?:[eE][-+]?[0-9]{1,2})?|nan|NaN"
-)
-"""Numbers with at most 17 digits, because a double stands for 17 digits at most, and two digits of exponent."""
-_LONG_WHOLE: Final = "-?[0-9]{16,}"
-"""Whole numbers that a double may not hold exactly."""
+TEXT: Final = ("key", "value", "topic")
+"""Columns that stay text, whatever the text looks like."""
 
 TIMES: Final = (
     (_DATE, pa.date32()),
@@ -40,17 +37,12 @@ TIMES: Final = (
 )
 """Dates and times in ISO 8601: how they look, and their type."""
 
-EVERYTHING: Final = (
-    ("0|-?[1-9][0-9]*", pa.int64()),
-    (_FRACTION, pa.float64()),
-    ("true|false", pa.bool_()),
-    *TIMES,
-)
+EVERYTHING: Final = (("0|-?[1-9][0-9]*", pa.int64()), ("true|false", pa.bool_()), *TIMES)
 """All that text may stand for. A number with leading zeros, such as 007, is text, because it is probably a name."""
 
 
-def read_delimited(path: Path, text: Collection[str] = ()) -> pa.Table:
-    """Read the columns of ``path``; the columns ``text`` stay text, the others have types (see ``typed``).
+def read_delimited(path: Path) -> pa.Table:
+    """Read the columns of ``path``; the columns TEXT stay text, the others have types (see ``typed``).
 
     Raises RefusedError for a line with a wrong number of fields, and an ArrowException for a file that is not UTF-8 or
     is empty. Messages do not quote a field, because it may hold private data.
@@ -73,7 +65,7 @@ def read_delimited(path: Path, text: Collection[str] = ()) -> pa.Table:
             f"{wrong['allowed']}, as in the heading, and quotes around a field with a delimiter, a quote or a line end"
         ) from error
     columns = [
-        column if name in text else typed(column)
+        column if name in TEXT else typed(column)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.column_names)
@@ -87,17 +79,9 @@ def typed(text: pa.ChunkedArray, types: Sequence[tuple[str, pa.DataType]] = EVER
     if text.null_count == len(text):
         return pa.chunked_array([pa.nulls(len(text))])
     for looks, kind in types:
-        if _all_match(text, looks) and not (pa.types.is_floating(kind) and _some_match(text, _LONG_WHOLE)):
+        if pc.all(pc.match_substring_regex(text, f"^(?:{looks})$")).as_py():
             try:
                 return text.cast(kind)
             except pa.ArrowInvalid:
                 continue  # for example, a day that the calendar lacks, or a number that no long holds
     return text
-
-
-def _all_match(text: pa.ChunkedArray, looks: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(text, f"^(?:{looks})$")).as_py())
-
-
-def _some_match(text: pa.ChunkedArray, looks: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(text, f"^(?:{looks})$")).as_py())

@@ -1,5 +1,6 @@
 """Reads files of Kafka records (Parquet, Arrow, CSV, JSON lines, Kafka log segments) into Kafka's columns."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,18 +11,22 @@ import pyarrow.compute as pc
 
 from firnlake.clock import to_ms
 from firnlake.errors import RefusedError
+from firnlake.iceberg import parquet
 from firnlake.ingest import logs
 from firnlake.ingest.added import FIRN_COLUMNS
+from firnlake.ingest.delimited import DELIMITERS, read_delimited
 from firnlake.ingest.encoding import encoded
-from firnlake.ingest.formats import SUFFIXES, check_is_file, read_columns
+from firnlake.ingest.json_lines import ENCODED, read_json_lines
 from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
 from firnlake.table.topic_partition import in_ms
 from firnlake_expectations.wording import count
 
 REQUIRED = ("topic", "partition", "offset", "timestamp")
-_ENCODED: Final = ("key", "value")
-"""Columns whose values become bytes, whatever type they have in the file."""
-_ALL_SUFFIXES: Final = f"{SUFFIXES}, {logs.SUFFIX}"
+_ARROW: Final = (".arrow", ".feather")
+_JSON_LINES: Final = (".jsonl", ".json", ".ndjson")
+_SUFFIXES: Final = ", ".join((".parquet", *_ARROW, *DELIMITERS, *_JSON_LINES))
+_FILE_MAGIC: Final = b"ARROW1"
+"""Start of a file in Arrow's file format; a file in the stream format has no magic (Arrow, "Columnar Format")."""
 _FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
 _SHOWN_NAMES = 20
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -54,7 +59,9 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
     only to log segments and override the folder name (see ``logs``). Raises RefusedError, which names the file, the
     column, the value found and the values allowed (C26).
     """
-    check_is_file(path, _ALL_SUFFIXES)
+    if not path.is_file():
+        found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
+        raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}, {logs.SUFFIX}")
     if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
         raise RefusedError(
             f"file {path} accompanies Kafka's log segments and holds no records; allowed: files with suffix "
@@ -67,9 +74,47 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
             f"file {path} has suffix {path.suffix!r}; allowed with --topic or --partition: {logs.SUFFIX} (other files "
             "name the topic and the partition of each record)"
         )
-    found = read_columns(path, _ENCODED, text=("topic",))
+    table = _read_columns(path)
     # A file of JSON lines without a line names no columns.
-    return _sound(_conform(found, path), path) if found.num_columns else arrow_schema().empty_table()
+    return _sound(_conform(table, path), path) if table.num_columns else arrow_schema().empty_table()
+
+
+def _read_columns(path: Path) -> pa.Table:
+    """The columns of ``path`` with the names and types of the file.
+
+    Raises RefusedError for a file that is damaged or incomplete, or has two columns of the same name.
+    """
+    try:
+        table = _read(path)
+        names = Counter(table.column_names)
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RefusedError(f"file {path} can't be read: {reason}; allowed: a complete file of records") from error
+    try:
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise RefusedError(
+            f"file {path} holds a value that does not match its type: {str(error).splitlines()[0]}; allowed: text in "
+            "UTF-8"
+        ) from error
+    if repeated := [name for name, number in names.items() if number > 1]:
+        raise RefusedError(f"file {path} has several columns {repeated[0]!r}; allowed: each name once")
+    return table
+
+
+def _read(path: Path) -> pa.Table:
+    if path.suffix == ".parquet":
+        return parquet.read_file(path)
+    if path.suffix in _ARROW:
+        with pa.OSFile(str(path)) as file:
+            is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+            file.seek(0)
+            return (pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)).read_all()
+    if path.suffix in DELIMITERS:
+        return read_delimited(path)
+    if path.suffix in _JSON_LINES:
+        return read_json_lines(path)
+    raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
 
 
 def _conform(found: pa.Table, path: Path) -> pa.Table:
@@ -141,7 +186,7 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
         column = column.cast(column.type.storage_type)
     _check_kind(column.type, field, path)
     try:
-        if field.name in _ENCODED:
+        if field.name in ENCODED:
             column = encoded(column, is_key=field.name == "key")
         elif pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
             # Milliseconds are Kafka's unit; any other unit would be a guess.
@@ -156,7 +201,7 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
         reason = "some values can't be converted" if quotes else str(error).splitlines()[0]
         raise RefusedError(
             f"file {path}: column {field.name} is {_kind(column.type)}: {reason}; allowed: "
-            f"{_EXPRESSIBLE if field.name in _ENCODED else field.type}"
+            f"{_EXPRESSIBLE if field.name in ENCODED else field.type}"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Reads JSON lines: one JSON object per line, which is a record."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -10,15 +10,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from firnlake.errors import RefusedError
-from firnlake.ingest.delimited import TIMES, typed
+from firnlake.ingest.delimited import TEXT, TIMES, typed
 from firnlake.ingest.encoding import encode
+
+ENCODED: Final = ("key", "value")
+"""Columns whose values become bytes, whatever type they have in the file (see ``encoding``)."""
 
 _MOST_NAMES: Final = 1000
 """Maximum number of distinct fields in a file of JSON lines; a file with more fields is not a file of records."""
 _RECORDS: Final = 100_000
 """Number of records that are Python objects at the same time."""
-_MOST_DIGITS: Final = 17
-"""Maximum number of digits of a fraction, because a double stands for 17 digits at most."""
 
 _MIXED: Final = (
     "holds values of several types, or a value that no type of Arrow holds exactly; allowed: one type in each column, "
@@ -30,20 +31,20 @@ class _UnreadableError(ValueError):
     """The line is JSON by Python's rules, but not a record that can be read without loss."""
 
 
-def read_json_lines(path: Path, encoded: Collection[str] = (), text: Collection[str] = ()) -> pa.Table:
+def read_json_lines(path: Path) -> pa.Table:
     """Read the fields of all records of ``path`` into columns; a field that a record lacks is NULL.
 
-    The columns ``encoded`` hold bytes (see ``encoding``); all digits of their numbers are kept. In the other columns,
-    whole numbers are 64-bit integers, and text in ISO 8601 becomes times, except in the columns ``text``. The table has
-    no columns if the file has no records. Raises RefusedError, which names the line or the column. Messages do not
-    quote a record, because it may hold private data.
+    The columns ENCODED hold bytes; all digits of their numbers are kept. In the other columns, whole numbers are
+    64-bit integers, and text in ISO 8601 becomes times, except in the topic. The table has no columns if the file has
+    no records. Raises RefusedError, which names the line or the column. Messages do not quote a record, because it may
+    hold private data.
     """
     names: set[str] = set()
     parts: list[pa.Table] = []
     with path.open("rb") as lines:
         numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
         while some := list(islice(numbered, _RECORDS)):
-            parts.append(_columns(path, [_record(path, number, line, encoded, names) for number, line in some]))
+            parts.append(_columns(path, [_record(path, number, line, names) for number, line in some]))
     if not parts:
         return pa.table({})
     try:
@@ -52,20 +53,18 @@ def read_json_lines(path: Path, encoded: Collection[str] = (), text: Collection[
         raise RefusedError(f"file {path}: a column {_MIXED}") from error
     columns = {name: table[name] for name in table.column_names}
     for name, column in columns.items():
-        if pa.types.is_string(column.type) and name not in text:
+        if pa.types.is_string(column.type) and name not in TEXT:
             columns[name] = typed(column, TIMES)
     return pa.table(columns)
 
 
-def _record(path: Path, number: int, line: bytes, encoded: Collection[str], names: set[str]) -> dict[str, Any]:
-    """The record in ``line``, with the bytes of the fields ``encoded``; adds the names of its fields to ``names``."""
+def _record(path: Path, number: int, line: bytes, names: set[str]) -> dict[str, Any]:
+    """The record in ``line``, with the bytes of the fields ENCODED; adds the names of its fields to ``names``."""
     try:
         text = line.decode("utf-8-sig")
-        record = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_exact if encoded else _fraction
-        )
+        record = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_exact)
         if isinstance(record, dict):
-            for name in record.keys() & encoded:
+            for name in record.keys() & ENCODED:
                 record[name] = encode(record[name], is_key=name == "key")
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise _refusal(path, number, _reason(error)) from error
@@ -103,13 +102,6 @@ def _exact(text: str) -> float | Decimal:
     """The number with all digits of ``text``: a double if JSON would write the double in the same way."""
     number = float(text)
     return number if repr(number) == text else Decimal(text)
-
-
-def _fraction(text: str) -> float:
-    mantissa = text.lower().partition("e")[0]
-    if len(mantissa.lstrip("-0.").replace(".", "")) > _MOST_DIGITS:
-        raise _UnreadableError(f"has a fraction with more than {_MOST_DIGITS} digits, which is allowed as text only")
-    return float(text)
 
 
 def _reason(error: Exception) -> str:

@@ -79,8 +79,6 @@ class ColumnRoles:
     """True when the table is partitioned by level. False when another writer's equality deletes must reach cleaned
     records, as these deletes apply within one partition (C27), or when the user wanted to keep the partitioning; then
     the level column's bounds tell a file's level."""
-    order: str | None = None
-    """The column of times from which offsets are made (microseconds since the epoch, or the next free number)."""
 
     @classmethod
     def of(cls, table: Table, identifier: str) -> "ColumnRoles":
@@ -192,7 +190,6 @@ def resolve(mapping: StoredRoles, schema: Schema, identifier: str) -> ColumnRole
         delete_horizon=fields[mapping.delete_horizon.id].name,
         adopted=True,
         levels_apart=mapping.levels_apart,
-        order=fields[mapping.order.id].name if mapping.order and mapping.order.id in fields else None,
     )
 
 

@@ -98,8 +98,6 @@ class StoredRoles(FrozenModel):
     levels_apart: bool = True
     """False when equality deletes must reach cleaned records, or when the user wanted no partition fields; then the
     table is not partitioned by level."""
-    order: Column | None = None
-    """The column of times from which Firn makes the offsets of landed records; None if their writer knows offsets."""
 
     @classmethod
     def parse(cls, text: str, identifier: str, name: str = COLUMNS) -> Self:

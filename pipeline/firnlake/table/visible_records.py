@@ -12,7 +12,6 @@ from pyiceberg.table import Table
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.keys import Flags
-from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read_entries
@@ -39,23 +38,19 @@ class VisibleRecords:
     hidden: HiddenRecords
 
     @classmethod
-    def of(
-        cls, table: Table, offset: str, segments: Sequence[Segment], manifests: Manifests | None = None
-    ) -> "VisibleRecords":
-        """The records of ``segments`` on main of ``table``; ``offset`` is the name of the column with the offsets.
-
-        ``manifests`` caches entries for further calls.
-        """
+    def of(cls, table: Table, offset: str, segments: Sequence[Segment]) -> "VisibleRecords":
+        """The records of ``segments`` on main of ``table``; ``offset`` is the name of the column with the offsets."""
         files, sources, deleted = DataFiles.of(table), {}, []
-        for entry, deletes in read_entries(table, manifests, {one.path for one in segments}):
+        for entry, deletes in read_entries(table, among={one.path for one in segments}):
             source = sources[entry.data_file.file_path] = Source.of(entry.data_file)
             if deletes:
                 deleted.append(DeletedFrom(source, FileDeletes(entry.sequence_number or 0, tuple(deletes))))
         return cls(files, offset, segments, sources, HiddenRecords(files, deleted))
 
-    def at(self, offsets: range, columns: Sequence[str] | None = None) -> Iterator[VisibleBatch]:
-        """The records at ``offsets``, in batches without empty ones; all columns, or ``columns`` with the offset among
-        them. Raises RefusedError for a file that can't be understood, UnavailableError when the store does not answer.
+    def at(self, offsets: range) -> Iterator[VisibleBatch]:
+        """The records at ``offsets``, in batches without empty ones.
+
+        Raises RefusedError for a file that can't be understood, UnavailableError when the store does not answer.
         """
         for segment in self.segments:
             if not may_hold((segment.base_offset, segment.last_offset), offsets):
@@ -66,7 +61,7 @@ class VisibleRecords:
                     if not may_hold(file.bounds(self.offset, group), offsets):
                         continue
                     position = file.first_record(group)
-                    for batch in file.batches(columns, [group]):
+                    for batch in file.batches(row_groups=[group]):
                         places = self._places(batch, offsets, flags, position)
                         if places:
                             taken = batch.take(pa.array(places, pa.int64()))

@@ -59,8 +59,6 @@ class KeyExplanation:
     """Damaged files that `firn mend` took out, which may hold further records of the key."""
     removed: tuple[Removed, ...]
     reach: str
-    made_of: str | None = None
-    """The column of times from which the offsets are made; None if writers know the offsets."""
 
 
 def explain_key(
@@ -113,7 +111,6 @@ def explain_key(
         tuple(unreadable),
         tuple(removed),
         reach,
-        columns.order,
     )
 
 

@@ -98,8 +98,7 @@ class Versions:
 
     def _scanned(self, task: "_Task") -> tuple[Version, ...]:
         names = self._columns
-        time = names.timestamp or names.order
-        wanted = (names.topic, names.partition, names.level, names.offset, time, names.delete_horizon)
+        wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
         transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
         rows = self._scan(task, self._filter, [name for name in (*wanted, *transactional) if name])
         tombstones = self._tombstones(task) if rows.num_rows else frozenset()
@@ -112,7 +111,7 @@ class Versions:
                 offset=row[names.offset],
                 level=row[names.level] or LANDED,
                 tombstone=row[names.offset] in tombstones,
-                timestamp_ms=row[time] if time else None,
+                timestamp_ms=row[names.timestamp] if names.timestamp else None,
                 delete_horizon_ms=row[names.delete_horizon],
                 path=task.path,
                 producer_id=row["producer_id"] if row.get("is_transactional") else None,

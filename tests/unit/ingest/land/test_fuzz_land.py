@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.ingest.append import Landed
 from firnlake.ingest.files import read_records
-from firnlake.ingest.land import land
+from firnlake.ingest.land import Landed, land
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.fuzz import JSON, damaged, fuzzed, refused_or

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import adopt
 from firnlake.ingest.files import read_records
 from firnlake.ingest.land import land
 from infra.foreign.files import files_under
+from tests.support.adopted import BY_ID
 from tests.support.lakes import kafka, row
 from tests.support.landing_files import parquet, with_column
 
@@ -159,6 +161,14 @@ def test_c26_a_table_that_is_none_of_records_is_refused(lake: Lake, table: str, 
         RefusedError, match=r"lake\.records does not have the record columns .*: delete_horizon is missing"
     ):
         land(lake, table, [parquet(tmp_path / "a.parquet", [row(1)])])
+
+
+def test_c26_an_adopted_table_is_refused(lake: Lake, cdc: str, tmp_path: Path) -> None:
+    adopt(lake, cdc, BY_ID)
+    before = lake.table(cdc).metadata_location
+    with pytest.raises(RefusedError, match=r"customers is adopted, and .*; allowed: appends by any Iceberg writer"):
+        land(lake, cdc, [parquet(tmp_path / "a.parquet", [row(1)])])
+    assert lake.table(cdc).metadata_location == before
 
 
 def test_c26_an_unknown_table_is_refused(lake: Lake, tmp_path: Path) -> None:
