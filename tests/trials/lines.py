@@ -70,10 +70,6 @@ def restarts(batch: int, records: tuple[Record, ...]) -> Effect:
     return Effect(lambda line: replace(appends(batch, records).change(line), restart=len(line.records)))
 
 
-BEGINS: Final = Effect(lambda line: replace(line, records=line.records[line.restart :], restart=0))
-"""A topic begins anew that was made again."""
-
-
 def overwrites(batch: int, records: tuple[Record, ...]) -> Effect:
     """A load of ``records`` in place of everything."""
     return Effect(

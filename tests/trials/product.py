@@ -25,10 +25,10 @@ from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certify import certify
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.status import status
-from firnlake.lanes.reset import accept_late, former_of, reset
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake.table import records
+from firnlake.table.settings import change
 from tests.trials.faults import Killed
 
 ALL_LANES: Final = tuple(Lane)
@@ -110,13 +110,9 @@ class Product:
         """Forget what failed, after its cause was mended."""
         return self._ended(lambda: retry(self.lake, table))
 
-    def reset(self, table: str, topic: str) -> Ended:
-        """Begin ``topic`` anew, which was made again."""
-        return self._ended(lambda: reset(self.lake, former_of(self.lake, table, topic)))
-
     def late(self, table: str, topic: str) -> Ended:
         """Take what seems to be a new topic as late data."""
-        return self._ended(lambda: accept_late(self.lake, table, topic))
+        return self._ended(lambda: change(self.lake, table, {topic: {"offsets.restart": "late"}}))
 
     def maintain(self, table: str) -> Ended:
         blocked: list[str] = []

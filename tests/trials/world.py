@@ -19,7 +19,7 @@ from tests.trials.catalog import Request, TrialCatalog
 from tests.trials.checker import Checker
 from tests.trials.faults import FAULTS, NOTHING, Script
 from tests.trials.gate import Gate, Held
-from tests.trials.lines import BEGINS, Effect, appends
+from tests.trials.lines import Effect, appends
 from tests.trials.records import TOPIC, Record, appending, landing
 from tests.trials.store import Handler, Store, on_disk
 
@@ -221,15 +221,9 @@ class World:
         self.checker.landed(self.batches, ended, answered=script.is_passing)
         return ended
 
-    def reset(self, script: Script = NOTHING) -> None:
-        """Run `firn topic reset`."""
-        self._front.effect = BEGINS
-        self.step("reset", lambda: self.firn.reset(TABLE, TOPIC), script)
-        self.happened("topic reset")
-
-    def late(self, script: Script = NOTHING) -> None:
-        """Run `firn topic late`."""
-        if self.step("late", lambda: self.firn.late(TABLE, TOPIC), script).acknowledged and self.checker.head:
+    def late(self) -> None:
+        """Run `firn config set TABLE offsets.restart=late --topic TOPIC`."""
+        if self.step("late", lambda: self.firn.late(TABLE, TOPIC)).acknowledged and self.checker.head:
             self.checker.lines[self.checker.head] = replace(self.checker.line, restart=0)
         self.happened("topic late")
 

@@ -67,7 +67,6 @@ COMMANDS = {
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
     "config": Subcommand("config", "Show or change the settings of a table and its topics."),
     "mend": Subcommand("mend", "Take a damaged or lost data file, or a conflicting record, out of a table."),
-    "topic": Subcommand("topic", "Say whether a topic whose offsets restarted was made again, or is late."),
 }
 
 

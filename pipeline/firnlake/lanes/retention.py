@@ -103,7 +103,7 @@ def aged_from_ms(segment: Segment) -> int | None:
 def _obstacle(state: PartitionState, segment: Segment) -> str | None:
     """Why ``segment`` stays regardless of its age and size; None if only age and size decide."""
     if state.restart:
-        return str(state.restart)
+        return state.restart
     if segment.problem:
         # A segment without known offsets is the first in order, so nothing is dropped: its records may be the oldest.
         return segment.problem

@@ -29,7 +29,7 @@ from firnlake.table.figures import Figures, Floats
 from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
 from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX
-from firnlake.table.restarts import Restart, restarts
+from firnlake.table.restarts import restarts
 from firnlake.table.segment import LANDED, MERGED, RUN, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions
@@ -75,20 +75,20 @@ class DueSurvey:
             self.bounds,
             self.erasing.get(where),
             self.hide_memory.get(where, NOTHING_COMPARED),
-            self._restarts.get(where.topic),
+            self._restarts.get(where.topic, ""),
         )
 
     @cached_property
-    def _restarts(self) -> Mapping[str, Restart]:
+    def _restarts(self) -> Mapping[str, str]:
         """Why the offsets of a topic seem to have restarted, by topic: in all its partitions, if in one of them."""
-        first: dict[str, Restart] = {}
+        first: dict[str, str] = {}
         for place in np.flatnonzero(_disordered(self._figures)).tolist():
             topic = self.arrays.topic_partition(place).topic
             late_through = self.policies.of(topic).late_through
             if topic in first or late_through == LONG_MAX:
                 continue
             if restart := next(restarts(self.arrays.segments(place), late_through), None):
-                first[topic] = restart
+                first[topic] = restart.message(int(self.arrays.sequence_number.max()))
         return first
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:

@@ -12,7 +12,6 @@ from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory, dirty_byt
 from firnlake.table.budget import excess, excess_beside, excess_keys, small
 from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX, Policy
-from firnlake.table.restarts import Restart
 from firnlake.table.segment import LANDED, TAIL, Segment, Segments, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
@@ -102,8 +101,8 @@ class PartitionState:
     """The requests to erase keys of this topic partition; None if there are none."""
     hide_memory: HideMemory = NOTHING_COMPARED
     """The memory of lane `hide` about this topic partition."""
-    restart: Restart | None = None
-    """The reason why the offsets of the whole topic seem to have restarted; None without one."""
+    restart: str = ""
+    """Why the offsets of the whole topic seem to have restarted, and what is allowed; empty if they have not."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -257,7 +256,7 @@ class PartitionState:
         if self.transactions.problem:
             reasons.append(f"{self.topic_partition}: {self.transactions.problem}")
         if self.restart:
-            reasons.append(str(self.restart))
+            reasons.append(self.restart)
         for segment in self.head + self.tail:
             if segment.problem:
                 reasons.append(f"segment {segment} {segment.problem}")

@@ -194,9 +194,9 @@ class Policy(BaseModel):
     )
     offsets_restart: Annotated[str, AfterValidator(check_setting)] = Field(
         default="block",
-        description="`block`: a topic whose offsets seem to restart waits until somebody says what happened; `late`: "
-        "such records are late data; `late:N`: those that landed up to sequence number N are (set by "
-        "`firn topic late`). An adopted table has the default `late`.",
+        description="`block`: a topic whose offsets seem to restart waits until somebody says that its records are "
+        "late; `late`: such records are late data; `late:N`: those that landed up to sequence number N are, and a "
+        "later restart blocks again. An adopted table has the default `late`.",
         json_schema_extra={"allowed": "block, late or late:N"},
     )
     profile: Literal["firn", "lean", "kafka", "warpstream"] = Field(

@@ -2,7 +2,8 @@
 
 Such records would count as late and go as superseded, although they are newer. In a log, a record at a lower offset is
 not newer than one at a higher offset. So a landed segment is suspected if it begins at or below the end of what landed
-before it, and all of its records are more than an hour newer. People then say which it is (``firn topic``).
+before it, and all of its records are more than an hour newer. Its topic then waits, until people say that these records
+are late (``firn.offsets.restart``); a topic that was made again belongs in a new table, or under a new name.
 
 Metadata can't tell a first segment with both repeated and new records, a topic that was made again within the hour, or
 one whose former records have timestamps in the future and were rewritten since.
@@ -22,7 +23,7 @@ from firnlake.table.segment import LANDED, Segment
 _LATE: Final = "late"
 _ANY_NUMBER: Final = 2**63 - 1
 _SETTING: Final = re.compile("block|late|late:([0-9]{1,18})")
-APART_MS: Final = 3_600_000
+_APART_MS: Final = 3_600_000
 """Time by which the records of an earlier offset may be newer, because producers' clocks differ."""
 
 
@@ -50,13 +51,15 @@ class Restart:
     newest_ms: int
     """Timestamp of the newest record of what landed before it, epoch milliseconds."""
 
-    def __str__(self) -> str:
+    def message(self, newest: int) -> str:
+        """What was seen, and what people can do about it; ``newest`` is the highest sequence number in the table."""
         topic = self.segment.topic_partition.topic
         return (
             f"topic {topic}: segment {self.segment} landed after offset {self.end}, but its oldest record "
             f"({show_ms(self.oldest_ms)}) is more than an hour newer than all that had landed "
-            f"({show_ms(self.newest_ms)}), as if the topic was made again; allowed: `firn topic reset TABLE {topic}` "
-            f"if it was, `firn topic late TABLE {topic}` if the records are late"
+            f"({show_ms(self.newest_ms)}), as if the topic was made again; allowed: "
+            f"`firn config set TABLE offsets.restart=late:{newest} --topic {topic}` if the records are late; if the "
+            "topic was made again, a new table, or a new name of the topic"
         )
 
 
@@ -72,7 +75,7 @@ def restarts(segments: Iterable[Segment], late_through: int) -> Iterator[Restart
         together = list(batch)
         for one in together:
             oldest = _at_landing(one.oldest_ms, one)
-            is_younger = 0 <= newest < oldest - APART_MS
+            is_younger = 0 <= newest < oldest - _APART_MS
             if is_younger and one.base_offset <= end and late_through < _landing(one):
                 yield Restart(one, oldest, end, newest)
         end = max(end, *map(attrgetter("last_offset"), together))

@@ -131,7 +131,7 @@ def test_c12_states_are_those_of_sense_and_equally_dirty(found: tuple[DueSurvey,
     survey, states = found
     by_name = {state.topic_partition: state for state in states}
     surveyed = [survey.state(place) for place in range(len(survey.arrays.topic))]
-    assert [replace(one, restart=None) for one in surveyed] == [by_name[where] for where in sorted(by_name)]
+    assert [replace(one, restart="") for one in surveyed] == [by_name[where] for where in sorted(by_name)]
     suspected = {
         where.topic for where, state in by_name.items() if any(restarts(state.segments, state.policy.late_through))
     }

@@ -138,16 +138,16 @@ def test_an_adopted_table_is_not_looked_at_unless_its_owner_says_so() -> None:
 def test_c20_no_lane_rewrites_or_removes_anything_of_a_topic_that_is_suspected() -> None:
     aged = {"cleanup_policy": "compact,delete", "retention_ms": HOUR, "merge_segments": 2}
     calm = state(FORMER, landed(111, 112, 3, BEGIN), landed(113, 114, 4, BEGIN), **aged)
-    (why,) = restarts([FORMER, AGAIN], -1)
+    (restart,) = restarts([FORMER, AGAIN], -1)
     waiting = state(*calm.segments, **aged)
-    object.__setattr__(waiting, "restart", why)
+    object.__setattr__(waiting, "restart", restart.message(4))
     for lane in (Lane.RETAIN, Lane.MERGE, Lane.FULL):
         assert due(lane, calm, force=True)
         assert due(lane, waiting, force=True) is None
     kept = retention(waiting)
     assert kept is not None
-    assert "firn topic reset TABLE orders" in kept.kept
-    assert [text for text in waiting.blockers if "firn topic late TABLE orders" in text]
+    assert "`firn config set TABLE offsets.restart=late:4 --topic orders`" in kept.kept
+    assert restart.message(4) in waiting.blockers
 
 
 @st.composite
@@ -184,7 +184,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Segment], int, int]:
 
 def _waits(segments: Sequence[Segment]) -> bool:
     """True when planning sees a restart in ``segments``, which it looks at only if they are out of order."""
-    return DueSurvey(Arrays.of(segments), Policies(Policy(), {}), NOW).state(0).restart is not None
+    return bool(DueSurvey(Arrays.of(segments), Policies(Policy(), {}), NOW).state(0).restart)
 
 
 @settings(max_examples=200)

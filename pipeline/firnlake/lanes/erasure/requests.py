@@ -72,8 +72,6 @@ class SearchProgress(PartitionRow):
     """Lowest sequence number of the commit's snapshots; the commit itself fills it in."""
     log_end_kept: bool = False
     """True when the record at ``before`` is requested but stays, because it is the log end (C4)."""
-    reset: int = 0
-    """Requests with ids up to this one are of the topic as it was before it was made again (``firn topic reset``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ class Erasures:
     certificates: tuple[Certificate, ...] = ()
 
     def of(self, topic_partition: TopicPartition) -> tuple[Request, ...]:
-        """The requests of ``topic_partition`` as its topic is now, in the order of their ids."""
+        """The requests of ``topic_partition``, in the order of their ids."""
         return self._by_partition.get(topic_partition, ())
 
     def progress_of(self, topic_partition: TopicPartition) -> SearchProgress | None:
@@ -141,7 +139,7 @@ class Erasures:
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
-        """The topic partitions with requests as their topics are now, sorted."""
+        """The topic partitions with requests, sorted."""
         return tuple(sorted(self._by_partition))
 
     @cached_property
@@ -155,8 +153,7 @@ class Erasures:
     def _by_key(self) -> dict[tuple[TopicPartition, bytes], tuple[Request, ...]]:
         grouped: dict[tuple[TopicPartition, bytes], list[Request]] = {}
         for one in self.requests:
-            if not self._is_former(one):
-                grouped.setdefault((one.topic_partition, one.digest), []).append(one)
+            grouped.setdefault((one.topic_partition, one.digest), []).append(one)
         return {key: tuple(own) for key, own in grouped.items()}
 
     @cached_property
@@ -171,23 +168,11 @@ class Erasures:
     def _by_partition(self) -> dict[TopicPartition, tuple[Request, ...]]:
         grouped: dict[TopicPartition, list[Request]] = {}
         for one in sorted(self.requests, key=lambda one: one.id):
-            if not self._is_former(one):
-                grouped.setdefault(one.topic_partition, []).append(one)
+            grouped.setdefault(one.topic_partition, []).append(one)
         return {topic_partition: tuple(own) for topic_partition, own in grouped.items()}
-
-    def _is_former(self, request: Request) -> bool:
-        """True when the topic of ``request`` was made again since."""
-        return request.id <= self._reset_through(request.topic_partition)
-
-    def _reset_through(self, topic_partition: TopicPartition) -> int:
-        """Id of the newest request from before the topic was made again; 0 if there is none."""
-        progress = self.progress_of(topic_partition)
-        return progress.reset if progress else 0
 
     def is_done(self, request: Request) -> bool:
         """True when main and `firn_tombstones` were searched for all records of ``request``, and hold none any more."""
-        if self._is_former(request):
-            return True
         done = self.progress_of(request.topic_partition)
         return done is not None and done.through >= request.id and (done.before is None or done.before >= request.below)
 
@@ -206,26 +191,12 @@ class Erasures:
 
     def with_progress(self, progress: Iterable[SearchProgress], destroyed: Iterable[Destroyed] = ()) -> "Erasures":
         """These erasures with new ``progress``, which replaces older progress in the same topic partitions."""
-        new = {
-            one.topic_partition: replace(one, reset=max(one.reset, self._reset_through(one.topic_partition)))
-            for one in progress
-        }
+        new = {one.topic_partition: one for one in progress}
         kept = (one for one in self.progress if one.topic_partition not in new)
         return replace(
             self,
             progress=tuple(sorted((*kept, *new.values()), key=lambda one: one.topic_partition)),
             destroyed=(*self.destroyed, *destroyed),
-        )
-
-    def after_reset(self, topic: str, snapshot_id: int, sequence_number: int) -> "Erasures":
-        """These erasures once ``topic`` begins anew with main's snapshot ``snapshot_id``, after ``sequence_number``.
-
-        Main holds nothing any more that the topic's requests ask to erase.
-        """
-        ids = {where: max(one.id for one in self.of(where)) for where in self.topic_partitions if where.topic == topic}
-        return self.with_progress(
-            SearchProgress(topic, where.partition, last, None, sequence_number, snapshot_id, reset=last)
-            for where, last in ids.items()
         )
 
 
