@@ -147,7 +147,7 @@ row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's rea
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
 LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py convert_histories.py \
-	hide_histories.py row_deletes.py many_keys.py)
+	row_deletes.py many_keys.py)
 OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py expectations/test_judge.py \
 	publish/retain/test_retain_histories.py plan/test_survey.py) tests/spark/test_engines.py
 TIMES ?= 10
@@ -164,9 +164,8 @@ ENGINE ?= local
 WORKLOADS ?= 300
 SEED ?= 1
 .PHONY: conformance
-conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare Firn with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1, also after lane hide
-	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
-	$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE) --hidden
+conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare Firn with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
+	$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
 
 # Where the catalog of these is kept: sqlite, or postgres; of load also rest.
 CATALOG ?= sqlite

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-Lane = Literal["retain", "erase", "hide", "convert", "merge", "clean", "tier", "full"]
+Lane = Literal["retain", "erase", "convert", "merge", "clean", "tier", "full"]
 
 TAIL = 3
 """Level of the tail; everything below it is the head."""
@@ -34,12 +34,12 @@ class Claim:
     """The claim of one plan (one lane on one topic partition), which a validation tests.
 
     table                 the Iceberg table, `namespace.name`
-    lane                  `retain` (C19), `erase` (C30), `hide` (C28), `convert` (C27), `merge` (C13), `clean` (C14),
-                          `tier` (C15) or `full` (C16)
+    lane                  `retain` (C19), `erase` (C30), `convert` (C27), `merge` (C13), `clean` (C14), `tier` (C15) or
+                          `full` (C16)
     plan_id               the plan's identifier
     topic, partition      the topic partition of the plan
     now_ms                the plan's clock, epoch milliseconds
-    level_out             level of the records that stay in the topic; `erase`, `hide` and `convert` keep each level
+    level_out             level of the records that stay in the topic; `erase` and `convert` keep each level
     clean_below           tombstones below this offset are *clean* (C7); None: all are clean, because no segment
                           outside the inputs can hold an older offset
     log_end_offset        highest offset of the topic partition when the plan was made (C4)
@@ -70,8 +70,6 @@ class Claim:
                           as written
     bytes_in_place        their size in bytes
     records_in_place      their records
-    seen_end              lane `hide`: a lower bound, as told, of the last offset that readers see; None if not told
-    seen_beside           lane `hide`: an offset that readers are known to see in a segment that is no input; -1 if none
     snapshot_id           the snapshot of main on which the plan was made; None: unknown
     figures               other figures that the plan and its result tell: name, as told, and as the judge found it
 
@@ -114,8 +112,6 @@ class Claim:
     kept_from: int | None = None
     snapshot_id: int | None = None
     figures: tuple[tuple[str, str, str], ...] = ()
-    seen_end: int | None = None
-    seen_beside: int = -1
 
     @property
     def end(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.duck import Duck
+from firnlake_expectations.erasure_views import derive_erasure, erasure_figures
 from firnlake_expectations.filling import Filler
 from firnlake_expectations.findings import (
     NOBODYS,
@@ -21,8 +22,6 @@ from firnlake_expectations.findings import (
     weight,
     with_values,
 )
-from firnlake_expectations.lane_views import derive_erasure, derive_hiding, erasure_figures, hiding_figures
-from firnlake_expectations.promises.promise import POSITION_DELETING
 from firnlake_expectations.promises.table import rules_of
 from firnlake_expectations.tables import Layout, Part
 from firnlake_expectations.views import COPIES, derive, start
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from firnlake_expectations.claim import Claim, JudgedColumns
-    from firnlake_expectations.lane_views import Requested
+    from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.promises.promise import Rule
     from firnlake_expectations.wording import Shown
 
@@ -75,7 +74,7 @@ def judge(
     Raises ValueError when the claims do not belong together.
     """
     check(claims)
-    flagged = claims[0].lane in POSITION_DELETING
+    flagged = claims[0].lane == "convert"
     layout = Layout(schema, reading, closely=fingerprints is None, requested=requested, flagged=flagged)
     findings = _found(parts, layout, claims, fingerprints, samples, bounds)
     if samples == "full":
@@ -155,10 +154,6 @@ def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Show
         start(duck, layout, claims)
         derive_erasure(duck, layout.requested, layout.schema, layout.reading)
         figures, fingerprints = erasure_figures(duck)
-    elif claims[0].lane == "hide":
-        start(duck, layout, claims)
-        derive_hiding(duck, layout)
-        figures, fingerprints = hiding_figures(duck)
     else:
         compares = derive(duck, layout, claims, settle=settle)
         figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES, compares=compares)
@@ -236,7 +231,6 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dic
         figures[row["plan"]] = {
             **counts,
             "erased": 0,
-            "unseen_from": 0,
             "records_in": row["n_read"] + counts["restored"],
             "records_out": int(row["records_out"]),
             "superseded": 0 if copies else counts["superseded"] + older,

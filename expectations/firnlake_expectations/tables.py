@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from firnlake_expectations.claim import JudgedColumns
     from firnlake_expectations.duck import Duck
-    from firnlake_expectations.lane_views import Requested
+    from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.visible import Listed
 
 
@@ -26,7 +26,7 @@ BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
 """The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
 the table `strangers` has the records of all sides that no claim covers."""
 SHOWN = "shown"
-"""The only side of lanes that write position deletes: the records of the data files, read once, with flags for whether
+"""The only side of lane `convert`: the records of the data files, read once, with flags for whether
 readers saw them before and see them afterwards. BEFORE and AFTER are then views of this side."""
 
 _KINDS = {
@@ -85,7 +85,7 @@ class Layout:
 
     closely     True if values of both sides are read; otherwise a fingerprint vouches for the values on the read side
     requested   lane `erase`: the requests; only records that these name are held of the segments that stay in place
-    flagged     lanes `hide` and `convert`: both sides are the same files, which are read once and never with values
+    flagged     lane `convert`: both sides are the same files, which are read once and never with values
     """
 
     schema: pa.Schema

@@ -23,28 +23,25 @@ if TYPE_CHECKING:
     Families = Mapping[str, Callable[[Bench], Iterator[Case]]]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
-ON_DEMAND = ("maintain", "memory", "replay", "search", "freshness")
+ON_DEMAND = ("maintain", "memory", "replay", "search")
 """Families that take more than ten minutes each, or gigabytes."""
 
 
 def families(scale: float) -> "Families":
     """All families by name, in the order of the report."""
-    from infra.bench import amplification, base, freshness, hide, maintain, memory, replay, search, sense, whole
+    from infra.bench import amplification, base, convert, maintain, memory, replay, search, sense, whole
 
     return {
         "demo": whole.demo,
         "sense": sense.cases,
         **{family.name: family.cases for family in base.families(scale)},
-        "hide": hide.hide,
-        "scan": hide.scan,
-        "equality": hide.equality,
-        "positions": hide.positions,
+        "equality": convert.equality,
+        "positions": convert.positions,
         "amplification": amplification.cases,
         "replay": replay.cases,
         "maintain": maintain.cases,
         "memory": memory.cases,
         "search": search.cases,
-        "freshness": freshness.cases,
     }
 
 

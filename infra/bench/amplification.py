@@ -1,13 +1,13 @@
 """Write and space amplification of a policy: the real planner on a virtual clock, over synthetic arrivals.
 
 `due` and `plan_partition` decide, and compaction's own rules say what becomes of a record. Only files are a model:
-which offsets are in which segment. The planner looks every minute. All work takes no time, a lane runs at most one plan
-per look, in the order of a run, and lane `hide` hides every superseded record of what it compares.
+which offsets are in which segment. The planner looks every minute. All work takes no time, and a lane runs at most one
+plan per look, in the order of a run.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
@@ -20,8 +20,6 @@ from firnlake.job.job import staying
 from firnlake.job.lane import BEFORE_FULL, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
-from firnlake.lanes.hiding.comparing import DueComparison
-from firnlake.lanes.hiding.memory import NOTHING_COMPARED, Compared, HideMemory
 from firnlake.plan.make import plan_partition
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import PREFIX, Policies
@@ -35,25 +33,6 @@ from infra.bench.results import Case
 
 EVERY_MS = 60_000
 TOPIC_PARTITION = TopicPartition("simulated", 0)
-FILE_BYTES, PATH_BYTES, ROW_BYTES = 1_300, 35, 3
-"""Of a position delete file: without rows, per data file that it names, and per row, as measured with zstd."""
-HIDING: Mapping[str, str] = {
-    "profile": "lean", "hide.max.lag.ms": "300000", "full.interval.ms": "-1", "merge.segments": "256"
-}  # fmt: skip
-"""What docs/amplification.md proposes where readers see one record per key by lane `hide`."""
-
-
-@dataclass(frozen=True)
-class DeleteFile:
-    """A position delete file of one level."""
-
-    level: int
-    sequence_number: int
-    bytes: int
-
-    def reaches(self, segment: Segment) -> bool:
-        """True when a reader of `segment` opens the file."""
-        return segment.level == self.level and segment.sequence_number <= self.sequence_number
 
 
 class Model:
@@ -62,9 +41,6 @@ class Model:
     def __init__(self, arrivals: Arrivals, policy: Policy, *, leaves_in_place: bool = True) -> None:
         """`leaves_in_place`: segments of the tail that lose nothing are not rewritten. Kafka rewrites whole logs."""
         self.segments: tuple[Segment, ...] = ()
-        self.delete_files: tuple[DeleteFile, ...] = ()
-        self.hidden: Flags = np.zeros(len(arrivals.keys), dtype=np.bool_)
-        """By offset: it is in the table, and no reader sees it."""
         self.landed = 0
         """Number of records that have landed."""
         self.written_bytes = 0
@@ -73,19 +49,15 @@ class Model:
         self._commits = 0
         """The sequence number of the newest commit."""
         self._offsets: dict[str, Offsets] = {}
-        self._gone: Flags = np.zeros(len(arrivals.keys), dtype=np.bool_)
         self._horizons = np.full(len(arrivals.keys), NO_HORIZON, dtype=np.int64)
-        self._hide_memory: HideMemory = NOTHING_COMPARED
-        self._compared = 0
-        """All records below this offset were compared with each other."""
 
     @property
     def bytes(self) -> int:
         """Bytes of all files."""
-        return sum(segment.bytes for segment in self.segments) + sum(file.bytes for file in self.delete_files)
+        return sum(segment.bytes for segment in self.segments)
 
     def offsets(self, segment: Segment) -> Offsets:
-        """The offsets of its records, in order, hidden ones as well."""
+        """The offsets of its records, in order."""
         return self._offsets[segment.path]
 
     def is_due(self, now_ms: int) -> bool:
@@ -98,13 +70,7 @@ class Model:
         self.land(now_ms)
         for lane in Lane:
             state = self._state(now_ms)
-            if lane is Lane.HIDE:
-                # No plan is made, as its thousands of inputs all stay.
-                work = due(lane, state)
-                if work and work.comparison:
-                    self._hide(work.comparison)
-                    self.plans[lane] += 1
-            elif plan := self._plan(lane, state):
+            if plan := self._plan(lane, state):
                 self._apply(plan)
                 self.plans[lane] += 1
 
@@ -128,7 +94,7 @@ class Model:
         return None if plan and full and full.takes(plan) else plan
 
     def _state(self, now_ms: int) -> PartitionState:
-        return PartitionState(TOPIC_PARTITION, self.segments, self._policy, now_ms, hide_memory=self._hide_memory)
+        return PartitionState(TOPIC_PARTITION, self.segments, self._policy, now_ms)
 
     def _apply(self, plan: Plan) -> None:
         """Replace the inputs of `plan` with its output."""
@@ -144,15 +110,11 @@ class Model:
             case _:
                 removed, added = self._cleaned(plan, inputs)
         for segment in removed:
-            offsets = self._offsets.pop(segment.path)
-            self._gone[offsets], self.hidden[offsets] = True, False
-        for segment in added:
-            self._gone[self._offsets[segment.path]] = False
-            self.written_bytes += segment.bytes
+            del self._offsets[segment.path]
+        self.written_bytes += sum(segment.bytes for segment in added)
         gone = {segment.path for segment in removed}
         left = [segment for segment in self.segments if segment.path not in gone]
         self.segments = tuple(sorted((*left, *added), key=lambda segment: segment.order))
-        self.delete_files = tuple(file for file in self.delete_files if any(map(file.reaches, self.segments)))
 
     def _cleaned(self, plan: Plan, inputs: Sequence[Segment]) -> tuple[list[Segment], list[Segment]]:
         """What a cleaning removes and adds: one record per key (C2), tombstones in their two stages (C7 to C9)."""
@@ -166,7 +128,7 @@ class Model:
         kept = outcomes(records, parameters) == Outcome.KEPT
         self._horizons[offsets] = horizons(records, parameters)
         changed = ~kept | (self._horizons[offsets] != horizon)
-        ends = np.cumsum([segment.records - (segment.hidden or 0) for segment in inputs]).tolist()
+        ends = np.cumsum([segment.records for segment in inputs]).tolist()
         spans = list(zip(inputs, [0, *ends[:-1]], ends, strict=True))
         stay = frozenset[str]()
         if self._leaves_in_place:
@@ -180,45 +142,9 @@ class Model:
             added += [self._written(plan, held)] if len(held) else []
         return removed, added
 
-    def _hide(self, work: DueComparison) -> None:
-        """Hide every record that a newer one supersedes in what `work` compares (C28)."""
-        self._commits += 1
-        end = max(segment.last_offset for segment in work.segments) + 1
-        older = self._arrivals.previous[self._compared : end]
-        going = np.sort(older[older >= 0])
-        going = going[~self._gone[going]]
-        self.hidden[going] = True
-        self._compared = max(self._compared, end)
-        shown = list(self.segments)
-        starts = np.array([segment.base_offset for segment in shown], dtype=np.int64)
-        owners, counts = np.unique(np.searchsorted(starts, going, side="right") - 1, return_counts=True)
-        named: dict[int, list[int]] = defaultdict(list)
-        for owner, count in zip(owners.tolist(), counts.tolist(), strict=True):
-            shown[owner] = replace(shown[owner], hidden=(shown[owner].hidden or 0) + count)
-            named[shown[owner].level].append(count)
-        for level, rows in named.items():
-            if sum(file.level == level for file in self.delete_files) > self._policy.position_deletes_max:
-                self.delete_files = tuple(file for file in self.delete_files if file.level != level)
-                rows = [segment.hidden for segment in shown if segment.level == level and segment.hidden]
-            size = FILE_BYTES + PATH_BYTES * len(rows) + ROW_BYTES * sum(rows)
-            self.delete_files += (DeleteFile(level, self._commits, size),)
-            self.written_bytes += size
-        self.segments = tuple(self._reached(segment) for segment in shown)
-        last = max(work.segments, key=lambda segment: segment.last_offset)
-        compared = Compared("", 0, self._commits - 1, work.before, 0, end - 1, last.path, self._commits)
-        self._hide_memory = HideMemory(compared, {one.path: one.hidden for one in self.segments if one.hidden})
-
-    def _reached(self, segment: Segment) -> Segment:
-        """`segment` with the number of delete files that reach it."""
-        reaching = [file.sequence_number for file in self.delete_files if file.reaches(segment)]
-        if len(reaching) == segment.row_deletes and max(reaching, default=0) == segment.newest_delete:
-            return segment
-        return replace(segment, row_deletes=len(reaching), newest_delete=max(reaching, default=0))
-
     def _seen(self, *segments: Segment) -> Offsets:
         """The offsets that a reader of `segments` sees, in order."""
-        offsets: Offsets = np.concatenate([self._offsets[segment.path] for segment in segments])
-        return np.asarray(offsets[~self.hidden[offsets]])
+        return np.concatenate([self._offsets[segment.path] for segment in segments])
 
     def _written(self, plan: Plan, offsets: Offsets) -> Segment:
         """A segment written by `plan`. Firn's own files lie in their job's folder."""
@@ -258,7 +184,7 @@ class Model:
 
 
 Span = tuple[Segment, int, int]
-"""An input, and the range of its visible records among the plan's (end exclusive)."""
+"""An input, and the range of its records among the plan's (end exclusive)."""
 
 
 def _packed(spans: Sequence[Span], kept: Flags, stay: frozenset[str], size: int) -> Iterator[list[Span]]:
@@ -313,8 +239,6 @@ def cases(_: Bench) -> Iterator[Case]:
     policies: Mapping[str, Mapping[str, str]] = {
         "Firn": {},
         "Firn, lean": {"profile": "lean"},
-        "hide": {"profile": "lean", "hide.max.lag.ms": "300000"},
-        "hide, few merges": HIDING,
         "Kafka": {"profile": "kafka"},
         "WarpStream": {"profile": "warpstream"},
     }

@@ -96,15 +96,7 @@ def _per_core(run: Run, cores: int) -> Figures:
     return {"core seconds": figures["seconds"] * cores} | figures
 
 
-def by_lane(
-    bench: Bench,
-    state: State,
-    lane: Lane,
-    wanted: Fingerprint,
-    *,
-    local: bool = False,
-    properties: Mapping[str, str] | None = None,
-) -> Figures:
+def by_lane(bench: Bench, state: State, lane: Lane, wanted: Fingerprint, *, local: bool = False) -> Figures:
     """A lane as ``firn run`` runs it: plan, compact, validate, publish, sweep; on Spark or in this process."""
     engine, share = (bench.local, Share.HERE) if local else (bench.on_spark, Share.SPARK)
     _wake(engine)
@@ -112,7 +104,7 @@ def by_lane(
     def work(table: str) -> Figures:
         return run_lane(bench.lake, table, lane, engine, clock())
 
-    return on_copy(bench, state, work, wanted, share, properties=properties)
+    return on_copy(bench, state, work, wanted, share)
 
 
 def _full(bench: Bench, inputs: Inputs, *, local: bool) -> Figures:

@@ -182,10 +182,9 @@ def kept_by_full(part: Stream) -> pa.Table:
     return pa.table({"partition": pa.repeat(pa.scalar(part.partition, pa.int32()), len(offsets)), "offset": offsets})
 
 
-def append_all(lake: Lake, identifier: str, shape: Shape, one: Stream, stop: int | None = None) -> None:
-    """Append the records of ``one`` up to ``stop``, in commits of about LANDED_BYTES."""
-    count = len(one) if stop is None else stop
-    for start, end in slices(0, count, -(-count * (KEY_BYTES + shape.value_bytes) // LANDED_BYTES)):
+def append_all(lake: Lake, identifier: str, shape: Shape, one: Stream) -> None:
+    """Append the records of ``one``, in commits of about LANDED_BYTES."""
+    for start, end in slices(0, len(one), -(-len(one) * (KEY_BYTES + shape.value_bytes) // LANDED_BYTES)):
         lake.table(identifier).append(batches(shape, one, start, end))
 
 

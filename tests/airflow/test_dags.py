@@ -10,7 +10,7 @@ import pytest
 
 from tests.airflow.conftest import TABLES, LocalAirflow, make
 
-LANES = ("erase", "hide", "convert", "merge", "clean", "tier", "full")
+LANES = ("erase", "convert", "merge", "clean", "tier", "full")
 
 PARSE = """
 import json, os, sys, time
@@ -95,8 +95,7 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     assert tasks["retain.plan"] == ["due"]
     assert tasks["retain.drop"] == ["retain.plan"]
     assert tasks["erase.plan"] == ["retain.drop"]
-    assert tasks["hide.plan"] == ["erase.publish"]
-    assert tasks["convert.plan"] == ["hide.publish"]
+    assert tasks["convert.plan"] == ["erase.publish"]
     assert tasks["merge.plan"] == ["convert.publish"]
     assert tasks["clean.plan"] == ["merge.publish"]
     assert tasks["tier.plan"] == ["clean.publish"]

@@ -91,7 +91,7 @@ def test_the_graph_shows_a_group_per_lane(visitor: Visitor) -> None:
     page.get_by_role("combobox", name="Graph Direction").click()
     page.get_by_role("option", name="Top to Bottom").click()
     page.keyboard.press("Escape")
-    for lane in ("retain", "erase", "hide", "convert", "merge", "clean", "tier", "full"):
+    for lane in ("retain", "erase", "convert", "merge", "clean", "tier", "full"):
         expect(page.get_by_test_id(f"rf__node-{lane}")).to_be_visible()
     visitor.picture("ui-graph")
     page.get_by_role("button", name="Show Grid").click()

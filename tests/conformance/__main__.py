@@ -13,7 +13,7 @@ from firnlake.engine.choice import Engines
 from firnlake.iceberg.catalog import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
-from tests.conformance.workloads import Mode, groups
+from tests.conformance.workloads import groups
 from tests.support.clocks import judging_late
 
 SUMMARIES = Path(".firn", "conformance")
@@ -25,7 +25,6 @@ def main() -> int:
     parser.add_argument("--workloads", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=("local", "spark"), default="local", help="where Firn's tasks run")
-    parser.add_argument("--hidden", action="store_true", help="forced full cleanings only, each after lane hide")
     arguments = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="firn-conformance-") as folder:
@@ -34,10 +33,7 @@ def main() -> int:
         try:
             engine = engines.of(0)
             tally = Tally()
-            chosen = groups(arguments.workloads, arguments.seed)
-            if arguments.hidden:
-                chosen = (one for one in chosen if one.mode is Mode.FULL)
-            for one in conformance.run(lake, engine, chosen, Path(folder), hidden=arguments.hidden):
+            for one in conformance.run(lake, engine, groups(arguments.workloads, arguments.seed), Path(folder)):
                 tally += one.tally
                 found = len(one.tally.disagreements)
                 spent = one.kafka_seconds + one.firn_seconds
@@ -50,8 +46,7 @@ def main() -> int:
     head = f"seed {arguments.seed}, engine {arguments.engine}"
     text = f"{head}\n{conformance.summary(tally)}\n{seconds:.0f} seconds\n"
     SUMMARIES.mkdir(parents=True, exist_ok=True)
-    kind = "-hidden" if arguments.hidden else ""
-    path = SUMMARIES / f"seed-{arguments.seed}-workloads-{arguments.workloads}{kind}.txt"
+    path = SUMMARIES / f"seed-{arguments.seed}-workloads-{arguments.workloads}.txt"
     path.write_text(text, encoding="utf-8")
     print(f"{text}also in {path}")
     return 1 if tally.disagreements else 0

@@ -21,17 +21,15 @@ class Compared(NamedTuple):
     firn_seconds: float
 
 
-def run(
-    lake: Lake, engine: Engine, groups: Iterable[Group], scratch: Path, *, hidden: bool = False
-) -> Iterator[Compared]:
-    """Compare group by group: Kafka's cleaner for all first (one JVM), then Firn for each, ``hidden`` before if so."""
+def run(lake: Lake, engine: Engine, groups: Iterable[Group], scratch: Path) -> Iterator[Compared]:
+    """Compare group by group: Kafka's cleaner for all first (one JVM), then Firn for each."""
     chosen = list(groups)
     started = time.monotonic()
     answers = iter(kafka.clean([workload for group in chosen for workload in group.workloads], scratch))
     kafka_seconds = time.monotonic() - started
     for group in chosen:
         started = time.monotonic()
-        firns = firn.clean(lake, engine, group, hidden=hidden)
+        firns = firn.clean(lake, engine, group)
         tally = compare(group, [next(answers) for _ in group.workloads], firns)
         yield Compared(group, tally, kafka_seconds / len(chosen), time.monotonic() - started)
 

@@ -45,20 +45,15 @@ class Cleaned(NamedTuple):
     quarantined: frozenset[int]
 
 
-def clean(lake: Lake, engine: Engine, group: Group, *, hidden: bool = False) -> list[list[Cleaned]]:
-    """Records that Firn leaves after each step of each workload. Raises AssertionError when a plan fails.
-
-    If ``hidden``, lane `hide` has hidden what is superseded before each cleaning (C28).
-    """
-    table = f"conformance.{group.name}{'_hidden' * hidden}"
-    records.create(lake, table, _properties(group, hidden), transactions=group.mode is Mode.TRANSACTIONS)
+def clean(lake: Lake, engine: Engine, group: Group) -> list[list[Cleaned]]:
+    """Records that Firn leaves after each step of each workload. Raises AssertionError when a plan fails."""
+    table = f"conformance.{group.name}"
+    records.create(lake, table, _properties(group), transactions=group.mode is Mode.TRANSACTIONS)
     found: list[list[Cleaned]] = [[] for _ in group.workloads]
     steps = len(group.workloads[0].steps)
     for number in range(steps):
         _land(lake, table, group, number)
         now = group.workloads[0].steps[number].now
-        if hidden:
-            _hide(lake, engine, table, now)
         lanes = _run(lake, engine, table, group.mode, now, settling=number >= steps - group.settling)
         seen = _records(lake, table, group)
         aside = _quarantined(lake, table)
@@ -68,12 +63,7 @@ def clean(lake: Lake, engine: Engine, group: Group, *, hidden: bool = False) -> 
     return found
 
 
-def _hide(lake: Lake, engine: Engine, table: str, now: int) -> None:
-    for lane in run(lake, table, now, lambda _: engine, (Lane.HIDE,), force=True):
-        assert not lane.failures, lane.failures
-
-
-def _properties(group: Group, hidden: bool) -> dict[str, str]:
+def _properties(group: Group) -> dict[str, str]:
     """Each topic's configs as its own properties of the shared table."""
     buffer = group.workloads[0].dedupe_buffer_bytes
     properties = {"firn.cleaner.dedupe.buffer.size": str(buffer)}
@@ -83,8 +73,6 @@ def _properties(group: Group, hidden: bool) -> dict[str, str]:
         configs = dict(workload.configs) | {"active.segments": "1" if workload.active else "0"}
         if group.mode is Mode.LEVELS:
             configs |= _LOW_THRESHOLDS
-        if hidden:
-            configs |= {"hide.max.lag.ms": configs.get("min.compaction.lag.ms", "0")}
         properties |= {f"firn.topic.{workload.id}.{name}": value for name, value in configs.items()}
     return properties
 

@@ -11,7 +11,7 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
-from tests.conformance.workloads import Mode, group, groups
+from tests.conformance.workloads import Mode, groups
 
 pytestmark = pytest.mark.nightly
 
@@ -27,14 +27,3 @@ def test_kafkas_cleaner_agrees(lake: Lake, engine: Engine, tmp_path: Path, capsy
     assert tally.disagreements == []
     assert tally.workloads == WORKLOADS
     assert min(tally.equal, tally.removed, tally.stamps, tally.null_keys) > 0, "workloads that have something to show"
-
-
-def test_c28_it_agrees_after_lane_hide(lake: Lake, engine: Engine, tmp_path: Path) -> None:
-    """What lane `hide` hid before a cleaning makes no difference to what the cleaning leaves."""
-    # In one of its workloads a delete file of lane `hide` may reach the active segment, which holds the log end alone.
-    reached = group("s1g14", Mode.FULL, 8)
-    chosen = [one for one in groups(WORKLOADS, SEED) if one.mode is Mode.FULL][:1]
-    found = conformance.run(lake, engine, [*chosen, reached], tmp_path, hidden=True)
-    tally = sum((one.tally for one in found), Tally())
-    assert tally.disagreements == []
-    assert min(tally.equal, tally.removed, tally.stamps) > 0

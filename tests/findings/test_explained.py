@@ -51,20 +51,3 @@ def test_w8_explain_of_a_segment_names_what_blocks_it(refused: Topic) -> None:
     for segment in refused.segments():
         (explained,) = explain_segment(refused.lake, refused.table, segment.path, NOW)
         assert any("offset 1 of orders-0 holds different records" in reason.text for reason in explained.waiting)
-
-
-LATE = (updates("a=1", "a=", "b=1"), updates("a=late"))
-"""The first segment is cleaned, so the tombstone has its delete horizon; then an older record of its key lands."""
-TWICE = ((), [*updates("a=1"), *updates("a=1", "a=2", "b=1")])
-
-
-@pytest.mark.parametrize(("cleaned", "landed"), [LATE, TWICE], ids=["below a stamped tombstone", "copies"])
-def test_w8_explain_says_what_lane_hide_hides(topic: Topic, cleaned: list[Record], landed: list[Record]) -> None:
-    topic.create(hide_max_lag_ms="0")
-    if cleaned:
-        topic.land(cleaned).clean("full")
-    topic.land(landed)
-    promised = sum("; lane hide hides it, and is due" in reason for reason in why(topic, b"a"))
-    before = len(topic.offsets())
-    topic.clean("hide")
-    assert before - len(topic.offsets()) == promised

@@ -18,7 +18,7 @@ from tests.support.topics import DAY, Record, Topic
 THRESHOLDS = {
     "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
     "merge.segments", "clean.segments", "clean.tail.fraction", "tier.runs",
-    "hide.max.lag.ms", "convert.equality.deletes", "position.deletes.max",
+    "convert.equality.deletes", "position.deletes.max",
     "profile",
 }  # fmt: skip
 """When each lane works."""

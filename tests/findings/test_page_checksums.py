@@ -19,6 +19,7 @@ from firnlake.table import records
 from firnlake.validate.validate import validate
 from infra.environment import CHECKOUT
 from infra.foreign.files import files_under, on_disk
+from infra.foreign.row_deletes import add, equality_file
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.topics import LOW_THRESHOLDS, NOW, Record, Topic
 
@@ -102,13 +103,17 @@ def test_r25_a_flipped_bit_in_a_result_is_named_by_the_judge(topic: Topic) -> No
 
 
 def test_r25_every_parquet_file_that_firn_writes_notices_flipped_bits(topic: Topic, tmp_path: Path) -> None:
-    topic.create(hide_max_lag_ms="0").land([*older(), Record(3, None, b"no key")], [Record(4, b"k0", LOW)])
-    topic.clean("hide", force=True)
+    topic.land([*older(), Record(3, None, b"no key")], [Record(4, b"k0", LOW)])
+    held = topic.lake.table(topic.table)
+    delete = equality_file(held, ["key"], [(b"k1",)], held.spec().spec_id, (topic.name, 0, None))
+    add(topic.lake, topic.table, [delete])
+    topic.clean("convert", force=True)
     topic.clean("full", force=True)
     assert export(topic.lake, topic.table, tmp_path / "quarantine.parquet") == 1
     table = on_disk(topic.lake.table(topic.table).location())
-    written = [path for path in files_under(table) if path.suffix == ".parquet"]
-    assert len(written) == 5, "two landed, what hides, the tail, the quarantine"
+    foreign = on_disk(delete.file_path)
+    written = [path for path in files_under(table) if path.suffix == ".parquet" and path != foreign]
+    assert len(written) == 5, "two landed, the position deletes, the tail, the quarantine"
     unnoticed = [path for path in (*written, tmp_path / "quarantine.parquet") if not notices_flipped_bits(path)]
     assert unnoticed == []
 

@@ -13,8 +13,7 @@ from firnlake.lanes.due import due
 from firnlake.plan.read_states import sense_table
 from firnlake.publish.publish import publish_job
 from infra.foreign.row_deletes import add, equality_file
-from tests.support.hiding import deletes
-from tests.support.row_deletes import data_files, delete_at, equality_deletes
+from tests.support.row_deletes import data_files, delete_at, deletes, equality_deletes
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, Upserts, delete_keys, equality_deletes_left, upserts
 

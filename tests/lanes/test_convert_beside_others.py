@@ -8,6 +8,7 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder
+from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
 from firnlake.run import run
@@ -171,3 +172,14 @@ class TestTwice:
             publish(table.topic.lake, stage)
         assert table.seqs() == [1]
         assert equality_deletes_left(table) == 1
+
+
+def test_c25_a_stage_that_waits_for_its_publication_is_not_swept(table: Upserts) -> None:
+    """Its inputs stay live, before and after: only the history tells whether it was published."""
+    table.append(Row(0, 1), Row(1, 2))
+    table.delete(["id"], (1,))
+    (stage,) = table.topic.validated(table.topic.plans("convert", force=True))
+    assert sweep(table.topic.lake, table.topic.table).discarded == {}
+    publish(table.topic.lake, stage)
+    assert table.seqs() == [1]
+    assert equality_deletes_left(table) == 0

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from firnlake.compact import hide_in_place
 from firnlake.compact.inputs import PlanInputs
 from firnlake.engine.engine import Engine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.lanes import convert
 from firnlake.validate.validate import validate, verify
 from infra.foreign.files import on_disk
 from tests.support.publishing import publish
@@ -48,8 +48,6 @@ def test_c23_an_outsider_notices_a_commit_that_shows_a_record_again(table: Upser
 
 
 def test_c17_a_wide_plan(table: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
-    from firnlake.lanes.hiding import convert
-
     monkeypatch.setattr(convert, "WHOLE_BYTES", 1)
     table.append(Row(0, 1), Row(1, 2), Row(2, None))
     table.append(Row(3, 1), Row(4, 3))
@@ -117,9 +115,9 @@ def test_the_judge_notices_a_delete_file_that_is_merged_too_early(
     every = {one.file_path for one in data_files(lake.table(table.topic.table))}
     replaced(
         monkeypatch,
-        hide_in_place,
+        convert,
         "rows_named",
-        lambda sound, files, delete, known, *_: sound(files, delete, {*known, *every}),
+        lambda sound, files, delete, known: sound(files, delete, {*known, *every}),
     )
     (outcome,) = table.topic.compacted(*table.topic.plans("convert", force=True))
     (judged,) = validate(lake, [outcome.stage], engine)

@@ -13,8 +13,7 @@ from firnlake.compact.compact import compact
 from firnlake.errors import RefusedError, UnavailableError
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, position_file
-from tests.support.hiding import delete, deletes
-from tests.support.row_deletes import data_files, places
+from tests.support.row_deletes import data_files, delete, deletes, places
 from tests.support.topics import Topic, updates
 
 

@@ -22,7 +22,7 @@ from firnlake.run import run
 from firnlake.table.segment import TAIL
 from tests.lanes.test_transactions import Log
 from tests.support.erasing import HOUR, erasures, progress, request
-from tests.support.hiding import delete, deletes
+from tests.support.row_deletes import delete, deletes
 from tests.support.sabotage import refused
 from tests.support.topics import NOW, Record, Topic, updates
 

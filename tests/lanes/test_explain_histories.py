@@ -21,7 +21,7 @@ from tests.support.topics import DAY, NOW, Record, Topic
 
 HOUR = 3_600_000
 _numbers = itertools.count()
-_GOES = re.compile(r"; lane (\w+) (?:removes|hides) it, (?:and|but) is (not )?due$")
+_GOES = re.compile(r"; lane (\w+) removes it, (?:and|but) is (not )?due$")
 
 keys = st.sampled_from([None, b"", b"a", b"b"])
 logs = st.lists(st.tuples(keys, st.booleans(), st.sampled_from([0, HOUR, 3 * DAY])), min_size=12, max_size=12)
@@ -32,7 +32,7 @@ steps = st.lists(
     st.tuples(
         st.lists(st.tuples(batches, st.sampled_from([False, False, False, False, False, True])), max_size=3),
         st.sampled_from([0, HOUR, DAY]),
-        st.sampled_from([Lane.RETAIN, Lane.HIDE, Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL, Lane.FULL, Lane.FULL]),
+        st.sampled_from([Lane.RETAIN, Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL, Lane.FULL, Lane.FULL]),
         st.booleans(),
     ),
     min_size=2,
@@ -48,7 +48,6 @@ policies = st.fixed_dictionaries(
         "delete_retention_ms": st.sampled_from(["0", str(HOUR)]),
         "min_cleanable_dirty_ratio": st.sampled_from(["0", "0.5", "1"]),
         "clean_segments": st.sampled_from(["1", "2"]),
-        "hide_max_lag_ms": st.sampled_from(["-1", str(HOUR)]),
         "null_keys": st.sampled_from(["quarantine", "quarantine", "fail"]),
         "plan_max_records": st.sampled_from(["6", "1000"]),
     }
@@ -56,7 +55,7 @@ policies = st.fixed_dictionaries(
 
 
 class Said(NamedTuple):
-    """What `firn explain` says of one record: the lane that removes or hides it, if any, and whether that is due."""
+    """What `firn explain` says of one record: the lane that removes it, if any, and whether that is due."""
 
     key: bytes | None
     offset: int

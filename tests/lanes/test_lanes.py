@@ -109,7 +109,6 @@ def test_c13_a_run_writes_once_what_its_own_full_takes(topic: Topic) -> None:
     assert lanes == {
         Lane.RETAIN: 0,
         Lane.ERASE: 0,
-        Lane.HIDE: 0,
         Lane.CONVERT: 0,
         Lane.MERGE: 0,
         Lane.CLEAN: 0,

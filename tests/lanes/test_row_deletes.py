@@ -17,9 +17,8 @@ from firnlake.plan.read_states import sense_table
 from firnlake.validate.validate import verify
 from infra.foreign.row_deletes import add, equality_file
 from tests.support.examples import bounded
-from tests.support.hiding import delete, deletes
 from tests.support.publishing import publish, retain
-from tests.support.row_deletes import delete_at, places
+from tests.support.row_deletes import delete, delete_at, deletes, places
 from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 

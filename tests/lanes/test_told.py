@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from firnlake.compact.compact import compact
 from firnlake.errors import FirnError
-from firnlake.job.plan import Comparison, Input, Plan, Search
-from firnlake.job.result import ComparedSegments, DestroyedFile, PlanResult, StagedResult
+from firnlake.job.plan import Input, Plan, Search
+from firnlake.job.result import DestroyedFile, PlanResult, StagedResult
 from firnlake.job.stage import RESULT, Stage
 from firnlake.plan import make
 from firnlake.plan.survey import DueSurvey
@@ -24,13 +24,14 @@ from firnlake.table.published_plans import RecordCounts
 from firnlake.table.transactions import Marker, Transactions
 from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk
+from infra.foreign.row_deletes import add, equality_file
 from tests.lanes.test_transactions import Log
 from tests.support.clocks import judging_late
 from tests.support.erasing import request
-from tests.support.hiding import delete
+from tests.support.row_deletes import delete
 from tests.support.topics import DAY, NOW, Topic, updates
 
-MODELS = (Plan, Input, Search, Comparison, PlanResult, ComparedSegments, DestroyedFile, StagedResult, RecordCounts)
+MODELS = (Plan, Input, Search, PlanResult, DestroyedFile, StagedResult, RecordCounts)
 NOBODY: Final = "nobody reads it to decide about a record"
 SIZES: Final = "it decides how large the files are, and how many at a time"
 HARMLESS: Mapping[str, str] = {
@@ -42,13 +43,8 @@ HARMLESS: Mapping[str, str] = {
     "Plan.segment_bytes": SIZES,
     "Plan.position_deletes_max": SIZES,
     "Plan.waiting_segments": "it decides when the next cleaning is due",
-    "Plan.comparison": "lane hide does not publish without one, and no other lane reads it",
     "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
-    "Input.compared": "it says where lane hide need not look; the judge compares the records of all inputs",
     "Search.before": "too low, a later search goes on there; too high, the judge looks in all files not yet searched",
-    "Comparison.beside": "the judge reads which live files a merged delete file names",
-    "Comparison.shown_end": "a last offset that nobody sees is noticed as ComparedSegments.end; a lower one keeps more",
-    "ComparedSegments.hidden": "it decides how many bytes count as garbage",
     "DestroyedFile.sha256": "evidence of what was in a file; the certificate rests on its own search",
     "DestroyedFile.records": "evidence of what was in a file; the certificate rests on its own search",
     "StagedResult.attempt": NOBODY,
@@ -92,7 +88,6 @@ WRONG: Mapping[str, Wrong] = {
     "Input.deletes": ("full", lambda _: 7),
     "Search.through": ("erase", lambda search: search.through + 5),
     "Search.sequence_number": ("erase", lambda search: search.sequence_number + 1),
-    "Comparison.before": ("hide", lambda _: 1),
     "PlanResult.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
     "PlanResult.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
     "PlanResult.in_place": ("erase", lambda own: (*own.in_place, own.destroyed[0].path)),
@@ -102,22 +97,16 @@ WRONG: Mapping[str, Wrong] = {
     ),
     "PlanResult.log_end_kept": ("erase", lambda _: False),
     "PlanResult.merged": ("full", lambda _: ("deletes.parquet",)),
-    "PlanResult.compared": (
-        "full",
-        lambda _: ComparedSegments(hidden={}, end=10**6, end_path="other.parquet"),
-    ),
-    "ComparedSegments.end": ("hide", lambda seen: seen.end + 1),
-    "ComparedSegments.end_path": ("hide", lambda _: "other.parquet"),
     "DestroyedFile.path": ("erase", lambda _: "other.parquet"),
     "DestroyedFile.bytes": ("erase", lambda file: file.bytes + 1),
     "StagedResult.opening": ("full", lambda _: "0" * 64),
     "StagedResult.schema_id": ("full", lambda result: result.schema_id + 100),
     "StagedResult.plans": ("full", lambda _: {}),
     "StagedResult.manifest": ("full", lambda result: result.manifest.model_copy(update={"sha256": "0" * 64})),
-    "StagedResult.deletes": ("hide", lambda _: ()),
+    "StagedResult.deletes": ("convert", lambda _: ()),
     **{
         f"RecordCounts.{name}": (
-            "hide" if name == "deleted" else "full",
+            "convert" if name == "deleted" else "full",
             partial(_one_more, name),
         )
         for name in RecordCounts.model_fields
@@ -150,15 +139,19 @@ def erase(topic: Topic, _: Path) -> Plan:
     return only(topic, "erase")
 
 
-def hide(topic: Topic, _: Path) -> Plan:
-    """Superseded records, and one that is hidden already."""
-    topic.create(hide_max_lag_ms="0").land(updates("a=1", "b=1", "c=1"), updates("a=2", "b=2", start=3))
+def convert(topic: Topic, _: Path) -> Plan:
+    """A record that an equality delete hides, and one that a position delete hides."""
+    topic.land(updates("a=1", "b=1", "c=1"), updates("a=2", "b=2", start=3))
     delete(topic, 2)
-    return only(topic, "hide")
+    table = topic.lake.table(topic.table)
+    add(
+        topic.lake, topic.table, [equality_file(table, ["key"], [(b"b",)], table.spec().spec_id, (topic.name, 0, None))]
+    )
+    return only(topic, "convert")
 
 
 HISTORIES: Mapping[str, Callable[[Topic, Path], Plan]] = {
-    one.__name__: one for one in (full, transactions, erase, hide)
+    one.__name__: one for one in (full, transactions, erase, convert)
 }
 
 
@@ -217,7 +210,7 @@ def test_what_is_told_right_passes(topic: Topic, tmp_path: Path, history: str) -
 def test_r15_what_is_told_wrong_is_noticed(topic: Topic, tmp_path: Path, field: str) -> None:
     history, value = WRONG[field]
     plan = HISTORIES[history](topic, tmp_path)
-    if field.partition(".")[0] in ("Plan", "Input", "Search", "Comparison"):
+    if field.partition(".")[0] in ("Plan", "Input", "Search"):
         wrong = changed(plan, field, value)
         assert isinstance(wrong, Plan)
         assert wrong != plan

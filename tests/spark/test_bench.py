@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.catalog import Lake
-from infra.bench import base, hide
+from infra.bench import base, convert
 from infra.bench.check import fingerprint
 from infra.bench.data import Shape
 from infra.bench.inputs import NAMESPACE, Bench, on_copy, prepare
@@ -52,18 +52,8 @@ def test_files_that_have_just_landed_are_all_head(bench: Bench) -> None:
     assert (landed.everything.records, landed.newest.records) == (200, 100)
 
 
-def test_every_contestant_leaves_one_record_per_key(bench: Bench) -> None:
-    bench.on_spark = bench.local  # Firn's engines are tried above
-    whole = prepare(bench, Shape(100, "uniform", 0.05, 1, 300))
-    ran = {name: once() for name, once in hide.contestants(bench, whole).items()}
-    assert ran["firn hide"]["data"] < ran["firn full"]["data"]
-    with hide.scans(bench, whole) as scans:
-        assert len(scans) == 6
-        assert all(scan()["seconds"] > 0 for scan in scans.values())
-
-
 @pytest.mark.parametrize("by_key", [True, False])
 def test_every_contestant_leaves_what_no_delete_hides(bench: Bench, by_key: bool) -> None:
     bench.on_spark = bench.local
-    ran = {name: once() for name, once in hide.Upserted.create(bench, 300, 10, by_key=by_key).contestants().items()}
+    ran = {name: once() for name, once in convert.Upserted.create(bench, 300, 10, by_key=by_key).contestants().items()}
     assert len(ran) == 3

@@ -94,16 +94,6 @@ def test_c30_erased_keys(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {record.key for record in pair.topics[1].seen()} == {b"k0", b"k2", b"other"}
 
 
-def test_c28_hidden_records(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small plans are compared in this process on either engine; here Spark's workers compare them."""
-    monkeypatch.setattr("firnlake.compact.tasks.HERE_BYTES", -1)
-    pair.create(hide_max_lag_ms="0")
-    for start in (0, 10, 20):
-        pair.land([Record(start + n, b"k%d" % (n % 4), b"v", n % 3) for n in range(10)])
-        assert pair.clean(Lane.HIDE) == 3
-    assert [topic.offsets() for topic in pair.topics] == [[20, 23, 26, 29]] * 2
-
-
 def record_of(offset: int, key: str, producer: int | None = None) -> bytes:
     """A batch of one record, in a transaction if it has a producer."""
     entry = Entry(offset, key.encode(), b"%d" % offset)

@@ -4,9 +4,8 @@ import pytest
 
 from firnlake.iceberg.branches import QUARANTINE
 from firnlake.ingest.quarantine import batches
-from tests.support.hiding import delete, deletes
 from tests.support.publishing import publish
-from tests.support.row_deletes import delete_at, places
+from tests.support.row_deletes import delete, delete_at, deletes, places
 from tests.support.topics import DAY, NOW, Record, Topic, record_of, updates
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from firnlake_expectations.claim import Claim, Finding, JudgedColumns, Verdict
 from firnlake_expectations.fingerprint import Fingerprint
 from firnlake_expectations.judge import judge
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from firnlake_expectations.verdicts import verdicts
 from firnlake_expectations.visible import Deletes, Listed
 
@@ -143,21 +143,6 @@ def part(side: str, held: pa.Table) -> Part:
         yield held if columns is None else held.select(list(columns))
 
     return Part(side, read)
-
-
-def shown(before: Records, after: Records) -> Part:
-    """A data file with all records that readers saw ``before`` or see ``after``; position deletes hide the others."""
-    gone, come, same = list(before), [], list(before)
-    for one in after:
-        if one in gone:
-            gone.remove(one)
-        else:
-            come.append(one)
-    for one in gone:
-        same.remove(one)
-    held = part(SHOWN, table([*same, *gone, *come]))
-    ends = [len(same), len(before), len(before) + len(come)]
-    return replace(held, name="shown", listed=hiding("shown", *ends[1:]), after=hiding("shown", *ends[:2]))
 
 
 def hiding(name: str, first: int, end: int) -> Listed:

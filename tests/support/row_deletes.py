@@ -15,6 +15,7 @@ from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.iceberg.row_deletes import partition_values
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, position_file
+from tests.support.topics import Topic
 
 
 def places(lake: Lake, identifier: str, offsets: Collection[Any], column: str = "offset") -> dict[str, list[int]]:
@@ -52,6 +53,16 @@ def data_file(table: Table, rows: Sequence[Mapping[str, Any]], spec_id: int, val
     for batch in pa.Table.from_pylist(list(rows), schema=options.arrow_schema()).to_batches():
         writer.write(batch)
     return writer.close().data_file(spec_id)
+
+
+def delete(topic: Topic, *offsets: int, bounds: bool = True) -> list[str]:
+    """Hide the records with these offsets, as merge-on-read does; the paths of the delete files."""
+    return delete_at(topic.lake, topic.table, places(topic.lake, topic.table, offsets), bounds=bounds)
+
+
+def deletes(topic: Topic) -> set[str]:
+    """The live delete files of main."""
+    return delete_files(topic.lake.table(topic.table))
 
 
 def delete_files(table: Table) -> set[str]:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.trials.faults import NOTHING, Script, commit_fault, deletion_fault, load_fault
-from tests.trials.product import ERASE, FULL, HIDE
+from tests.trials.product import ERASE, FULL
 from tests.trials.world import AGE, HOUR, PROPERTIES, TABLE, World
 
 ROUNDS: Final = 3
@@ -15,8 +15,6 @@ def create(world: World, **properties: str) -> None:
     orphans = world.random.random() < 0.7
     world.checker.orphans_may_go = orphans
     chosen = {"firn.maintenance": f"manifests,snapshots{',orphans' * orphans}", **properties}
-    if world.random.random() < 0.3:
-        chosen["firn.hide.max.lag.ms"] = "0"
     world.firn.create(TABLE, {**PROPERTIES, **chosen})
 
 
@@ -39,7 +37,7 @@ def run(world: World, script: Script) -> None:
 
 
 def full(world: World, script: Script) -> None:
-    world.run(script, lanes=world.random.choice((FULL, HIDE)), force=True)
+    world.run(script, lanes=FULL, force=True)
 
 
 def maintain(world: World, script: Script) -> None:

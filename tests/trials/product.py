@@ -34,7 +34,6 @@ from tests.trials.faults import Killed
 ALL_LANES: Final = tuple(Lane)
 FULL: Final = (Lane.FULL,)
 ERASE: Final = (Lane.ERASE,)
-HIDE: Final = (Lane.HIDE,)
 
 _ENDS: Final = {1: "refused", 3: "conflict", 4: "unavailable", 5: "unknown"}
 

@@ -1,8 +1,7 @@
-"""Promises about single lanes: `erase` (C30), `convert` (C27), `hide` (C28) and `retain` (C19).
+"""Promises about single lanes: `erase` (C30), `convert` (C27) and `retain` (C19).
 
 `erase` removes the requested records and no others. `convert` hides by position deletes exactly the records that
-equality deletes hide. `hide` hides only superseded records, and leaves one visible record per key.
-`retain` only drops whole segments, so it is judged from metadata alone.
+equality deletes hide. `retain` only drops whole segments, so it is judged from metadata alone.
 """
 
 from __future__ import annotations
@@ -103,71 +102,6 @@ SAME_VISIBLE_RECORDS = Promise(
             *("visible_again", "groups", "greatest(n_out - n_in, 0)"),
             *("record", "was hidden and is visible again", "were hidden and are visible again"),
             *("{n_out} visible", "as many as before: {n_in}"),
-        ),
-    ),
-)
-
-_HIDE = ("hide",)
-
-
-ONLY_SUPERSEDED_HIDDEN = Promise(
-    number="C2, C3, C10, C28",
-    name="expect_only_superseded_records_hidden",
-    lanes=_HIDE,
-    sentence="Every record that is hidden has a newer record of its key that is visible, and nothing else has changed.",
-    checked="records_in",
-    noun="record",
-    rules=(
-        Rule(
-            *("not_superseded", "vanished"),
-            'CASE WHEN NOT (competes AND coalesce(newest > "offset", false)) THEN n_in - n_out ELSE 0 END',
-            *("record", "is hidden although no newer record of its key is visible"),
-            "are hidden although no newer records of their keys are visible",
-            *("hidden", "visible, because no newer record of its key is"),
-        ),
-        Rule(
-            *("unhidden", "changed", "greatest(n_out - n_in, 0)"),
-            *("record", "was hidden and is visible again", "were hidden and are visible again"),
-            *("{n_out} visible", "as many as before: {n_in}"),
-        ),
-    ),
-)
-
-ONE_VISIBLE_RECORD = Promise(
-    number="C6, C28",
-    name="expect_one_visible_record_per_key",
-    lanes=_HIDE,
-    sentence=(
-        "In the compared segments, only the newest record of every key is visible, except for older records that "
-        "landed late, below a stamped tombstone (C9)."
-    ),
-    checked="keys_out",
-    noun="key",
-    rules=(
-        Rule(
-            *("still_visible", "still_visible", "1"),
-            *(
-                "record",
-                "is visible although a newer record of its key is visible",
-                "are visible although newer records of their keys are visible",
-            ),
-            *("offset {offset}", "nothing older than offset {newest}"),
-        ),
-    ),
-)
-
-LOG_END_VISIBLE = Promise(
-    number="C4",
-    name="expect_log_end_kept",
-    lanes=_HIDE,
-    sentence="The record at the end of the log is visible if it was visible before.",
-    checked="end_in",
-    noun="log end",
-    rules=(
-        Rule(
-            *("log_end_hidden", "vanished", '"offset" = log_end'),
-            *("log end", "is hidden", "are hidden"),
-            *("hidden", "offset {log_end}, the end of the log"),
         ),
     ),
 )

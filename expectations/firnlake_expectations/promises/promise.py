@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 CLEANINGS = ("clean", "tier", "full")
-POSITION_DELETING = ("hide", "convert")
-"""Lanes that write delete files only, so the data files before and after a plan are the same."""
-EVERY_LANE = ("erase", *POSITION_DELETING, "merge", *CLEANINGS)
+EVERY_LANE = ("erase", "convert", "merge", *CLEANINGS)
 """Every lane whose results are records or delete files."""
 
 Figures = Mapping[str, int]

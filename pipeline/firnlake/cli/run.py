@@ -30,7 +30,7 @@ from firnlake.cli.plan import planned, show_plans, tell_left
 from firnlake.errors import ConflictError, FirnError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.gather import write_snapshot
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
@@ -120,9 +120,8 @@ def _show(result: LaneRun) -> None:
     for snapshot_id, own in by_snapshot.items():
         counts = RecordCounts.total(own)
         records_in = count(counts.records_in, "record")
-        if result.lane in POSITION_DELETING:
-            kept = count(counts.segments_in_place, "segment")
-            done = f"{kept} unchanged, {counts.records_out:,} of {records_in} still visible"
+        if result.lane is Lane.CONVERT:
+            done = f"{count(counts.segments_in_place, 'segment')} unchanged, {records_in} visible as before"
         else:
             segments_in, segments_out = count(counts.segments_in, "segment"), count(counts.segments_out, "segment")
             records_out = count(counts.records_out, "record")

@@ -24,13 +24,12 @@ from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.collect import delete_attempt, discard, forget_failures
 from firnlake.job.failures import mark, report_refusal
 from firnlake.job.job import Job, jobs_of
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import OpenedStage, Stage, missing, open_stage
+from firnlake.lanes.convert import converted
 from firnlake.lanes.erasure.erase import erased
-from firnlake.lanes.hiding.convert import converted
-from firnlake.lanes.hiding.hide import hide_superseded
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.published_plans import PublishedPlan, RecordCounts, published_plans
@@ -42,7 +41,6 @@ _PLAN_FAILED = (RefusedError, WorkerLostError)
 _BY_LANE: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
     Lane.ERASE: erased,
     Lane.CONVERT: converted,
-    Lane.HIDE: hide_superseded,
 }
 """The lanes that compact in a way of their own; all others rewrite their inputs."""
 
@@ -154,7 +152,7 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
     the stage meanwhile.
     """
     stage, plans = opened.stage, [plan for plan in opened.stage.plans if plan.id not in opened.conflicts]
-    if plans[0].lane in POSITION_DELETING:
+    if plans[0].lane is Lane.CONVERT:
         check_positions(stage.table)
     target = _target(stage)
     with ExitStack() as undo:
@@ -239,7 +237,6 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
             destroyed=done[plan.id].destroyed,
             log_end_kept=done[plan.id].log_end_kept,
             merged=done[plan.id].merged,
-            compared=done[plan.id].compared,
         )
         for plan in plans
     }
@@ -260,8 +257,8 @@ def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
 
 def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
     """The record counts of ``plan``, whose result is in ``files``."""
-    if plan.lane in POSITION_DELETING:
-        return _of_hidden(plan, files, result)
+    if plan.lane is Lane.CONVERT:
+        return _converted(plan, files, result)
     counts = result.counts
     taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
     in_place = [segment for segment in plan.inputs if segment.path in result.in_place]
@@ -292,14 +289,13 @@ def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
     )
 
 
-def _of_hidden(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
-    """The counts of lane `hide` or `convert`: all segments stay, and the bytes written are those of delete files."""
-    deleted, superseded = result.counts[Outcome.DELETED], result.counts[Outcome.SUPERSEDED]
-    visible = plan.records - deleted
+def _converted(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
+    """The counts of lane `convert`: all segments stay, and the bytes written are those of delete files."""
+    deleted = result.counts[Outcome.DELETED]
     return RecordCounts(
-        records_in=visible,
-        records_out=visible - superseded,
-        superseded=superseded,
+        records_in=plan.records - deleted,
+        records_out=plan.records - deleted,
+        superseded=0,
         tombstones_removed=0,
         quarantined=0,
         deleted=deleted,

@@ -31,8 +31,8 @@ from firnlake.table.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class InputSegment:
-    """One segment of a plan. ``key_bounds`` (both inclusive) limit the keys of a segment that may hold older records;
-    ``key_bytes`` is the size of the keys in the file. Each is None if the manifest does not state it."""
+    """One segment of a plan. ``key_bounds`` (both inclusive) limit the keys of a segment of the tail; ``key_bytes`` is
+    the size of the keys in the file. Each is None if the manifest does not state it."""
 
     source: Source
     facts: Input
@@ -86,7 +86,7 @@ class PlanInputs:
 
         def segment(one: Input, level: int) -> InputSegment:
             file = listed[one.path]
-            bounds = _bounds(file, key) if key and (level == TAIL or one.compared) else None
+            bounds = _bounds(file, key) if key and level == TAIL else None
             key_bytes = columns.key_bytes_in(file, files.schema)
             return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path), key_bytes)
 

@@ -176,10 +176,7 @@ def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadK
     start = 0
     for segment, own, mark in zip(segments, narrow, marks, strict=True):
         of = slice(start, start + len(own.offsets))
-        apart = codes[of] == NO_KEY
-        by_path[segment.path] = replace(
-            mark, newest=newest[of], has_older=has_older[of], apart=apart if apart.any() else None
-        )
+        by_path[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of])
         kept[segment.path] = int(np.count_nonzero(newest[of])) + own.keyless
         start = of.stop
     return Survey(by_path, frozenset(), kept)

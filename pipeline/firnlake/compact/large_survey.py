@@ -41,16 +41,15 @@ def large_survey(inputs: PlanInputs) -> Survey[Marks]:
     """Survey ``inputs`` with their keys on disk. Raises what ``survey`` does, and UnavailableError for a full disk."""
     before = before_keys(inputs)
     ends = np.cumsum([mark.records for mark in before]).tolist()
-    newest, has_older, apart = np.zeros((3, ends[-1]), dtype=np.bool_)
+    newest, has_older = np.zeros((2, ends[-1]), dtype=np.bool_)
     compare = KeyComparison(newest, has_older)
-    with _sorted(inputs, _keys(inputs, before, apart)) as rows:
+    with _sorted(inputs, _keys(inputs, before)) as rows:
         for batch in rows:
             compare(pa.table(batch))
     marks: dict[str, Marks] = {}
     for segment, mark, end in zip(inputs.segments, before, ends, strict=True):
         of = slice(end - mark.records, end)
-        flags = apart[of] if apart[of].any() else None
-        marks[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of], apart=flags)
+        marks[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of])
     kept = {path: mark.newest_count for path, mark in marks.items()}
     return survey_of(inputs.plan, marks, kept, {path: mark.records for path, mark in marks.items()})
 
@@ -109,13 +108,12 @@ def keys_of_segment(inputs: PlanInputs, segment: InputSegment, before: Marks) ->
         start = end
 
 
-def _keys(inputs: PlanInputs, before: Sequence[Marks], apart: Flags) -> Iterator[pa.RecordBatch]:
-    """The keys, offsets and places of all records. Sets the flags ``apart`` of the records that are not compared."""
+def _keys(inputs: PlanInputs, before: Sequence[Marks]) -> Iterator[pa.RecordBatch]:
+    """The keys, offsets and places of all records."""
     first = 0
     for segment, mark in zip(inputs.segments, before, strict=True):
         for own in keys_of_segment(inputs, segment, mark):
             places = np.arange(first + own.start, first + own.start + len(own.offsets))
-            apart[places] = own.keys.is_null().to_numpy(zero_copy_only=False)
             removed = pa.repeat(pa.scalar(segment.removed_before), len(places))
             yield pa.RecordBatch.from_arrays([own.keys, own.offsets, places, removed], schema=_SCHEMA)
         first += mark.records

@@ -30,20 +30,11 @@ class Marks:
     repeated: Flags | None = None
     taken_out: Flags | None = None
     """Set by lanes `erase` and `convert` alone, of all records of the file: what `erase` erases, or `convert` hides."""
-    apart: Flags | None = None
-    """True if not compared: no key, a control record, of an aborted transaction, or an extra copy. Such a record is not
-    ``newest`` either."""
 
     @property
     def newest_count(self) -> int:
         """Number of records that are the newest of their key."""
         return self.records if self.newest is None else int(np.count_nonzero(self.newest))
-
-    @property
-    def superseded(self) -> Flags:
-        """Flags of the compared records whose key has a newer compared record."""
-        older = np.zeros(self.records, dtype=np.bool_) if self.newest is None else ~self.newest
-        return older if self.apart is None else older & ~self.apart
 
     @property
     def excluded(self) -> Flags | None:

@@ -192,16 +192,13 @@ def _marks(rows: pa.Table) -> Marks:
     places = rows["place"].to_numpy() & ((1 << _PLACE_BITS) - 1)
     records = int(places[-1])
     is_apart = rows["apart"].to_numpy()
-    newest, has_older, apart, repeated = np.zeros((4, records + 1), dtype=np.bool_)
+    newest, has_older, repeated = np.zeros((3, records + 1), dtype=np.bool_)
     newest[places[~is_apart]] = True
-    apart[places[is_apart]] = True
     has_older[places] = rows["has_older"].to_numpy()
     repeated[places] = rows["repeated"].to_numpy()
-    apart[records] = False
     return Marks(
         records,
         newest=newest[:records],
         has_older=has_older[:records],
         repeated=repeated[:records] if repeated.any() else None,
-        apart=apart[:records] if apart.any() else None,
     )

@@ -1,7 +1,5 @@
 """Compare the tail with the keys of the head. Tail records are older, so it matters only if the head has their keys.
 
-For lane `hide`, "tail" means all segments that the lane has compared before, and "head" all others.
-
 Only the key columns of the tail are read, without the row groups whose bounds rule out every key of the head.
 """
 

@@ -27,7 +27,7 @@ from firnlake.iceberg.position_deletes import WrittenDeletes
 from firnlake.job.job import series
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
-from firnlake.job.result import ComparedSegments, DestroyedFile
+from firnlake.job.result import DestroyedFile
 
 
 def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Input, ...]]:
@@ -64,7 +64,7 @@ HERE_BYTES: Final = 512 << 20
 """Maximum total file bytes of plans surveyed without a task. A survey reads only a small part of them."""
 
 
-def is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
+def _is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
     """True if this process surveys ``plans`` itself, because they are too few to occupy all workers, and too small to
     be worth a round of tasks."""
     few = len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans) <= HERE_BYTES
@@ -87,11 +87,9 @@ class Result:
     log_end_kept: bool = False
     """Lane `erase`: a requested record stays because it is the log end."""
     deletes: tuple[WrittenDeletes, ...] = ()
-    """Lanes that write position deletes: the position delete files."""
+    """Lane `convert`: the position delete files."""
     merged: tuple[str, ...] = ()
-    """Lanes that write position deletes: paths of older position delete files whose rows ``deletes`` take over."""
-    compared: ComparedSegments | None = None
-    """Lane `hide` only."""
+    """Lane `convert`: paths of older position delete files whose rows ``deletes`` take over."""
 
     @classmethod
     def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":
@@ -184,7 +182,7 @@ def _first_round(
     surveys: dict[str, Survey[StoredMarks]] = {}
     here: list[PlanTask[Survey[StoredMarks] | Result]] = []
     tasks: list[PlanTask[Survey[StoredMarks] | Result]] = []
-    surveyed_here = is_here(attempt.plans, attempt.engine)
+    surveyed_here = _is_here(attempt.plans, attempt.engine)
     failed: dict[str, FirnError] = {}
     for inputs in attempt.plans:
         if isinstance(attempt.engine, SparkEngine) and not is_copy(inputs) and suits_spark(inputs):

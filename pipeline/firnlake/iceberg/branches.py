@@ -28,16 +28,13 @@ SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
 """The branches of every table, except a table with the property ``HAS_SIDE_BRANCHES`` = ``false``."""
 ERASURES: Final = "firn_erasures"
 """Requests to erase keys, and their outcomes (C30). The branch has no records and exists from the first request on."""
-HIDDEN: Final = "firn_hidden"
-"""The memory of the lane `hide` (C28). The branch has no records and exists from the lane's first commit on."""
 MENDED: Final = "firn_mended"
 """What `firn mend` has taken from main (C36). The branch exists from the first mending that could keep something."""
-FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, HIDDEN, MENDED)
+FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, MENDED)
 """All branches that Firn makes."""
-FOLLOWING: Final = (REMOVED_TOMBSTONES, HIDDEN)
-"""The branches of which nothing counts but what belongs to main's history."""
-MEMORY_BRANCHES: Final = (*FOLLOWING, ERASURES)
-"""The branches that main names. Of the requests to erase keys, only the progress belongs to main's history."""
+MEMORY_BRANCHES: Final = (REMOVED_TOMBSTONES, ERASURES)
+"""The branches that main names. Of the requests to erase keys, only the progress belongs to main's history; of removed
+tombstones, nothing counts but what belongs to it."""
 MEMORY: Final = "firn.memory"
 """Property in the summary of a snapshot on main: a JSON object of snapshot ids by branch of memory. A branch that it
 does not name holds nothing that belongs to the history of this snapshot."""
@@ -103,11 +100,11 @@ def on_branch(table: Table, branch: str) -> Table:
 def head_of(table: Table, branch: str) -> Snapshot | None:
     """The snapshot of the side branch ``branch`` that counts, on which the next one is built; None if there is none.
 
-    This is the branch's newest snapshot, but on the branches ``FOLLOWING`` the one that belongs to main's history.
+    This is the branch's newest snapshot, but of removed tombstones the one that belongs to main's history.
     Raises RefusedError as ``newest_of`` does.
     """
     newest = newest_of(table, branch)
-    return named_on(table, branch) if newest is not None and branch in FOLLOWING else newest
+    return named_on(table, branch) if newest is not None and branch == REMOVED_TOMBSTONES else newest
 
 
 def newest_of(table: Table, branch: str) -> Snapshot | None:

@@ -77,13 +77,11 @@ class DeleteReach(NamedTuple):
     """Maximum number of records that the position deletes hide."""
     digest: int = 0
     """Digest of the delete files, equal for the same files; 0 without delete files."""
-    newest: int = 0
-    """The highest data sequence number of a delete file; 0 without delete files."""
 
     def plus(self, other: "DeleteReach") -> "DeleteReach":
         """The totals of this reach and ``other`` together; no delete file may be in both."""
         sums = (self.files + other.files, self.equality + other.equality, self.hidden + other.hidden)
-        return DeleteReach(*sums, (self.digest + other.digest) & _DIGITS, max(self.newest, other.newest))
+        return DeleteReach(*sums, (self.digest + other.digest) & _DIGITS)
 
 
 NOTHING: Final = DeleteReach()
@@ -188,7 +186,7 @@ class _Sorted:
 def _figures(delete: DeleteFile) -> DeleteReach:
     of_values = delete.is_equality
     hidden = 0 if of_values else delete.source.records
-    return DeleteReach(1, int(of_values), hidden, digest_of(delete.path), delete.sequence_number)
+    return DeleteReach(1, int(of_values), hidden, digest_of(delete.path))
 
 
 def digest_of(path: str) -> int:

@@ -13,7 +13,7 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.row_deletes import FileDeletes, digest_of_all, is_global
-from firnlake.job.lane import ANY_POLICY, POSITION_DELETING
+from firnlake.job.lane import ANY_POLICY, Lane
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.published_plans import published_plans
@@ -47,14 +47,14 @@ class CheckedInputs:
                     f"plan {plan.id} was made for table {plan.table} with UUID {plan.table_uuid}; found: "
                     f"{target.metadata.table_uuid}"
                 )
-        live = LiveInputs.find(target, [segment.path for plan in plans for segment in plan.watched], manifests)
+        live = LiveInputs.find(target, [segment.path for plan in plans for segment in plan.inputs], manifests)
         listed: dict[str, list[DataFile]] = defaultdict(list)
         for file in live.files:
             listed[file.file_path].append(file)
         files, conflicts = {}, {}
         deletes = dict(live.deletes)
         for plan in plans:
-            for segment in plan.watched:
+            for segment in plan.inputs:
                 if segment.path in deletes:
                     deletes[segment.path] = _without_later(target, plan, deletes[segment.path])
             problem = _problem(plan, listed) or (None if row_deletes else _other_deletes(plan, deletes))
@@ -96,10 +96,10 @@ def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
 
 
 def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None:
-    gone = [segment.path for segment in plan.watched if segment.path not in listed]
+    gone = [segment.path for segment in plan.inputs if segment.path not in listed]
     if gone:
-        return f"inputs are no longer live in {plan.table}: {len(gone)} of {len(plan.watched)}, first {gone[0]}"
-    for segment in plan.watched:
+        return f"inputs are no longer live in {plan.table}: {len(gone)} of {len(plan.inputs)}, first {gone[0]}"
+    for segment in plan.inputs:
         records = sum(file.record_count for file in listed[segment.path])
         if records != segment.records:
             # If a sink repeats a commit, the table lists a file twice; plans also count the records of each copy.
@@ -111,9 +111,9 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
     """The ``deletes`` of an input, except equality deletes newer than ``plan`` that will also apply to its results.
 
     Results keep the sequence number of the plan's snapshot, so a later equality delete applies to the results if it has
-    the table's current partition spec or applies to all partitions. If the lane writes position deletes, every later
-    equality delete applies, because the segments stay in place. If the lane removes superseded records, deletes by
-    columns in which records of one key may differ are kept, because such a delete may hide only the newer record.
+    the table's current partition spec or applies to all partitions. In lane `convert`, every later equality delete
+    applies, because the segments stay in place. If the lane removes superseded records, deletes by columns in which
+    records of one key may differ are kept, because such a delete may hide only the newer record.
     """
     if plan.sequence_number is None:
         return deletes
@@ -125,7 +125,7 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
         if not (
             one.is_equality
             and one.sequence_number > number
-            and (plan.lane in POSITION_DELETING or one.source.spec_id == spec_id or is_global(target.specs(), one))
+            and (plan.lane is Lane.CONVERT or one.source.spec_id == spec_id or is_global(target.specs(), one))
             and (shared is None or shared.issuperset(one.equality_ids or ()))
         )
     )
@@ -141,7 +141,7 @@ def _shared_by_a_key(target: Table, identifier: str) -> frozenset[int]:
 
 def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None:
     """How the row-level deletes differ from those in ``plan``, for example after a rollback; None if they are equal."""
-    for segment in plan.watched:
+    for segment in plan.inputs:
         own = deletes.get(segment.path)
         if digest_of_all(own.files if own else ()) != segment.deletes:
             what = "other row-level deletes apply to" if segment.deletes else "a row-level delete was added to"

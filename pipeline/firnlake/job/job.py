@@ -1,8 +1,7 @@
 """Jobs: plans that share one round of tasks, one stage and one commit. Also finds the open jobs of a table.
 
 Tasks, a stage and a commit cost the same for a plan of a kilobyte as for a plan of a gigabyte, so small plans share
-them. If new row-level deletes apply to the inputs of a job, the job must be done again. Lane `hide` often writes
-row-level deletes, so a plan of `hide` waits while a job of another lane is open for its topic partition.
+them.
 
 A segment of the tail that loses no record is rewritten only if it is a small neighbour of a rewritten segment. Without
 this exception, a tail that loses a few records at every cleaning would end up as many small segments. Kafka's Cleaner
@@ -10,7 +9,7 @@ also groups small segments (`groupSegmentsBySize`).
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -201,45 +200,16 @@ def _alone(plan: Plan) -> bool:
     return plan.lane is Lane.RETAIN
 
 
-@dataclass(frozen=True)
-class OpenJob:
-    """A plan of an open job, and the stage of that job."""
-
-    stage: str
-    plan: Plan
-
-    def __str__(self) -> str:
-        """Message that says what lane `hide` waits for, and what ends the wait."""
-        return (
-            f"{self.plan.topic_partition}: lane hide waits until the open stage of lane {self.plan.lane}, "
-            f"{self.stage}, is published or discarded (firn stages)"
-        )
-
-
-def open_jobs(lake: Lake, identifier: str) -> Mapping[TopicPartition, OpenJob]:
-    """The open jobs of table ``identifier`` that lane `hide` waits for, one per topic partition.
+def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
+    """Ids of the snapshots on which the plans of the open jobs of table ``identifier`` were made.
 
     Reads one listing, and one document per job. Jobs whose document can't be read are left out.
     """
-    return {
-        one.plan.topic_partition: one
-        for one in _open(lake, identifier)
-        if one.plan.lane not in (Lane.HIDE, Lane.RETAIN)
-    }
-
-
-def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
-    """Ids of the snapshots on which the plans of the open jobs of table ``identifier`` were made."""
-    return frozenset(one.plan.snapshot_id for one in _open(lake, identifier))
-
-
-def _open(lake: Lake, identifier: str) -> list[OpenJob]:
     with lake.reachable():
         every = JobDocuments.of_all(lake.table(identifier)).values()
         possible = [one for one in every if PLANS in one.kinds and one.kinds.isdisjoint((FAILURE, ABANDONED))]
         with ThreadPoolExecutor(READERS) as readers:
-            stages = list(readers.map(lambda job: (stage_name(identifier, job.job_id), _plans(job)), possible))
-    return [OpenJob(stage, plan) for stage, plans in stages for plan in plans]
+            return frozenset(plan.snapshot_id for plans in readers.map(_plans, possible) for plan in plans)
 
 
 def _plans(documents: JobDocuments) -> Iterable[Plan]:

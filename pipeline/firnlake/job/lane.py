@@ -8,7 +8,6 @@ class Lane(StrEnum):
 
     RETAIN = "retain"
     ERASE = "erase"
-    HIDE = "hide"
     CONVERT = "convert"
     MERGE = "merge"
     CLEAN = "clean"
@@ -18,8 +17,6 @@ class Lane(StrEnum):
 
 ANY_POLICY = frozenset({Lane.RETAIN, Lane.ERASE, Lane.CONVERT, Lane.MERGE})
 """The lanes that never remove a record because of a newer record; all other lanes need a compacted topic (C19)."""
-POSITION_DELETING = frozenset({Lane.HIDE, Lane.CONVERT})
-"""The lanes whose result is position delete files: all inputs stay in the table, and no record is written."""
 LEVELING = frozenset({Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL})
 """The lanes that rewrite their inputs as segments of one level."""
 BEFORE_FULL = LEVELING - {Lane.FULL}

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.files import JOB_ID, FrozenModel, job_of
-from firnlake.job.lane import BEFORE_FULL, POSITION_DELETING, Lane
+from firnlake.job.lane import BEFORE_FULL, Lane
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker
@@ -20,8 +20,8 @@ from firnlake_expectations.wording import count
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
 """Level of the segments that each of these lanes makes. Of the other lanes, ``retain`` only drops segments, ``erase``
-keeps the level of each segment, and ``hide`` and ``convert`` leave all segments in place."""
-STAGED = (Lane.ERASE, Lane.HIDE, Lane.CONVERT, *LEVEL_OUT)
+keeps the level of each segment, and ``convert`` leaves all segments in place."""
+STAGED = (Lane.ERASE, Lane.CONVERT, *LEVEL_OUT)
 """The lanes whose results are staged and validated before they are published."""
 _NARROW_BYTES = 32
 """Bytes that a record's key and offset take in a file, for a key of usual length."""
@@ -60,8 +60,6 @@ class Input(FrozenModel):
     """Number of times that the table lists the file; ``records`` and ``bytes`` count every copy."""
     may_stay: bool = False
     """True when the segment changes only if the head has a newer record of one of the segment's keys."""
-    compared: bool = False
-    """Lane ``hide``: True when the segment was compared with all other inputs for which ``compared`` is True."""
     deletes: Count = 0
     """Digest of the row-level delete files that apply to the segment (C27); 0 if there are none."""
 
@@ -71,7 +69,7 @@ class Input(FrozenModel):
         return (self.base_offset, self.last_offset, self.path)
 
     @classmethod
-    def of(cls, segment: Segment, may_stay: bool = False, compared: bool = False) -> Self:
+    def of(cls, segment: Segment, may_stay: bool = False) -> Self:
         return cls(
             path=segment.path,
             level=segment.level,
@@ -81,7 +79,6 @@ class Input(FrozenModel):
             bytes=segment.bytes,
             copies=segment.copies,
             may_stay=may_stay,
-            compared=compared,
             deletes=segment.deletes,
         )
 
@@ -95,17 +92,6 @@ class Search(FrozenModel):
     """Only records below this offset are erased, because something blocks the later records; None if nothing does."""
     sequence_number: Count
     """Sequence number of the snapshot that the plan was made on."""
-
-
-class Comparison(FrozenModel):
-    """Which segments a plan of lane ``hide`` compares (C28)."""
-
-    before: Long | None
-    """Segments of the head that begin at or past this offset are not inputs; None if all segments are inputs."""
-    beside: tuple[str, ...] = ()
-    """Paths of the topic partition's segments that are not inputs; delete files that name such paths aren't merged."""
-    shown_end: Input | None = None
-    """The segment with the log end, if it is not an input and readers are known to see the record at the log end."""
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
@@ -145,8 +131,8 @@ class Plan(FrozenModel):
     sequence_number: Count | None = None
     """Data sequence number that the results get: the number of the snapshot on which the plan was made, so that
     equality deletes that land later apply to the results (C27). None if results get the number of their own
-    commit. For lanes that write position deletes, the plan takes equality deletes up to this number into account;
-    later equality deletes apply to the segments, which stay in place."""
+    commit. A plan of lane `convert` takes equality deletes up to this number into account; later equality deletes apply
+    to the segments, which stay in place."""
     delete_retention_ms: Count
     """The policy's delete.retention.ms: how long a tombstone stays after a cleaning has first found it clean (C8)."""
     clock_behind_ms: Count = 0
@@ -160,10 +146,8 @@ class Plan(FrozenModel):
     """Markers outside the inputs that decide transactions whose records are in the inputs."""
     search: Search | None = None
     """Lane ``erase`` only."""
-    comparison: Comparison | None = None
-    """Lane ``hide`` only."""
     position_deletes_max: Count = 0
-    """Lanes `hide` and `convert`: maximum number of position delete files per Iceberg partition before a merge."""
+    """Lane `convert`: maximum number of position delete files per Iceberg partition before a merge."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -199,21 +183,6 @@ class Plan(FrozenModel):
         return self.search
 
     @property
-    def compares(self) -> Comparison:
-        """Which segments the plan compares; raises RefusedError when the plan is of another lane than ``hide``."""
-        if self.comparison is None:
-            self.of_lane(Lane.HIDE)
-            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it compares; plan again")
-        return self.comparison
-
-    @property
-    def watched(self) -> tuple[Input, ...]:
-        """The segments that must be as planned when the results are published: the inputs and, for lane ``hide``, the
-        segment in ``shown_end``."""
-        end = self.comparison.shown_end if self.comparison else None
-        return self.inputs if end is None else (*self.inputs, end)
-
-    @property
     def tail_is_older(self) -> bool:
         """True when every record of the tail is known to occur once and to be older than all other records of the plan.
 
@@ -232,12 +201,9 @@ class Plan(FrozenModel):
     def older(self) -> frozenset[str]:
         """Paths of inputs in which readers see one record per key, each older than all records of other inputs.
 
-        These inputs are the tail, or for lane ``hide`` the segments that were compared before. The plan searches them
-        only for keys of the other inputs.
+        These inputs are the tail. The plan searches them only for keys of the other inputs.
         """
-        tail = [one for one in self.inputs if one.level == TAIL] if self.tail_is_older else []
-        known = [] if self.transactional else _beneath(self.inputs)
-        return frozenset(one.path for one in max(tail, known, key=lambda own: sum(one.bytes for one in own)))
+        return frozenset(one.path for one in self.inputs if one.level == TAIL and self.tail_is_older)
 
     @property
     def stage(self) -> str:
@@ -256,8 +222,8 @@ class Plan(FrozenModel):
 
     @property
     def read_bytes(self) -> int:
-        """Estimate of the bytes that the plan reads; lanes that write position deletes read only keys and offsets."""
-        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in POSITION_DELETING else self.bytes
+        """Estimate of the bytes that the plan reads; lane `convert` reads only a few columns."""
+        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane is Lane.CONVERT else self.bytes
 
     def takes(self, other: "Plan") -> bool:
         """True when this plan of lane `full` takes all inputs of ``other``, an earlier lane's plan in the same run."""
@@ -326,16 +292,3 @@ class Plan(FrozenModel):
         """Digest of the plan's content: equal for equal metadata, policy and clock."""
         content = self.model_dump(mode="json", exclude={"id"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _beneath(inputs: Iterable[Input]) -> list[Input]:
-    """The compared ``inputs`` that end below the first offset of every other input; as many of them as possible."""
-    held = [one for one in inputs if one.records]
-    cut = min((one.base_offset for one in held if not one.compared), default=0)
-    beneath = []
-    for one in sorted((one for one in held if one.compared), key=lambda one: -one.last_offset):
-        if one.last_offset < cut:
-            beneath.append(one)
-        else:
-            cut = min(cut, one.base_offset)
-    return beneath

@@ -35,24 +35,13 @@ class DestroyedFile(FrozenModel):
     records: int
 
 
-class ComparedSegments(FrozenModel):
-    """Findings of lane `hide` about the state that the segments of a plan have once the plan is published."""
-
-    hidden: Mapping[str, int]
-    """Number of hidden records by path of the segment; segments without hidden records are left out."""
-    end: int | None
-    """Highest offset that readers see; None if they see none."""
-    end_path: str
-    """Path of the segment that holds this offset; empty if there is none."""
-
-
 class PlanResult(FrozenModel):
     """The result of one plan (C24).
 
     ``fingerprint`` is a decimal number, the judge's fingerprint of the kept records as they were read. ``in_place`` are
     the paths of segments that lose no records and stay as they are. Lane `erase` also lists the ``destroyed`` files;
-    ``log_end_kept`` is True if a requested record stays because it is the log end (C4). Lanes that write position
-    deletes merge older delete files into their own; ``merged`` are the paths of these older files, which are removed.
+    ``log_end_kept`` is True if a requested record stays because it is the log end (C4). Lane `convert` merges older
+    position delete files into its own; ``merged`` are the paths of these older files, which are removed.
     """
 
     counts: RecordCounts
@@ -61,8 +50,6 @@ class PlanResult(FrozenModel):
     destroyed: tuple[DestroyedFile, ...] = ()
     log_end_kept: bool = False
     merged: tuple[str, ...] = ()
-    compared: ComparedSegments | None = None
-    """Lane `hide` only."""
 
 
 class Manifest(FrozenModel):
@@ -84,7 +71,7 @@ class StagedResult(FrozenModel):
 
     Plans that are in neither were refused. ``opening`` is the digest of the document of plans that the try worked on.
     ``manifest`` is None when no plan wrote data files; ``deletes`` are the manifests of position delete files, which
-    only some lanes write. ``schema_id``, ``spec_id`` and ``columns`` describe the table at the time of writing.
+    only lane `convert` writes. ``schema_id``, ``spec_id`` and ``columns`` describe the table at the time of writing.
     ``core_ms`` is the core time that the try took, in milliseconds.
     """
 
@@ -242,11 +229,11 @@ def files_by_plan(
     if deletes:
         inputs = {one.path: plan.id for plan in owners.values() for one in plan.inputs}
         for file in deletes:
-            by_plan[_hiding_plan(subject, file, inputs)].deletes.append(file)
+            by_plan[_deleting_plan(subject, file, inputs)].deletes.append(file)
     return by_plan
 
 
-def _hiding_plan(subject: str, delete: DataFile, inputs: Mapping[str, str]) -> str:
+def _deleting_plan(subject: str, delete: DataFile, inputs: Mapping[str, str]) -> str:
     """Id of the plan that wrote ``delete``, found by the inputs that ``delete`` references; ``inputs``: ids by path."""
     first, last = (inputs.get(path or "") for path in bounds_of_paths(delete))
     if first is None or first != last:

@@ -14,14 +14,14 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Stored
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import PLANS
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
 from firnlake.table.policies import Policies
 from firnlake.table.published_plans import published
 from firnlake.table.segments import LiveInputs
 
-_IN_PLACE: Final = (Lane.ERASE, *POSITION_DELETING)
+_IN_PLACE: Final = (Lane.ERASE, Lane.CONVERT)
 """Lanes whose inputs may all still be live after their plan was published."""
 
 

@@ -13,19 +13,16 @@ from math import inf
 from typing import Any, Final
 
 from firnlake.clock import exact_span, show_span
-from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.budget import Budget
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import RUN, TAIL, Segment
 from firnlake_expectations.wording import count
 
 FEWEST = 2
+"""The smallest number of runs that can be combined into one."""
 SIMILAR: Final = 2.0
 """Runs are of similar size when the largest has at most this many times the bytes of the smallest (WarpStream tiers
 files "of similar size"; the figure is Firn's)."""
-MOST_HIDDEN: Final = 0.9
-"""The fraction of the records of a tail segment or run that may be hidden before `full` is due."""
-"""The smallest number of runs that can be combined into one."""
 
 
 @dataclass(frozen=True)
@@ -181,21 +178,6 @@ def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str 
     )
 
 
-def hidden_reason(state: PartitionState, taken: Iterable[Segment]) -> str | None:
-    """Why hidden records in a segment of ``taken`` or of the tail make a full clean due; None if they do not (C28).
-
-    Landed and merged segments don't count, because lanes `merge` and `clean` rewrite them sooner.
-    """
-    for segment in (*(one for one in taken if one.level == RUN), *state.tail_inputs):
-        hidden = state.hide_memory.hidden_in(segment)
-        if hidden > MOST_HIDDEN * segment.records:
-            return (
-                f"{count(hidden, 'hidden record')} among {count(segment.records, 'record')} of segment {segment.path}, "
-                f"more than the allowed fraction of {MOST_HIDDEN}"
-            )
-    return None
-
-
 def last_full_ms(state: PartitionState) -> int | None:
     """The time of the last complete full clean, epoch milliseconds; None if the table's history no longer has it.
 
@@ -248,14 +230,12 @@ def _removable(segment: Segment, state: PartitionState) -> int:
     return stamped - 1 if holds_log_end and stamped == segment.records else stamped
 
 
-def may_stay(
-    segments: Sequence[Segment], clean_below: int | None, now_ms: int, hide_memory: HideMemory = NOTHING_COMPARED
-) -> frozenset[str]:
+def may_stay(segments: Sequence[Segment], clean_below: int | None, now_ms: int) -> frozenset[str]:
     """Paths of those inputs of a full clean, ``segments``, that stay unless one of their keys has a newer record.
 
     Metadata alone decides. Such a segment is in the tail and is listed once. It holds no tombstone that must be stamped
-    or removed (C8, C9), no record without a key (C5), no record that row-level deletes may hide (C27; ``hide_memory``
-    knows for which segments the deletes hide nothing), and no offset that another segment may hold as well.
+    or removed (C8, C9), no record without a key (C5), no record that row-level deletes may hide (C27), and no offset
+    that another segment may hold as well.
     """
     held = sorted((segment for segment in segments if segment.records), key=lambda segment: segment.order)
     stay = set()
@@ -264,8 +244,7 @@ def may_stay(
         alone = segment.base_offset > end and (
             place + 1 == len(held) or segment.last_offset < held[place + 1].base_offset
         )
-        hides = hide_memory.counted(segment) != 0
-        if segment.level == TAIL and alone and not hides and _keeps_all(segment, clean_below, now_ms):
+        if segment.level == TAIL and alone and not segment.row_deletes and _keeps_all(segment, clean_below, now_ms):
             stay.add(segment.path)
         end = max(end, segment.last_offset)
     return frozenset(stay)

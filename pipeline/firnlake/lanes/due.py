@@ -4,19 +4,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 
-from firnlake.clock import exact_span, show_span
 from firnlake.job.lane import ANY_POLICY, LEVELING, UNBLOCKED, Lane
 from firnlake.lanes.cleaning import (
     FEWEST,
     dirty_reason,
     fitting_runs,
-    hidden_reason,
     left_to_full,
     similar_runs,
     tombstone_reason,
 )
 from firnlake.lanes.erasure.searches import DueSearch, late, search
-from firnlake.lanes.hiding.comparing import DueComparison, comparison, due_from_ms
 from firnlake.lanes.retention import retention
 from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
 from firnlake.table.partition import PartitionState
@@ -38,8 +35,6 @@ class Due:
     """For lane `full`: number of cleanable segments past the candidates, which exceed the budgets of a plan."""
     search: DueSearch | None = None
     """For lane `erase`: the search that the candidates are part of; None for other lanes."""
-    comparison: DueComparison | None = None
-    """For lane `hide`: the comparison that the candidates are part of; None for other lanes."""
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
@@ -87,22 +82,6 @@ def _erase(state: PartitionState, force: bool) -> Due | None:
     if landed:
         reason += f"{', ' * bool(reason)}{count(len(landed), 'segment')} landed below the searched offsets"
     return Due(Lane.ERASE, unsearched.segments, reason, search=unsearched)
-
-
-def _hide(state: PartitionState, force: bool) -> Due | None:
-    """C28: the oldest segment that was not compared with the others landed at least ``hide.max.lag.ms`` ago."""
-    work = comparison(state)
-    if work is None:
-        return None
-    from_ms, lag = due_from_ms(state, work), state.policy.hide_max_lag_ms
-    if not force and from_ms > state.now_ms:
-        return None
-    ago = show_span(max(0, state.now_ms - from_ms + lag))
-    reason = (
-        f"{count(len(work.uncompared), 'segment')} not compared with the others, the oldest landed {ago} ago "
-        f"(hide.max.lag.ms = {exact_span(lag)})"
-    )
-    return Due(Lane.HIDE, work.segments, reason, comparison=work)
 
 
 def _convert(state: PartitionState, force: bool) -> Due | None:
@@ -201,15 +180,13 @@ def _full(state: PartitionState, force: bool) -> Due | None:
     if force and (dirty or (state.tail_inputs and not state.cleanable)):
         return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", waiting_segments)
     outside = state.head[len(dirty) :]
-    reason = (dirty_reason(state) if dirty else None) or hidden_reason(state, dirty)
-    reason = reason or tombstone_reason(state, outside)
+    reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, outside)
     return Due(Lane.FULL, dirty, reason, waiting_segments) if reason else None
 
 
 _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
     Lane.RETAIN: _retain,
     Lane.ERASE: _erase,
-    Lane.HIDE: _hide,
     Lane.CONVERT: _convert,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,

@@ -10,7 +10,6 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.cleaning import last_full_ms
 from firnlake.lanes.due import due
 from firnlake.lanes.erasure.searches import late
-from firnlake.lanes.hiding.comparing import comparison, due_from_ms, landed_ms
 from firnlake.lanes.retention import aged_from_ms
 from firnlake.plan.survey import DueSurvey
 from firnlake.table.partition import PartitionState
@@ -65,8 +64,6 @@ def _turning_points(state: PartitionState) -> Iterator[int]:
         yield from (clock + policy.full_interval_ms + 1 for clock in since)
     if state.erasing and state.erasing.due_ms is not None:
         yield state.erasing.due_ms
-    if policy.hides:
-        yield from (landed_ms(segment) + policy.hide_max_lag_ms for segment in state.segments)
     if policy.deletes and policy.retention_ms >= 0:
         times = (aged_from_ms(segment) for segment in state.segments)
         yield from (time + policy.retention_ms + 1 for time in times if time is not None)
@@ -115,11 +112,6 @@ def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[
     yield from map(arrived_ms, late(state))
 
 
-def _hide_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
-    due = comparison(state)
-    yield due_from_ms(state, due) if due else None
-
-
 def _convert_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
     # A delete file landed after the segments to which it applies; the exact time is in its snapshot only.
     yield max(map(arrived_ms, inputs), default=None)
@@ -144,10 +136,7 @@ def _tier_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
     policy = state.policy
     head = [segment for segment in inputs if segment.level != TAIL]
-    new = [segment for segment in head if not state.hide_memory.knows(segment)]
-    dirty = state.dirty_bytes - sum(map(_bytes, new))
-    rest = state.tail_bytes + sum(map(_bytes, head)) - sum(map(_bytes, new))
-    yield _crossed(new, lambda size: dirty + size > policy.min_cleanable_dirty_ratio * (rest + size), _bytes)
+    yield _crossed(head, lambda size: size > policy.min_cleanable_dirty_ratio * (state.tail_bytes + size), _bytes)
     if head and policy.full_interval_ms >= 0:
         # The lane was not due before there was anything to clean.
         since = last_full_ms(state) if state.tail else min(segment.oldest_ms for segment in head)
@@ -161,7 +150,6 @@ _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Itera
     # Lane `retain` has no budget, so none of its plans wait.
     Lane.RETAIN: lambda _state, _inputs: iter(()),
     Lane.ERASE: _erase_since,
-    Lane.HIDE: _hide_since,
     Lane.CONVERT: _convert_since,
     Lane.MERGE: _merge_since,
     Lane.CLEAN: _clean_since,

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from firnlake.errors import RefusedError
 from firnlake.job.failures import FailedPlan
-from firnlake.job.job import Job, OpenJob
+from firnlake.job.job import Job
 from firnlake.job.plan import Plan
 from firnlake.plan.order import Postponed
 from firnlake.table.partition import PartitionState
@@ -31,8 +31,6 @@ class LanePlans:
     """Due plans that failed before on the same segments (C20)."""
     states: list[PartitionState]
     """The states of the topic partitions from which the plans were made."""
-    busy: list[OpenJob] = field(default_factory=list)
-    """Lane `hide` only: the open jobs that its plans wait for."""
     refused: RefusedError | None = None
     """Lane `erase` only, and not from ``plan_work``: why the requests to erase keys can't be read."""
 
@@ -42,8 +40,7 @@ class LanePlans:
         yield from self.later()
 
     def later(self) -> Iterator[str]:
-        """Yield a line for the first ``SHOWN`` plans that wait for a job, and that wait for the next run."""
-        yield from _first(map(str, self.busy), len(self.busy), "waiting for open jobs")
+        """Yield a line for the first ``SHOWN`` plans that wait for the next run."""
         yield from _first(map(str, self.postponed), len(self.postponed), "waiting for the next run")
 
     def warn(self) -> None:

@@ -9,15 +9,13 @@ from firnlake.clock import show_ms, to_ms
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
-from firnlake.job.job import OpenJob, jobs_of, open_jobs
-from firnlake.job.lane import ANY_POLICY, BEFORE_FULL, LEVELING, POSITION_DELETING, Lane
-from firnlake.job.plan import Comparison, Input, Plan, Search
+from firnlake.job.job import jobs_of
+from firnlake.job.lane import ANY_POLICY, BEFORE_FULL, LEVELING, Lane
+from firnlake.job.plan import Input, Plan, Search
 from firnlake.lanes.cleaning import may_stay
 from firnlake.lanes.due import Due, due
 from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.lanes.erasure.searches import DueSearch
-from firnlake.lanes.hiding.comparing import DueComparison
-from firnlake.lanes.hiding.memory import HideMemory
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.order import RunBudget, admit, rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
@@ -54,10 +52,9 @@ def plan_work(
     """Plan the work that is due in ``lane`` of table ``identifier`` at ``now`` (aware, or epoch milliseconds).
 
     The plans are in the order of work (see ``firnlake.plan.order``), within the budgets of one run of a lane
-    (``firn.run.max.bytes``). Four lanes have no budgets: `retain`, because it reads and writes only metadata;
-    `erase`, because it must erase all requested keys at once; `hide` and `convert`, because they read only a few
-    columns. Plans of `hide` wait for open jobs on their topic partitions. A plan of `convert` is left out unless its
-    job makes an equality delete file needless.
+    (``firn.run.max.bytes``). Three lanes have no budgets: `retain`, because it reads and writes only metadata;
+    `erase`, because it must erase all requested keys at once; `convert`, because it reads only a few columns. A plan of
+    `convert` is left out unless its job makes an equality delete file needless.
 
     ``lanes`` are all lanes of the run. If `full` is among them, plans of `merge`, `clean` and `tier` are left out if a
     plan of `full` takes all their segments: the same run would rewrite these segments twice, with the same result.
@@ -156,14 +153,9 @@ def _work(
         # The budgets of a run are set for the table, so every topic's policy has the same budgets.
         admitted = admit(plans, RunBudget.of(states[0].policy))
         return LanePlans(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states)
-    busy: list[OpenJob] = []
-    if lane is Lane.HIDE and plans:
-        at_work = open_jobs(lake, identifier)
-        busy = [at_work[plan.topic_partition] for plan in plans if plan.topic_partition in at_work]
-        plans = [plan for plan in plans if plan.topic_partition not in at_work]
-    elif lane is Lane.CONVERT:
+    if lane is Lane.CONVERT:
         plans = _relieving(plans, sensed.segments.equality)
-    return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, busy)
+    return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
 
 
 def due_plans(
@@ -229,19 +221,17 @@ def plan_partition(
         clean_below=state.lowest_beside({segment.path for segment in inputs}),
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
-        sequence_number=segments.snapshot_number if lane in POSITION_DELETING else segments.sequence_number,
+        sequence_number=segments.snapshot_number if lane is Lane.CONVERT else segments.sequence_number,
         delete_retention_ms=policy.delete_retention_ms,
         clock_behind_ms=behind_ms(segments, state.now_ms),
         waiting_segments=work.waiting_segments,
         transactional=_transactional(lane, inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
-        position_deletes_max=policy.position_deletes_max if lane in POSITION_DELETING else 0,
+        position_deletes_max=policy.position_deletes_max if lane is Lane.CONVERT else 0,
     )
     if work.search and state.erasing:
         return _searching(plan, work.search, state.erasing).sealed()
-    if work.comparison:
-        return _comparing(plan, work.comparison, inputs, state).sealed()
-    return _with_staying(plan, inputs, state.hide_memory).sealed()
+    return _with_staying(plan, inputs).sealed()
 
 
 def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
@@ -261,25 +251,11 @@ def _searching(plan: Plan, search: DueSearch, own: ErasureMemory) -> Plan:
     return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
 
 
-def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
-    """``plan`` of lane ``hide`` with the segments to compare."""
-    marked = tuple(Input.of(segment, compared=segment.path in work.known) for segment in inputs)
-    taken = {segment.path for segment in inputs}
-    beside = [segment for segment in state.segments if segment.path not in taken]
-    end = next((one for one in beside if state.shows_end(one)), None)
-    comparison = Comparison(
-        before=work.before,
-        beside=tuple(one.path for one in beside),
-        shown_end=None if end is None else Input.of(end),
-    )
-    return plan.model_copy(update={"inputs": marked, "comparison": comparison})
-
-
-def _with_staying(plan: Plan, inputs: tuple[Segment, ...], hide_memory: HideMemory) -> Plan:
+def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:
     """``plan`` with marks on the inputs that may stay in place."""
     if plan.lane is not Lane.FULL or not plan.tail_is_older:
         return plan
-    stay = may_stay(inputs, plan.clean_below, plan.now_ms, hide_memory)
+    stay = may_stay(inputs, plan.clean_below, plan.now_ms)
     return plan.model_copy(
         update={"inputs": tuple(Input.of(segment, may_stay=segment.path in stay) for segment in inputs)}
     )

@@ -9,9 +9,8 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.memory import ErasureMemory, erasing_of
-from firnlake.lanes.hiding.memory import hide_memory_of
 from firnlake.plan.survey import DueSurvey
 from firnlake.table.arrays import Arrays, arrays_of
 from firnlake.table.memory import removed_tombstones
@@ -52,7 +51,7 @@ class Scope:
                 f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane "
                 "erases a key from a whole topic partition at once"
             )
-        if lane in POSITION_DELETING and self.bounds != UNBOUNDED:
+        if lane is Lane.CONVERT and self.bounds != UNBOUNDED:
             return (
                 f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane's "
                 "delete files cover a whole topic partition"
@@ -166,7 +165,6 @@ def read_once(
         transactions,
         scope.bounds,
         erasing,
-        hide_memory_of(table),
     )
     return Sensed(segments, survey, restricted, unknown)
 

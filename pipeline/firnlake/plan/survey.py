@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.cleaning import FEWEST, MOST_HIDDEN, near_full
+from firnlake.lanes.cleaning import FEWEST, near_full
 from firnlake.lanes.erasure.memory import ErasureMemory
-from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.arrays import UNKNOWN, Arrays, Bools
 from firnlake.table.budget import small
 from firnlake.table.figures import Figures, Floats
@@ -52,14 +51,10 @@ class DueSurvey:
     """The bounds that the states get; ``may_be_due`` does not take them into account."""
     erasing: Mapping[TopicPartition, ErasureMemory] = field(default_factory=dict)
     """The requests to erase keys, by topic partition."""
-    hide_memory: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
-    """The memory of lane `hide`, by topic partition."""
 
     @cached_property
     def _figures(self) -> Figures:
-        return Figures(
-            self.arrays, self.policies, self.now_ms, self.removed_tombstones, self.transactions, self.hide_memory
-        )
+        return Figures(self.arrays, self.policies, self.now_ms, self.removed_tombstones, self.transactions)
 
     def state(self, place: int) -> PartitionState:
         """The state of the topic partition at position ``place`` in the arrays of length P."""
@@ -74,7 +69,6 @@ class DueSurvey:
             self.transactions.get(where, NO_TRANSACTIONS),
             self.bounds,
             self.erasing.get(where),
-            self.hide_memory.get(where, NOTHING_COMPARED),
             self._restarts.get(where.topic, ""),
         )
 
@@ -112,7 +106,7 @@ class DueSurvey:
 
     @property
     def dirty_ratio(self) -> Floats:
-        """[P] Dirty bytes / (tail bytes + cleanable head bytes); 0 if there are no such bytes (C12)."""
+        """[P] Cleanable head bytes / (tail bytes + cleanable head bytes); 0 if there are no such bytes (C12)."""
         return self._figures.dirty_ratio
 
     @cached_property
@@ -152,21 +146,6 @@ def _retain(figures: Figures, _: bool) -> Bools:
     past &= each(lambda policy: policy.retention_ms >= 0)
     goes: Bools = several & (past | ((limit >= 0) & (limit <= left))) & each(lambda policy: policy.deletes)
     return goes
-
-
-def _hide(figures: Figures, force: bool) -> Bools:
-    """[P] True if a segment that was not compared yet may have landed at least ``hide.max.lag.ms`` ago."""
-    arrays = figures.arrays
-    if not any(policy.hides for policy in figures.distinct):
-        return np.zeros(len(arrays.topic), dtype=np.bool_)
-    # Assume that Firn wrote each segment, after its records landed: this gives the earliest possible time.
-    arrived = np.minimum(
-        arrays.oldest_ms, np.where(arrays.committed_ms == UNKNOWN, arrays.newest_ms, arrays.committed_ms)
-    )
-    since = figures.before(lambda policy: policy.hide_max_lag_ms)
-    waited = figures.least(arrived, figures.filled & ~figures.compared) <= figures.each(since)
-    flags: Bools = figures.each(lambda policy: policy.hides) & (waited | force) & (figures.count(~figures.compared) > 0)
-    return flags
 
 
 def _convert(figures: Figures, force: bool) -> Bools:
@@ -221,7 +200,7 @@ def _so_many(figures: Figures, which: Bools, needed: NDArray[np.int64] | int, le
 
 def _full(figures: Figures, force: bool) -> Bools:
     """[P] True if a cleanable head is dirty enough or has waited long enough, or the tail has enough tombstones past
-    their horizons, or lane `hide` has hidden enough records of a segment."""
+    their horizons."""
     arrays, each, now_ms = figures.arrays, figures.each, figures.now_ms
     oldest = figures.least(arrays.oldest_ms, figures.cleanable)
     # UNKNOWN is the smallest integer, so a full clean of unknown time is longer ago than any interval.
@@ -243,9 +222,7 @@ def _full(figures: Figures, force: bool) -> Bools:
     expired = figures.sum(np.where(wholly, arrays.stamped, np.minimum(arrays.stamped, 1)), past)
     records = figures.sum(arrays.records, figures.tail)
     cleanable = figures.count(figures.cleanable) > 0
-    taken = figures.tail | (figures.cleanable & (arrays.level == RUN))
-    hidden = figures.count(taken & (figures.hidden > MOST_HIDDEN * arrays.records)) > 0
-    flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | hidden
+    flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records)
     if force:
         flags |= cleanable | (figures.count(figures.tail) > 0)
     return flags & figures.compacts
@@ -253,7 +230,6 @@ def _full(figures: Figures, force: bool) -> Bools:
 
 _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {
     Lane.RETAIN: _retain,
-    Lane.HIDE: _hide,
     Lane.CONVERT: _convert,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,

@@ -6,9 +6,9 @@ commit on an unchecked snapshot. A plan without a passing verdict, or in conflic
 the commit, and becomes a failure in the result (C20, C22).
 
 The same commit moves removed tombstones and records without a key to their branches (C5, C9), and updates the progress
-of lane `erase` (C30) and the memory of lane `hide` (C28). Lanes that write position deletes add delete files and remove
-no segment. The commit of lane `convert` also removes the equality delete files that it makes needless; each try looks
-for needless files in the version of the table that it has loaded (C27).
+of lane `erase` (C30). The commit of lane `convert` adds position delete files, removes no segment, and removes the
+equality delete files that it makes needless; each try looks for needless files in the version of the table that it has
+loaded (C27).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,6 @@ from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import (
     ERASURES,
     HAS_SIDE_BRANCHES,
-    HIDDEN,
     QUARANTINE,
     REMOVED_TOMBSTONES,
     check_names,
@@ -43,8 +42,6 @@ from firnlake.job.result import PlanFiles, PlanResult
 from firnlake.job.stage import Stage, missing, stages_of
 from firnlake.lanes.erasure.erase import Searched, erasure_conflicts, with_searches
 from firnlake.lanes.erasure.memory import ErasuresChange, ReadOnce
-from firnlake.lanes.hiding.hide import ComparedPlan, hide_conflicts, with_compared
-from firnlake.lanes.hiding.memory import HideMemoryChange
 from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
 from firnlake.publish.conflicts import landed_conflicts, tombstone_conflicts
 from firnlake.table.published_plans import JOB_ID, VALIDATION, RecordCounts, published
@@ -203,14 +200,11 @@ class _StagedWork:
             if (gone or files) and has_side_branches(target.properties):
                 changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
         searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
-        compared = [ComparedPlan(one.plan, one.result.compared) for one in chosen if one.result.compared]
-        # The progress of lane `erase` and the memory of `hide` contain the id of the snapshot that commits them.
         if searched:
+            # The progress of lane `erase` contains the id of the snapshot that commits it.
             changes[ERASURES] = ErasuresChange(
                 lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures
             )
-        if compared:
-            changes[HIDDEN] = HideMemoryChange(lambda known: with_compared(known, compared, prepared.snapshot_id))
         prepared = Commit(target, changes.items())
         return prepared
 
@@ -225,7 +219,6 @@ class _StagedWork:
         ).conflicts
         left = [one for one in chosen if one.plan.id not in problems]
         problems |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
-        problems |= hide_conflicts(current, [one.plan for one in left])
         problems |= tombstone_conflicts(current, [one.plan for one in left])
         left = [one for one in left if one.plan.id not in problems]
         if changed := _changed_shape(current, self.stage):

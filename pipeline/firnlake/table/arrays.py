@@ -44,7 +44,6 @@ _INTEGERS: Final = (
     "copies",
     "holding_deletes",
     "deletes",
-    "newest_delete",
     "equality_deletes",
 )
 _OPTIONAL: Final = ("tombstones", "committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
@@ -107,7 +106,6 @@ class Arrays:
     holding_deletes: Ints
     hidden: Ints
     deletes: Ints
-    newest_delete: Ints
     equality_deletes: Ints
 
     @classmethod

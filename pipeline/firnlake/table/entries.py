@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
 
 
-_OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes", "newest_delete")
+_OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes")
 _HOLDING: Final = "holding_deletes"
 _OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "copies", _HOLDING, *_OF_DELETES)
 """Facts of a segment that its manifest entry alone does not hold."""
@@ -196,7 +196,6 @@ def _copied(first: Segment, again: Segment) -> Segment:
         holding_deletes=max(first.holding_deletes, again.holding_deletes),
         hidden=None if first.hidden is None or again.hidden is None else first.hidden + again.hidden,
         deletes=max(first.deletes, again.deletes),
-        newest_delete=max(first.newest_delete, again.newest_delete),
         equality_deletes=max(first.equality_deletes, again.equality_deletes),
         copies=first.copies + again.copies,
     )

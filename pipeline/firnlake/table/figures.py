@@ -5,14 +5,13 @@ ratio. P is the number of topic partitions and N the number of segments, as in `
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firnlake.lanes.hiding.memory import HideMemory
 from firnlake.table.arrays import Arrays, Bools, Ints
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
@@ -34,13 +33,12 @@ class Figures:
     now_ms: int
     removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
     transactions: Mapping[TopicPartition, Transactions]
-    hide_memory: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
 
     @cached_property
     def dirty_ratio(self) -> Floats:
-        """[P] Dirty bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
+        """[P] Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
-        ratio: Floats = np.divide(self.dirty_bytes, total, out=np.zeros(len(total)), where=total > 0)
+        ratio: Floats = np.divide(self.cleanable_bytes, total, out=np.zeros(len(total)), where=total > 0)
         return ratio
 
     @cached_property
@@ -182,44 +180,10 @@ class Figures:
         return self.sum(self.arrays.data_bytes, self.tail)
 
     @cached_property
-    def hidden(self) -> Ints:
-        """[N] Number of records of each segment that are known to be hidden, as in ``HideMemory``."""
-        counts = np.zeros(len(self.arrays.records), dtype=np.int64)
-        for where, hide_memory in self.hide_memory.items():
-            place = self.arrays.place(where) if hide_memory.hidden else None
-            if place is not None:
-                own = slice(int(self.arrays.starts[place]), int(self.arrays.starts[place + 1]))
-                counts[own] = [hide_memory.hidden.get(path, 0) for path in self.arrays.path[own].to_pylist()]
-        return np.where(self.arrays.row_deletes > 0, np.minimum(counts, self.arrays.records), 0)
-
-    @cached_property
-    def compared(self) -> Bools:
-        """[N] True for segments that lane `hide` has compared with each other, as in ``HideMemory.knows``."""
-        arrays, known = self.arrays, {where: own.compared for where, own in self.hide_memory.items() if own.compared}
-        through = self.at({where: own.sequence_number for where, own in known.items()}, -1)[self.owner]
-        ends = {where: _HIGHEST if own.before is None else own.before for where, own in known.items()}
-        before = self.at(ends, _LOWEST)[self.owner]
-        flags: Bools = (arrays.sequence_number <= through) & (
-            self.tail | (before == _HIGHEST) | (arrays.base_offset < before)
-        )
-        return flags
-
-    @cached_property
-    def dirty_bytes(self) -> Ints:
-        """[P] Dirty bytes, as in ``PartitionState``."""
-        if not self.hide_memory:
-            return self.cleanable_bytes
-        # Python's integers keep the product exact, as in ``PartitionState``.
-        hidden = self.arrays.data_bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)
-        each = np.where(self.tail | self.compared, hidden.astype(np.int64), self.arrays.data_bytes)
-        return self.sum(each, self.tail | self.cleanable)
-
-    @cached_property
     def bytes_until_full(self) -> Floats:
         """[P] Bytes until lane `full` is due, as in ``PartitionState``."""
         ratio = self.each(lambda policy: policy.min_cleanable_dirty_ratio)
         with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
-            clean = self.cleanable_bytes - self.dirty_bytes
-            enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio)
+            enough = ratio / (1 - ratio) * self.tail_bytes
         missing: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.data_bytes, self.head)
         return missing

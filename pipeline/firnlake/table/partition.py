@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from firnlake.clock import exact_span, show_ms
 from firnlake.lanes.erasure.memory import ErasureMemory
-from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory, dirty_bytes
 from firnlake.table.budget import excess, excess_beside, excess_keys, small
 from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX, Policy
@@ -99,8 +98,6 @@ class PartitionState:
     """The bounds that the user set for this run."""
     erasing: ErasureMemory | None = None
     """The requests to erase keys of this topic partition; None if there are none."""
-    hide_memory: HideMemory = NOTHING_COMPARED
-    """The memory of lane `hide` about this topic partition."""
     restart: str = ""
     """Why the offsets of the whole topic seem to have restarted, and what is allowed; empty if they have not."""
 
@@ -195,34 +192,25 @@ class PartitionState:
         return sum(segment.data_bytes for segment in self.cleanable)
 
     @property
-    def dirty_bytes(self) -> int:
-        """Bytes of the tail and the cleanable head that may be garbage (C12, C28). In the tail, and in segments that
-        lane `hide` has compared, only the hidden records count; in all other segments, all bytes count."""
-        if self.hide_memory is NOTHING_COMPARED:
-            return self.cleanable_bytes
-        return sum(dirty_bytes(self.hide_memory, segment) for segment in self.cleanable + self.tail)
-
-    @property
     def uncleanable_bytes(self) -> int:
         """Head bytes that C10, C11 or the policy hold back; the dirty ratio does not count them."""
         return sum(segment.data_bytes for segment in self.head) - self.cleanable_bytes
 
     @property
     def dirty_ratio(self) -> float:
-        """Dirty bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
+        """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
-        return self.dirty_bytes / total if total else 0.0
+        return self.cleanable_bytes / total if total else 0.0
 
     @property
     def bytes_until_full(self) -> float:
         """Bytes that must still land before the dirty ratio makes lane `full` due, assuming that the whole head is
-        cleanable and that all new bytes are dirty.
+        cleanable.
 
         Negative when the head has more bytes than needed; infinite when the dirty ratio never makes the lane due.
         """
         ratio = self.policy.min_cleanable_dirty_ratio
-        clean = self.cleanable_bytes - self.dirty_bytes
-        enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio) if ratio < 1 else inf
+        enough = ratio / (1 - ratio) * self.tail_bytes if ratio < 1 else inf
         return enough - sum(segment.data_bytes for segment in self.head)
 
     @property
@@ -242,12 +230,9 @@ class PartitionState:
 
     @property
     def kept_from(self) -> int:
-        """A lower bound of the highest offset that readers see (``HideMemory.kept_from``)."""
-        return self.hide_memory.kept_from(self.segments, self.log_end_offset)
-
-    def shows_end(self, segment: Segment) -> bool:
-        """True when ``segment`` holds the record at the log end, and readers are known to see that record."""
-        return segment.last_offset == self.log_end_offset == self.hide_memory.kept_from([segment], self.log_end_offset)
+        """A lower bound of the highest offset that readers see: the log end, unless row-level deletes may hide it (C4,
+        C27); -1 if they may hide every record."""
+        return max((segment.shown_from for segment in self.segments), default=-1)
 
     @cached_property
     def blockers(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from firnlake.clock import SPANS
 from firnlake.errors import RefusedError
-from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, UNLIMITED, Policy, Samples, Validation
+from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, UNLIMITED, Policy, Samples, Validation
 from firnlake.table.profiles import LOAD_FACTOR, OF_ADOPTED, with_defaults
 from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
 
@@ -23,7 +23,6 @@ OVERRIDABLE = frozenset(
         "cleaner.dedupe.buffer.size",
         "convert.equality.deletes",
         "full.interval.ms",
-        "hide.max.lag.ms",
         "max.compaction.lag.ms",
         "max.input.bytes",
         "merge.segments",
@@ -240,12 +239,6 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
     if lag > policy.max_compaction_lag_ms:  # like Kafka's LogConfig.validate
         most = readable("max.compaction.lag.ms", str(policy.max_compaction_lag_ms))
         yield "min.compaction.lag.ms", lag, f"at most max.compaction.lag.ms, which is {most}"
-    if NEVER < policy.hide_max_lag_ms < lag:
-        # A record that is too young to be cleaned supersedes no other record (C11).
-        yield "hide.max.lag.ms", policy.hide_max_lag_ms, f"at least {least}, or {NEVER}"
-    if policy.hide_max_lag_ms != NEVER and not policy.side_branches:
-        reason = f"{NEVER}, because lane hide keeps its memory on a side branch, and side.branches is false"
-        yield "hide.max.lag.ms", policy.hide_max_lag_ms, reason
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
         # Retention would drop records within the time in which cleaning must leave them alone.
         yield "retention.ms", policy.retention_ms, f"at least {least}, or {UNLIMITED}"

@@ -170,20 +170,13 @@ class Policy(BaseModel):
         description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail's "
         "records, even if nothing new has landed; 1: not for this reason.",
     )
-    hide_max_lag_ms: Duration = Field(
-        default=NEVER,
-        ge=NEVER,
-        description="`hide` is due to hide a superseded record by a position delete this long after the newer record "
-        "has landed. At least `min.compaction.lag.ms`; needs `side.branches`. -1: never.",
-    )
     tier_runs: Long = Field(
         default=10, ge=2, description="Number of L2 runs of similar size that `tier` combines into one."
     )
     max_input_bytes: Size = Field(
         default=128 * GIB,
         ge=1,
-        description="A segment larger than this is never an input, and `hide` skips a topic partition with a larger "
-        "tail.",
+        description="A segment larger than this is never an input.",
     )
     plan_max_bytes: Size = Field(default=64 * GIB, ge=1, description="Maximum head bytes per plan.")
     plan_max_records: Long = Field(default=1_000_000_000, ge=1, description="Maximum head records per plan.")
@@ -274,8 +267,7 @@ class Policy(BaseModel):
     position_deletes_max: Long = Field(
         default=8,
         ge=1,
-        description="Maximum number of position delete files per Iceberg partition before `hide` and `convert` merge "
-        "them.",
+        description="Maximum number of position delete files per Iceberg partition before `convert` merges them.",
     )
     carry: SummaryProperties = Field(
         default="none",
@@ -293,11 +285,6 @@ class Policy(BaseModel):
         exclude=True,
         description="Why a property of the topic is refused; no lane works on such a topic. No setting.",
     )
-
-    @property
-    def hides(self) -> bool:
-        """True when superseded records are hidden before a cleaning removes them (C28)."""
-        return self.compacts and self.hide_max_lag_ms != NEVER
 
     @property
     def compacts(self) -> bool:

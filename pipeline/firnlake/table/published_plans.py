@@ -60,8 +60,8 @@ class RecordCounts(FrozenModel):
     that was written more than once. ``aborted`` counts records of aborted transactions, and ``markers_removed`` the
     markers of transactions without remaining records (C10). The fields ``*_in_place`` count segments that stay in the
     table because the plan changes nothing in them; these count neither as read nor as written. Bytes are file sizes.
-    Lanes that write position deletes leave all segments in place. In their plans, ``records_in`` counts the records
-    that readers saw in these segments, and ``bytes_out`` counts the bytes of the delete files.
+    Lane `convert` leaves all segments in place. In its plans, ``records_in`` counts the records that readers saw in
+    these segments, and ``bytes_out`` counts the bytes of the delete files.
     """
 
     records_in: int = Field(ge=0)

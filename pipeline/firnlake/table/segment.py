@@ -72,8 +72,6 @@ class Segment:
     """Maximum number of records that row-level deletes hide; None if equality deletes may apply."""
     deletes: int = 0
     """Digest of the row-level delete files that may apply; 0 if there are none (``firnlake.iceberg.row_deletes``)."""
-    newest_delete: int = 0
-    """The highest data sequence number of a row-level delete file that may apply; 0 if there is none."""
     equality_deletes: int = 0
     """Number of equality delete files that may apply. Also 0 if none of them can be removed from the table, because
     each also reaches a data file that no plan takes."""

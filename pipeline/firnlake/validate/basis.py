@@ -18,14 +18,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.errors import ConflictError, RefusedError
+from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import ancestors, at_snapshot, on_branch
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.requests import Erasures
-from firnlake.lanes.hiding.memory import HideMemory, TableHideMemory, hide_memory_at
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import removed_tombstones
 from firnlake.table.policies import Policies
@@ -112,10 +111,6 @@ class Basis:
         newest = max((one.id for one in every), default=0)
         return ServedRequests(self.erasures.secret, digests, newest, through, before, log_end_kept)
 
-    def compared(self, owner: TopicPartition) -> HideMemory:
-        """What lane `hide` knew of ``owner``; nothing if its memory is lost."""
-        return HideMemory(self._hide_memory.compared_in(owner))
-
     def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
         """The segments of ``owner``, in offset order."""
         if owner not in self._own:
@@ -138,13 +133,8 @@ class Basis:
         return max((one.last_offset for one in self.own(owner)), default=-1)
 
     def kept_from(self, owner: TopicPartition) -> int:
-        """The first offset that might be the highest that readers see (C4, C27, C28)."""
-        return self.compared(owner).kept_from(self.own(owner), self.log_end(owner))
-
-    def seen_beside(self, owner: TopicPartition, taken: Collection[str]) -> int:
-        """The highest offset that readers are known to see in segments other than ``taken``; -1 if there is none."""
-        memory, end = self.compared(owner), self.log_end(owner)
-        return max((memory.kept_from([one], end) for one in self.own(owner) if one.path not in taken), default=-1)
+        """The first offset that might be the highest that readers see (C4, C27)."""
+        return max((one.shown_from for one in self.own(owner)), default=-1)
 
     def clean_below(self, owner: TopicPartition, taken: Collection[str]) -> int | None:
         """The lowest lower bound of the offset in files other than ``taken`` (C7); None if no such file has records."""
@@ -163,7 +153,7 @@ class Basis:
 
     def data_sequence_number(self, lane: Lane) -> int | None:
         """The number that what ``lane`` writes must have (C27); None for the number of its own commit."""
-        return self.segments.snapshot_number if lane in POSITION_DELETING else self.segments.sequence_number
+        return self.segments.snapshot_number if lane is Lane.CONVERT else self.segments.sequence_number
 
     def retention_ms(self, topic: str) -> int | None:
         """The topic's delete.retention.ms (C8); None if the properties are unknown or refused."""
@@ -202,14 +192,6 @@ class Basis:
     @cached_property
     def _tombstones(self) -> Mapping[TopicPartition, tuple[Segment, ...]]:
         return removed_tombstones(self.at, self.identifier)
-
-    @cached_property
-    def _hide_memory(self) -> TableHideMemory:
-        """The memory of lane `hide`; empty if it is no longer known."""
-        try:
-            return hide_memory_at(self.table, self.snapshot.snapshot_id)
-        except RefusedError:
-            return TableHideMemory()
 
 
 HORIZONS: Final = (Lane.CLEAN, Lane.TIER, Lane.FULL)

@@ -12,7 +12,7 @@ from pyiceberg.types import UUIDType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.lane import POSITION_DELETING
+from firnlake.job.lane import Lane
 from firnlake.table.columns import ColumnRoles
 from firnlake.validate.change import JudgedChange
 from firnlake.validate.deletes import ListedAs, reading_for
@@ -20,7 +20,7 @@ from firnlake_expectations.claim import Claim, JudgedColumns
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
 
 if TYPE_CHECKING:
-    from firnlake_expectations.lane_views import Requested
+    from firnlake_expectations.erasure_views import Requested
 
 
 _BESIDE: Final = 64
@@ -70,8 +70,8 @@ class Case:
     @property
     def read(self) -> int:
         """File bytes that are read with values, and for lane `erase` also the keys of the segments that stay in place.
-        For lanes that write position deletes, no values are read."""
-        if self.claim.lane in POSITION_DELETING:
+        For lane `convert`, no values are read."""
+        if self.claim.lane == "convert":
             return sum(file.narrow for file in self.files)
         values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
         left = (file.bytes for file in self.files if file.side == IN_PLACE and self.secret is not None)
@@ -142,7 +142,7 @@ def reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
 
 def case_of(change: JudgedChange, listing: "ListedFacts", claim: Claim, fingerprint: int | None = None) -> Case:
     """The case of ``change`` with its ``claim``. ``fingerprint`` is compaction's, if the judge trusts it."""
-    if change.lane in POSITION_DELETING:
+    if change.lane is Lane.CONVERT:
         before, after = change.before, change.after
         shown = (listing.file(SHOWN, one, before.get(one.file_path), after.get(one.file_path)) for one in change.left)
         return Case(claim, tuple(shown), fingerprint)
@@ -199,7 +199,7 @@ class ListedFacts:
 
 def requested(cases: Sequence[Case]) -> "Requested | None":
     """The requests that ``cases`` serve, in the judge's terms; None unless the cases are of lane `erase`."""
-    from firnlake_expectations.lane_views import Requested
+    from firnlake_expectations.erasure_views import Requested
 
     secret = next((case.secret for case in cases if case.secret is not None), None)
     rows = ((number, *one) for number, case in enumerate(cases) for one in case.digests)

@@ -13,7 +13,7 @@ from pyiceberg.manifest import DataFile
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_of
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.result import PlanResult
 from firnlake.job.stage import Stage
@@ -28,8 +28,8 @@ from firnlake.validate.deletes import JudgedDelete, ListedAs, live_paths
 class JudgedChange:
     """The change of one plan at ``now_ms``, the plan's clock; ``plan`` has its lane, its place and the counts it tells.
 
-    Lanes that write position deletes leave all files in place. Then ``before`` and ``after`` have the entries of these
-    files, by path, and ``deletes`` are the delete files that are added.
+    Lane `convert` leaves all files in place. For it, ``before`` and ``after`` have the entries of these files by path,
+    and ``deletes`` are the delete files that are added.
     """
 
     plan: PublishedPlan
@@ -70,11 +70,11 @@ def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile]
     change = partial(JudgedChange, told, basis, plan.now_ms)
     paths = {one.path for one in plan.inputs}
     main = [one for one in inputs if one.file_path in paths]
-    if plan.lane in POSITION_DELETING:
+    if plan.lane is Lane.CONVERT:
         before, added = basis.deletes.among(main), [*map(JudgedDelete.staged, files.deletes)]
         entries = {one.file_path: before.get(one.file_path, basis.deletes.entry(one)) for one in main}
         _check_merged(stage, plan, own, entries.values())
-        after = {path: one.after(plan.lane, own.merged, added) for path, one in entries.items()}
+        after = {path: one.after(own.merged, added) for path, one in entries.items()}
         return change(removed=(), left=main, added=(), before=before, after=after, deletes=files.deletes)
     in_place, beside = frozenset(own.in_place), [*files.quarantined, *files.removed_tombstones]
     removed = [one for one in main if one.file_path not in in_place]

@@ -11,10 +11,9 @@ from pyiceberg.manifest import DataFile
 from firnlake import clock
 from firnlake.clock import show_ms
 from firnlake.iceberg.files import name_of
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanResult
-from firnlake.table.segment import TAIL
 from firnlake.validate.basis import HORIZONS, Basis
 from firnlake.validate.change import JudgedChange
 from firnlake_expectations.claim import Claim
@@ -36,7 +35,6 @@ def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult 
     behind = basis.behind_ms(change.now_ms)
     end, kept_from = basis.log_end(owner), basis.kept_from(owner)
     told = _counted(change) | {"clock": _clock(change.now_ms)} | (_planned(change, plan) if plan else {})
-    compared = result.compared if result else None
     if result:
         told |= _resulting(change, result)
     return Claim(
@@ -56,8 +54,6 @@ def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult 
         markers=tuple(basis.markers(owner, change.taken)) if transactional and lane is not Lane.ERASE else (),
         erase_before=searched.before if searched else None,
         end_kept=searched.log_end_kept if searched else False,
-        seen_end=compared.end if compared else None,
-        seen_beside=basis.seen_beside(owner, change.taken) if compared else -1,
         figures=tuple((name, str(one), str(found)) for name, (one, found) in told.items()),
         **change.plan.counts.model_dump(exclude={"expired"}),
     )
@@ -84,7 +80,7 @@ def _described(basis: Basis, plan: Plan) -> Figures:
     wrong: Figures = {}
     for one in (*plan.inputs, *plan.removed_tombstones):
         segment = known.get(one.path)
-        found = None if segment is None else Input.of(segment, one.may_stay, one.compared)
+        found = None if segment is None else Input.of(segment, one.may_stay)
         if one != found:
             wrong[f"input {name_of(one.path)}"] = (one, found)
     return wrong
@@ -108,15 +104,11 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
         counts = change.plan.counts
         told["segments left in place"] = (counts.segments_in_place, _segments(change.left))
         told["bytes left in place"] = (counts.bytes_in_place, _bytes(change.left))
-        records = 0 if lane in POSITION_DELETING else sum(one.record_count for one in change.left)
+        records = 0 if lane is Lane.CONVERT else sum(one.record_count for one in change.left)
         told["records left in place"] = (counts.records_in_place, records)
     if lane is Lane.FULL:
         back = [name_of(one.path) for one in plan.removed_tombstones]
         told["removed tombstones"] = (sorted(back), sorted(map(name_of, basis.returning(owner, taken))))
-    if plan.comparison:
-        before, own = plan.comparison.before, [one for one in basis.own(owner) if one.records]
-        compared = [one for one in own if before is None or one.level == TAIL or one.base_offset < before]
-        told["segments compared"] = (sorted(map(name_of, taken)), sorted(name_of(one.path) for one in compared))
     if plan.search and change.searched:
         told["requests searched for"] = (plan.search.through, min(plan.search.through, change.searched.newest))
         told["sequence number searched"] = (plan.search.sequence_number, basis.number)
@@ -134,12 +126,8 @@ def _resulting(change: JudgedChange, result: PlanResult) -> Figures:
     }
     if lane is not Lane.ERASE:
         told["files destroyed"] = (len(destroyed), 0)
-    if lane not in POSITION_DELETING:
+    if lane is not Lane.CONVERT:
         told["delete files merged"] = (len(result.merged), 0)
-    if result.compared and (end := result.compared.end) is not None:
-        path, own = result.compared.end_path, change.basis.own(change.plan.topic_partition)
-        holds_it = any(one.path == path and one.base_offset <= end <= one.last_offset for one in own)
-        told["segment of the last offset seen"] = (name_of(path), name_of(path) if holds_it else "another one")
     return told
 
 

@@ -15,7 +15,6 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import (
     ERASURES,
-    HIDDEN,
     MENDED,
     REMOVED_TOMBSTONES,
     SIDE_BRANCHES,
@@ -25,7 +24,7 @@ from firnlake.iceberg.branches import (
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.lane import POSITION_DELETING, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import STAGED
 from firnlake.table.mendings import is_mending
 from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of, properties_of
@@ -83,10 +82,9 @@ class Committed:
     def _change(self, plan: PublishedPlan, basis: Basis) -> JudgedChange:
         lane, owner = Lane(plan.lane), plan.topic_partition
         change = partial(JudgedChange, plan, basis, CommitClock.of(self.snapshot).at_ms)
-        if lane in POSITION_DELETING:
+        if lane is Lane.CONVERT:
             reached = [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
-            paths = self._compared(owner, basis) if lane is Lane.HIDE else reached
-            left, deletes = basis.files(paths), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
+            left, deletes = basis.files(reached), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
             own = [one for one in deletes if job_of(one.file_path) == self._job_id]
             before, after = basis.deletes.among(left), self._deletes.among(left, basis.number)
             return change(removed=(), left=left, added=(), before=before, after=after, deletes=own)
@@ -106,16 +104,6 @@ class Committed:
         taken = [one.file_path for one in (*removed, *tail)]
         back = basis.files(basis.returning(owner, taken) if lane is Lane.FULL else [], REMOVED_TOMBSTONES)
         return change(removed=removed, left=tail, added=added, beside=[*self._beside(owner)], returning=back)
-
-    def _compared(self, owner: TopicPartition, basis: Basis) -> list[str]:
-        """Paths of the inputs of a plan of lane `hide`, as its commit stored them on branch `firn_hidden`."""
-        memory = self._afterwards.compared(owner)
-        if memory.compared is None or memory.compared.snapshot_id != self.snapshot.snapshot_id:
-            raise RefusedError(
-                f"table {self.identifier}: the list of segments of {owner} that were compared for snapshot "
-                f"{self.snapshot.snapshot_id} is gone; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
-            )
-        return [one.path for one in basis.own(owner) if one.records and memory.knows(one)]
 
     def _searched(self, owner: TopicPartition) -> ServedRequests:
         """The requests that the commit served, and how far, as main names them."""

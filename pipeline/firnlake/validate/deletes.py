@@ -23,7 +23,6 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deleted_rows import PATH, compared, positions, values
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.row_deletes import DeleteFile, only_path, place_of
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake_expectations.visible import Deletes, Listed
 
@@ -78,14 +77,10 @@ class ListedAs:
     scope: str
     deletes: tuple[JudgedDelete, ...]
 
-    def after(self, lane: Lane, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
-        """The entry after a plan of ``lane``, which writes position deletes, is published: with the ``staged`` deletes,
-        without those at the paths ``merged``, and after lane `convert` without the equality deletes that it converted.
-        """
-        without_values = lane is Lane.CONVERT
-        kept = (
-            one for one in self.deletes if one.file.path not in merged and not (without_values and one.file.is_equality)
-        )
+    def after(self, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
+        """The entry after a plan of lane `convert` is published: with the ``staged`` deletes, and without the equality
+        deletes, which it has converted, and the deletes at the paths ``merged``."""
+        kept = (one for one in self.deletes if one.file.path not in merged and not one.file.is_equality)
         return replace(self, deletes=(*kept, *staged))
 
     def told(self, files: DataFiles, plan: str) -> Listed:

@@ -39,8 +39,6 @@ RUNS = ((tuple(Lane), False), ((Lane.MERGE, Lane.CLEAN), False), ((Lane.FULL,), 
 """Lanes of a cleaning, and whether thresholds count."""
 ERASING = 0.5
 """Share of seeds in which keys are to be erased."""
-HIDING = 0.5
-"""Share of seeds in which lane `hide` hides what is superseded."""
 LARGE = 0.5
 """Share of seeds in which every plan is surveyed by a task of its own, whose marks go to a file."""
 FAR_AWAY = b"nobody has this key"
@@ -95,15 +93,14 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     cleaning = partial(clean, table=topic.table, engine=place.engine, large=large)
     stand = Stand(seed, random, place, topic, reader, folder / str(seed), cleaning)
     stand.requester = requester if requester.random() < ERASING else None
-    hiding = {"hide_max_lag_ms": "0"} if Random(f"masks {seed}").random() < HIDING else {}  # noqa: S311
     kept = random.choice(["0", "0", str(DAY)])
-    stand.topic.create(delete_retention_ms=kept, maintenance="manifests,orphans,snapshots", **hiding)
+    stand.topic.create(delete_retention_ms=kept, maintenance="manifests,orphans,snapshots")
     found = Trial(seed)
     reader.watch(stand.topic.table)
     try:
         for number in range(STEPS):
             _land(stand, random.randint(2, 4))
-            _hide(stand, number)
+            _delete_rows(stand, number)
             stand.now += random.choice([0, 1, DAY, -DAY, 3 * DAY])
             _request(stand)
             _disturbed(stand, found, Fault.draw(random), number)
@@ -158,7 +155,7 @@ def _request(stand: Stand) -> None:
         stand.topic.append(sorted(again, key=lambda one: one.offset))
 
 
-def _hide(stand: Stand, number: int) -> None:
+def _delete_rows(stand: Stand, number: int) -> None:
     """A user deletes a key row by row, as merge-on-read does; drawn apart from everything else that the seed says."""
     random = Random(f"{stand.seed} {number} row-level deletes")  # noqa: S311  # a seed is what it is for
     key = random.choice(KEYS)

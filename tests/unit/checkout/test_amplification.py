@@ -13,13 +13,12 @@ from firnlake.job.lane import Lane
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
 from firnlake.table.segment import LEVELS, RUN, TAIL
-from infra.bench.amplification import HIDING, Model, amplification
+from infra.bench.amplification import Model, amplification
 from infra.bench.arrivals import START_MS, Arrivals, uniform
 
 SECOND = 1000
 ONLY_FULL = {"firn.profile": "kafka"}
 ONLY_MERGE = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1", "firn.merge.segments": "2"}
-ONLY_HIDE = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1"}
 
 
 def one_key(records: int, *, deletes: bool = False) -> Arrivals:
@@ -61,26 +60,6 @@ def test_c9_a_tombstone_goes_in_two_stages() -> None:
     assert model.plans == {Lane.FULL: 3}
 
 
-def test_c28_one_key_is_seen_once_after_every_hide_plan() -> None:
-    """Looks at 1 to 5 s find 2, 3, 4, 5, 6 records; each hides all but the newest, in one more delete file each."""
-    found = [
-        (int(model.hidden.sum()), len(model.delete_files))
-        for model in looks(ONLY_HIDE | {"firn.hide.max.lag.ms": "0"}, one_key(6))
-    ]
-    assert found == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
-
-
-def test_c28_lane_hide_waits_for_its_lag() -> None:
-    """With 2 s the looks at 2 and 5 s hide: then the oldest record that was not compared landed 2 s before."""
-    found = [int(model.hidden.sum()) for model in looks(ONLY_HIDE | {"firn.hide.max.lag.ms": "2000"}, one_key(6))]
-    assert found == [0, 2, 2, 2, 5]
-
-
-def test_c28_many_delete_files_become_one() -> None:
-    policy = ONLY_HIDE | {"firn.hide.max.lag.ms": "0", "firn.position.deletes.max": "2"}
-    assert [len(model.delete_files) for model in looks(policy, one_key(6))] == [1, 2, 3, 1, 2]
-
-
 def test_c16_segments_of_the_tail_that_lose_nothing_stay() -> None:
     """Keys are never updated: what a full clean wrote once is only read by the next."""
     arrivals = Arrivals(np.arange(2_000), np.zeros(2_000, dtype=np.bool_))
@@ -93,10 +72,9 @@ ARRIVALS = replace(uniform(2_500, records=50_000), rate=0.4)
 """A twentieth of the records and keys of docs/amplification.md, and larger segments: less is merged."""
 
 
-@pytest.mark.parametrize(("properties", "write"), [({"profile": "lean"}, 1.6), (HIDING, 1.3)])
-def test_amplification_is_what_the_lean_profile_aims_at(properties: dict[str, str], write: float) -> None:
-    found = amplification(ARRIVALS, properties)
-    assert found["written per byte"] <= write
+def test_amplification_is_what_the_lean_profile_aims_at() -> None:
+    found = amplification(ARRIVALS, {"profile": "lean"})
+    assert found["written per byte"] <= 1.6
     assert 1.4 < found["held per byte"] <= 2.0
 
 
@@ -118,8 +96,6 @@ POLICIES = st.builds(
     delete_retention_ms=st.sampled_from((0, 300_000)),
     min_compaction_lag_ms=st.sampled_from((0, 120_000)),
     segment_bytes=st.sampled_from((20_000, 10**9)),
-    hide_max_lag_ms=st.sampled_from((-1, 0, 60_000)),
-    position_deletes_max=st.integers(1, 8),
 )
 
 
@@ -154,10 +130,9 @@ def check(arrivals: Arrivals, model: Model) -> None:
     landed = arrivals.keys[: model.landed]
     newest = set({key: offset for offset, key in enumerate(landed.tolist())}.values())
     held = [model.offsets(segment) for segment in model.segments]
-    visible = {int(offset) for offsets in held for offset in offsets if not model.hidden[offset]}
+    visible = {int(offset) for offsets in held for offset in offsets}
     assert all(arrivals.tombstones[offset] for offset in newest - visible)
     assert not model.landed or model.landed - 1 in visible
-    assert sum(segment.hidden or 0 for segment in model.segments) == model.hidden.sum()
     for segment, offsets in zip(model.segments, held, strict=True):
         assert (segment.records, segment.base_offset, segment.last_offset) == (len(offsets), offsets[0], offsets[-1])
         assert segment.bytes == arrivals.bytes[offsets].sum()

@@ -154,13 +154,7 @@ def test_memory_is_met_when_it_is_little() -> None:
     [
         ("demo", ("make demo", "seconds"), 75, ()),
         ("maintain", ("firn maintain", "seconds"), 0.5, ("all three procedures", "seconds")),
-        ("hide", ("firn hide", "written"), 0.001, ("firn full", "written")),
-        ("hide", ("firn hide", "seconds"), 0.5, ("MERGE, merge-on-read", "seconds")),
-        ("scan", ("DuckDB, hidden", "seconds"), 1.3, ("DuckDB, clean", "seconds")),
         ("equality", ("firn convert", "seconds"), 0.2, ("rewrite_data_files", "seconds")),
-        ("amplification", ("hide, few merges", "written per byte"), 1.3, ()),
-        ("amplification", ("hide, few merges", "held per byte"), 2, ()),
-        ("freshness", ("firn in a loop", "longest wait"), 60, ()),
     ],
 )
 def test_a_figure_meets_its_goal_or_misses_it(

@@ -133,7 +133,7 @@ class TestRetain:
     def test_c26_plans_go_to_the_command_of_their_lane(
         self, firn: Firn, lake: Lake, expired: list[Path], tmp_path: Path
     ) -> None:
-        refused(firn("compact", *expired), "is of lane retain; allowed for this step: erase, hide, convert, merge, ")
+        refused(firn("compact", *expired), "is of lane retain; allowed for this step: erase, convert, merge, ")
         firn("create", "lake.other")
         append(lake, [row(0)], "lake.other")
         full = only_plan(lake, identifier="lake.other").write(tmp_path)

@@ -20,7 +20,12 @@ def test_marks_are_read_as_they_were_stored(tmp_path: Path, monkeypatch: pytest.
     """In one row group or several, and also those of a segment without records."""
     monkeypatch.setattr(marks, "ROWS", 2)
     flags = np.array([True, False, False, True, True])
-    own = {"a": Marks(5, newest=flags, has_older=~flags), "b": Marks(0), "c": Marks(1), "d": Marks(2, apart=flags[:2])}
+    own = {
+        "a": Marks(5, newest=flags, has_older=~flags),
+        "b": Marks(0),
+        "c": Marks(1),
+        "d": Marks(2, repeated=flags[:2]),
+    }
     for path, stored in store(own, f"file://{tmp_path}/m.parquet", files).items():
         read = stored.read(files)
         assert read.records == own[path].records

@@ -14,9 +14,9 @@ import pytest
 from firnlake.lanes.erasure.requests import key_bytes as cleaners_key_bytes
 from firnlake_expectations.claim import JudgedColumns
 from firnlake_expectations.duck import Duck
+from firnlake_expectations.erasure_views import Requested, key_bytes
 from firnlake_expectations.findings import Findings, rows
 from firnlake_expectations.judge import judge
-from firnlake_expectations.lane_views import Requested, key_bytes
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from tests.support.judged import CLAIM, KAFKAS, PAST, SCHEMA, Record, fingerprint_of, part, table
 

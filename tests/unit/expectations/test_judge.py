@@ -31,7 +31,7 @@ from tests.support.judged import (
     part,
     table,
 )
-from tests.unit.expectations import test_erasure, test_hide
+from tests.unit.expectations import test_convert, test_erasure
 from tests.unit.expectations.test_promises import SABOTAGE, in_world
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ SABOTAGED = (
         (replace(CLAIM, log_end_offset=1 << 40), lambda: rewritten(in_world(0, INPUTS), in_world(0, OUTPUTS)), True),
         (CLAIM, lambda: rewritten(*SABOTAGED), False),
         (test_erasure.ERASE, lambda: rewritten(test_erasure.INPUTS, test_erasure.OUTPUTS), False),
-        (test_hide.HIDE, lambda: hidden(test_hide.HIDDEN, test_hide.VISIBLE), True),
+        (test_convert.CONVERT, lambda: hidden(test_convert.HELD[:1], test_convert.HELD[1:]), True),
     ],
-    ids=["clean, right", "clean, broken", "erase, broken", "hide, broken"],
+    ids=["clean, right", "clean, broken", "erase, broken", "convert, broken"],
 )
 def test_c17_a_plan_that_exceeds_the_memory_is_judged_as_one_that_does_not(
     claim: Claim, make: Callable[[], list[Part]], trusted: bool, tmp_path: Path
@@ -96,7 +96,7 @@ def test_c17_a_plan_that_exceeds_the_memory_is_judged_as_one_that_does_not(
     parts, asked = make(), test_erasure.requested(b"0-a") if claim.lane == "erase" else None
 
     def found(bounds: Limits) -> Findings:
-        layout = Layout(SCHEMA, KAFKAS, closely=not trusted, requested=asked, flagged=claim.lane == "hide")
+        layout = Layout(SCHEMA, KAFKAS, closely=not trusted, requested=asked, flagged=claim.lane == "convert")
         (one,) = examine(parts, layout, [claim], "full", bounds)
         return one
 

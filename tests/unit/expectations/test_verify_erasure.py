@@ -23,9 +23,9 @@ from firnlake.validate.validate import Verified, verify
 from infra.foreign.files import on_disk
 from tests.support.committing import commit
 from tests.support.erasing import progress, request
-from tests.support.hiding import delete
 from tests.support.lakes import Row
 from tests.support.proving import write
+from tests.support.row_deletes import delete
 from tests.support.topics import NOW, Record, Topic, updates
 
 if TYPE_CHECKING:

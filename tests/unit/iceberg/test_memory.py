@@ -10,9 +10,9 @@ from pyiceberg.table.refs import SnapshotRefType
 from firnlake import clock
 from firnlake.iceberg.branches import (
     ERASURES,
-    HIDDEN,
     MEMORY,
     QUARANTINE,
+    REMOVED,
     REMOVED_TOMBSTONES,
     ancestors,
     at_snapshot,
@@ -30,19 +30,22 @@ from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import properties_of
 from tests.support.lakes import TABLE, append, row
 from tests.support.other_lives import begin_anew
+from tests.support.row_deletes import data_file
 
 WALKS = 12
 STEPS = 25
 
 
 def remember(lake: Lake, what: str) -> None:
-    """Firn's commit that changes the memory of lane `hide`, which is no list of data files."""
-    commit_changes(lake, TABLE, lambda _: {HIDDEN: Change(summary={"told": what})})
+    """Firn's commit that adds a removed tombstone to their branch, and changes nothing on main."""
+    table = lake.table(TABLE)
+    file = data_file(table, [row(0, value=None, level=REMOVED)], table.spec().spec_id, ("t", 0, REMOVED))
+    commit_changes(lake, TABLE, lambda _: {REMOVED_TOMBSTONES: Change(added=[file], summary={"told": what})})
 
 
 def remembered(table: Table) -> str | None:
     """What the memory tells that counts for main."""
-    head = head_of(table, HIDDEN)
+    head = head_of(table, REMOVED_TOMBSTONES)
     return None if head is None else properties_of(head).get("told")
 
 
@@ -156,47 +159,45 @@ def test_c33_every_commit_names_the_memory(lake: Lake, table: str) -> None:
     remember(lake, "1")
     newer_snapshot(lake, table)
     first, second = [memory_in(one) for one in list(ancestors(lake.table(table)))[:2]]
-    head = head_of(lake.table(table), HIDDEN)
+    head = head_of(lake.table(table), REMOVED_TOMBSTONES)
     assert head is not None
-    assert (
-        first
-        == second
-        == {
-            HIDDEN: head.snapshot_id,
-            REMOVED_TOMBSTONES: lake.table(table).metadata.refs[REMOVED_TOMBSTONES].snapshot_id,
-        }
-    )
+    assert first == second == {REMOVED_TOMBSTONES: head.snapshot_id}
 
 
 def test_c33_the_next_version_follows_the_one_that_main_names(lake: Lake, table: str) -> None:
     remember(lake, "1")
     before = lake.table(table).metadata.current_snapshot_id
-    first = head_of(lake.table(table), HIDDEN)
+    first = head_of(lake.table(table), REMOVED_TOMBSTONES)
     remember(lake, "2")
     assert before is not None
     assert first is not None
     lake.table(table).manage_snapshots().rollback_to_snapshot(before).commit()
     remember(lake, "3")
-    third = head_of(lake.table(table), HIDDEN)
+    third = head_of(lake.table(table), REMOVED_TOMBSTONES)
     assert third is not None
     assert third.parent_snapshot_id == first.snapshot_id
-    assert lake.table(table).metadata.refs[HIDDEN].snapshot_id == third.snapshot_id
+    assert lake.table(table).metadata.refs[REMOVED_TOMBSTONES].snapshot_id == third.snapshot_id
 
 
-@pytest.mark.parametrize("forged", ["", "[]", "{", '{"firn_hidden": "1"}', '{"firn_hidden": 1}', None])
+@pytest.mark.parametrize("forged", ["", "[]", "{", '{"firn_tombstones": "1"}', '{"firn_tombstones": 1}', None])
 def test_a_forged_name_invents_no_memory(lake: Lake, table: str, forged: str | None) -> None:
     remember(lake, "1")
-    told = forged if forged is not None else json.dumps({HIDDEN: lake.table(table).metadata.current_snapshot_id})
+    told = (
+        forged
+        if forged is not None
+        else json.dumps({REMOVED_TOMBSTONES: lake.table(table).metadata.current_snapshot_id})
+    )
     lake.table(table).append(lake.table(table).scan().to_arrow(), snapshot_properties={MEMORY: told})
     assert remembered(lake.table(table)) == "1"
 
 
-def test_somebody_elses_ref_of_this_name_is_no_memory(lake: Lake, table: str) -> None:
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_somebody_elses_ref_of_this_name_is_no_memory(lake: Lake, table: str, kind: str) -> None:
     append(lake, [row(0)])
     head = lake.table(table).metadata.current_snapshot_id
     assert head is not None
-    lake.table(table).manage_snapshots().create_tag(head, HIDDEN).commit()
-    lake.table(table).manage_snapshots().create_branch(head, ERASURES).commit()
+    manage = lake.table(table).manage_snapshots()
+    (manage.create_tag if kind == "tag" else manage.create_branch)(head, ERASURES).commit()
     newer_snapshot(lake, table)
     assert set(memory_named(lake.table(table)) or {}) == {REMOVED_TOMBSTONES}
 

@@ -149,9 +149,9 @@ def test_a_lane_makes_one_level(lane: Lane, level: int) -> None:
 
 @pytest.mark.parametrize(
     ("lane", "size", "expected"),
-    [(Lane.FULL, 10_000, 10_000), (Lane.HIDE, 10_000, 320), (Lane.CONVERT, 10_000, 320), (Lane.HIDE, 200, 200)],
+    [(Lane.FULL, 10_000, 10_000), (Lane.CONVERT, 10_000, 320), (Lane.CONVERT, 200, 200)],
 )
-def test_a_lane_that_hides_reads_keys_and_offsets(lane: Lane, size: int, expected: int) -> None:
+def test_lane_convert_reads_a_few_columns(lane: Lane, size: int, expected: int) -> None:
     (one,) = example().inputs
     inputs = (one.model_copy(update={"records": 10, "bytes": size}),)
     assert example(lane=lane, inputs=inputs).read_bytes == expected

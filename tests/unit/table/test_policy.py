@@ -192,7 +192,7 @@ def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(
         ("retention.ms", "7d", 7 * DAY_MS),
         ("delete.retention.ms", "90 min", 5_400_000),
         ("max.compaction.lag.ms", "1h", 3_600_000),
-        ("hide.max.lag.ms", "250ms", 250),
+        ("full.interval.ms", "250ms", 250),
         ("segment.bytes", "512MB", 512_000_000),
         ("segment.bytes", "512MiB", 512 << 20),
         ("retention.bytes", "1.5 GiB", 3 << 29),

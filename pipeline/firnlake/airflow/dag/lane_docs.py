@@ -3,9 +3,9 @@
 DAG = """
 ### {table}
 
-Kafka-grade log compaction, lane by lane: **retain** → **erase** → **hide** → **convert** → **merge** → **clean** →
-**tier** → **full**. Each lane plans the work that is due by the table's properties and runs it, with or without Spark.
-Great Expectations validates every result. Then one atomic commit publishes the result, while writers keep appending. If
+Kafka-grade log compaction, lane by lane: **retain** → **erase** → **convert** → **merge** → **clean** → **tier** →
+**full**. Each lane plans the work that is due by the table's properties and runs it, with or without Spark. Great
+Expectations validates every result. Then one atomic commit publishes the result, while writers keep appending. If
 nothing is due, Spark does not start.
 
 - A run starts when a threshold is crossed, on schedule (`{schedule}`, UTC), or manually (▶ opens a form).
@@ -24,10 +24,6 @@ LANES = {
 other records and segments stay as they are.
 
 `firn erase TABLE --status` shows what blocks a request.""",
-    "hide": """Hides superseded records by position deletes, so that readers see one record per key even before a
-cleaning. Rewrites no segment. Off unless `firn.hide.max.lag.ms` is set.
-
-`firn.hide.max.lag.ms`, `firn.position.deletes.max`""",
     "convert": """Turns equality deletes into position deletes, which cost readers less, and removes the equality delete
 files. Rewrites no segment; readers see the same records.
 

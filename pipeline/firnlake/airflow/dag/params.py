@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 RETAIN = "retain"
-LANES = ("erase", "hide", "convert", "merge", "clean", "tier", "full")
+LANES = ("erase", "convert", "merge", "clean", "tier", "full")
 ALL = "all"
 
 _RECORDS, _THRESHOLDS = "Which records", "Thresholds"
@@ -29,16 +29,14 @@ def params() -> dict[str, Param]:
         "topics": _names("Only these topics, one per line. Empty: all."),
         "partitions": _names("Only these topic partitions, such as orders-3, one per line. Empty: all."),
         "from_offset": _offset(
-            "Only segments that start at this offset or later. Not for lanes convert, erase, full, hide, retain."
+            "Only segments that start at this offset or later. Not for lanes convert, erase, full, retain."
         ),
         "until_offset": _offset(
-            "Stop before the first segment that ends past this offset. Not for lanes convert, erase, hide, retain."
+            "Stop before the first segment that ends past this offset. Not for lanes convert, erase, retain."
         ),
-        "from_time": _time(
-            "Only segments without an older timestamp. Not for lanes convert, erase, full, hide, retain."
-        ),
+        "from_time": _time("Only segments without an older timestamp. Not for lanes convert, erase, full, retain."),
         "until_time": _time(
-            "Stop before the first segment with a newer timestamp. Not for lanes convert, erase, hide, retain."
+            "Stop before the first segment with a newer timestamp. Not for lanes convert, erase, retain."
         ),
         "properties": Param(
             {},

@@ -55,8 +55,6 @@ class Survivor(NamedTuple):
 
     offset: int
     comes_back: bool
-    stamped: bool
-    """True for a tombstone with a delete horizon. Lane `hide` hides no older record of its key (C9)."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,7 @@ class Cleaning:
     def survivor(self) -> Survivor | None:
         """The record that supersedes the others; None if no record of the key may supersede others."""
         for row in np.flatnonzero(self.newest).tolist():
-            one = self.versions[row]
-            stamped = one.level >= RUN and one.delete_horizon_ms is not None
-            return Survivor(one.offset, row >= len(self.places), stamped)
+            return Survivor(self.versions[row].offset, row >= len(self.places))
         return None
 
     def supersedes(self, place: int) -> int | None:
@@ -189,8 +185,7 @@ class Keeping:
             return self._to_be_erased(version)
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
-                does = "hides" if lane is Lane.HIDE else "removes"
-                return Reason(going.rule, f"{going.text}; lane {lane} {does} it, and is due")
+                return Reason(going.rule, f"{going.text}; lane {lane} removes it, and is due")
         if not self.prospects.state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
         if self._full and (going := _going(version, place, self._full)):
@@ -246,16 +241,10 @@ def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
     """The reason why the plan removes ``version``; None if the plan keeps it."""
     if cleaning.plan.lane is Lane.RETAIN and version.path in taken(cleaning.plan):
         return Reason("C19", "past the retention of its topic")
-    outcome = cleaning.outcome(place)
-    if cleaning.plan.lane is Lane.HIDE:
-        newest = cleaning.survivor
-        below = newest is not None and not newest.stamped and version.offset < newest.offset
-        hidden = below and outcome in (Outcome.SUPERSEDED, Outcome.REPEATED)
-        outcome = Outcome.SUPERSEDED if hidden else Outcome.KEPT
-    match outcome:
+    match cleaning.outcome(place):
         case Outcome.SUPERSEDED:
             assert cleaning.survivor  # a superseded record implies a survivor
-            offset, comes_back, _ = cleaning.survivor
+            offset, comes_back = cleaning.survivor
             return Reason("C2", f"superseded by offset {offset}{', a removed tombstone that is restored' * comes_back}")
         case Outcome.TOMBSTONE_REMOVED:
             return Reason("C9", "a tombstone whose delete horizon has passed")

@@ -12,8 +12,6 @@ from firnlake.job.lane import LEVELING, UNBLOCKED, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
 from firnlake.lanes.erasure.searches import late, obstacles
-from firnlake.lanes.hiding.comparing import comparison, due_from_ms
-from firnlake.lanes.hiding.comparing import obstacles as in_the_way
 from firnlake.lanes.retention import retention
 from firnlake.plan.make import plan_partition
 from firnlake.table.budget import excess
@@ -36,7 +34,6 @@ class Reason:
 RULES = {
     Lane.RETAIN: "C19",
     Lane.ERASE: "C30",
-    Lane.HIDE: "C28",
     Lane.CONVERT: "C27",
     Lane.MERGE: "C13",
     Lane.CLEAN: "C14",
@@ -67,8 +64,6 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         return _nothing_to_convert(state)
     if not state.policy.compacts and lane is not Lane.MERGE:
         return Reason("C19", "the topic is not compacted (cleanup.policy = delete)")
-    if lane is Lane.HIDE:
-        return _nothing_to_hide(state)
     if lane in _COUNTED:
         field, what = _COUNTED[lane]
         needed = getattr(state.policy, field)
@@ -98,23 +93,6 @@ def _no_search(state: PartitionState) -> Reason:
     if state.erasing.waiting:
         return Reason(RULES[Lane.ERASE], "requests to erase a key wait for more requests", state.erasing.due_ms)
     return Reason(RULES[Lane.ERASE], "all requests to erase a key are served")
-
-
-def _nothing_to_hide(state: PartitionState) -> Reason:
-    """The reason why lane `hide` is not due in ``state``."""
-    rule = RULES[Lane.HIDE]
-    if not state.policy.hides:
-        return Reason(rule, "the lane is off (firn.hide.max.lag.ms = -1)")
-    for one in in_the_way(state):
-        return Reason("C20", one)
-    work = comparison(state)
-    if work:
-        segments = count(len(work.uncompared), "segment")
-        return Reason(rule, f"{segments} not yet compared with the other segments", due_from_ms(state, work))
-    if state.held:
-        text = f"all other segments are compared; segment {state.held.segment} is {state.held.why}"
-        return Reason(state.held.rule, text)
-    return Reason(rule, "all segments are compared with each other")
 
 
 def _nothing_to_convert(state: PartitionState) -> Reason:

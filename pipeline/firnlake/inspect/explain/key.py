@@ -180,11 +180,9 @@ def _removed(
 
 def _removed_by(commit: ExplainedCommit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
     before, after = versions.files(parent_id), versions.files(commit.snapshot_id)
-    # Lane `hide` leaves all files in the table, and hides records in them.
-    same = before & after if commit.lane == Lane.HIDE else frozenset[str]()
-    gone = versions.of(parent_id, among=(before - after) | same)
+    gone = versions.of(parent_id, among=before - after)
     missing = Counter(version.place for version in gone)
-    missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=(after - before) | same))
+    missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=after - before))
     for version in gone:
         if missing[version.place] > 0:
             missing[version.place] -= 1
@@ -198,8 +196,6 @@ def _took(version: Version, left: Sequence[Version], commit: ExplainedCommit, ha
         return Reason("C19", "past the retention of its topic")
     if commit.lane == Lane.ERASE:
         return Reason("C30", "erased on request")
-    if commit.lane == Lane.HIDE and newest > version.offset:
-        return Reason("C28", f"hidden by lane hide: superseded by offset {newest}")
     if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
         return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
     if not has_key:

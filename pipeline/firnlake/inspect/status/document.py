@@ -28,8 +28,7 @@ class LevelStatus(Level):
     tombstones: int | None
     """Number of tombstones; None if metadata does not have the number."""
     hidden: int | None = 0
-    """Number of records that row-level deletes hide: an upper bound, unless lane `hide` has counted them; None if
-    metadata gives no bound."""
+    """Maximum number of records that row-level deletes hide; None if metadata gives no bound."""
     delete_files: int = 0
     """Maximum number of row-level delete files that may apply to one segment."""
     base_offset: int | None
@@ -70,8 +69,6 @@ class PartitionStatus(FrozenModel):
     due_in_ms: int | None
     """Milliseconds until time alone makes a lane due; 0 if a lane is due now; None if only new data can make it due."""
     blockers: tuple[str, ...]
-    compared_through: int | None = None
-    """Offset up to which lane `hide` has compared all segments with each other (C28); None if it has compared none."""
     retained: str | None
     """The oldest segment that retention keeps, and the reason; None if the policy does not delete (C19)."""
     waiting: tuple[str, ...]

@@ -32,10 +32,8 @@ from firnlake.inspect.status.seen import seen_of
 from firnlake.inspect.status.space import history_of, mended_segments, space_of
 from firnlake.inspect.status.verdicts import last_verdicts
 from firnlake.job.failures import FailedPlan, failed_plans, told_once, waiting
-from firnlake.job.job import OpenJob, open_jobs
 from firnlake.job.lane import ANY_POLICY, Lane
 from firnlake.lanes.due import due
-from firnlake.lanes.hiding.comparing import compared_through, obstacles
 from firnlake.lanes.retention import retention
 from firnlake.plan.forecast import due_later
 from firnlake.plan.make import plan_partition
@@ -103,15 +101,8 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
     possible = _possible(sensed.survey)
-    busy = open_jobs(lake, identifier) if any(state.policy.hides for state in states) else {}
     parts = [
-        _partition(
-            state,
-            lanes,
-            _waiting(state, segments, failed),
-            moved[state.topic_partition],
-            busy.get(state.topic_partition),
-        )
+        _partition(state, lanes, _waiting(state, segments, failed), moved[state.topic_partition])
         for state, lanes in zip(ordered, possible, strict=True)
     ]
     work, publications = work_on(table)
@@ -180,20 +171,16 @@ def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedP
 
 
 def _partition(
-    state: PartitionState,
-    possible: Collection[Lane],
-    failed: Sequence[FailedPlan],
-    quarantined: int,
-    busy: OpenJob | None,
+    state: PartitionState, possible: Collection[Lane], failed: Sequence[FailedPlan], quarantined: int
 ) -> PartitionStatus:
-    """The status of ``state``. Only lanes in ``possible`` can be due. Lane `hide` waits for job ``busy``, if any."""
+    """The status of ``state``. Only lanes in ``possible`` can be due."""
     held = {marker.plan.lane for marker in failed}
     lanes = [lane for lane in Lane if lane not in held]
     works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
     at = state.now_ms if works and not state.blockers else due_later(state, lanes)
     kept = retention(state)
     wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(told_once(failed))
-    young = _young(state) + obstacles(state) + (str(busy),) * (busy is not None)
+    young = _young(state)
     return PartitionStatus(
         topic=state.topic_partition.topic,
         partition=state.topic_partition.partition,
@@ -208,7 +195,6 @@ def _partition(
         due=works,
         due_in_ms=None if at is None else _bounded(at - state.now_ms),
         blockers=wrong + holding + refused,
-        compared_through=compared_through(state),
         retained=kept.kept if kept else None,
         waiting=young,
         quarantined=quarantined,
@@ -286,7 +272,7 @@ def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
                 records=sum(segment.records for segment in own),
                 bytes=sum(segment.bytes for segment in own),
                 tombstones=_sum(segment.tombstones for segment in own),
-                hidden=_sum(state.hide_memory.counted(segment) for segment in own),
+                hidden=_sum(segment.hidden for segment in own),
                 delete_files=max(segment.row_deletes for segment in own),
                 base_offset=min((segment.base_offset for segment in filled), default=None),
                 last_offset=max((segment.last_offset for segment in filled), default=None),

@@ -48,7 +48,6 @@ COLUMNS: Final = pa.schema(
         ("in_the_way", pa.list_(pa.string())),
         ("waiting", pa.list_(pa.string())),
         ("retained", pa.string()),
-        ("compared_through", pa.int64()),
     ]
 )
 """Schema of a stored status. ``due`` has texts ``lane: reason``; ``in_the_way`` has the blockers."""

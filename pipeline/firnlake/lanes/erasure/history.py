@@ -15,7 +15,7 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, FixedType, IntegerType, LongType, PrimitiveType, StringType
 
-from firnlake.iceberg.branches import ERASURES, HIDDEN, QUARANTINE, ancestors
+from firnlake.iceberg.branches import ERASURES, QUARANTINE, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.lanes.erasure.read import KeyMatcher
@@ -165,7 +165,7 @@ class Telling:
         return next(self._bounds.concern(gone), None) is not None
 
 
-_WITHOUT_KEYS: Final = (QUARANTINE, ERASURES, HIDDEN)
+_WITHOUT_KEYS: Final = (QUARANTINE, ERASURES)
 """Branches that hold no record with a key."""
 
 

@@ -74,9 +74,7 @@ class TestConflicts:
             RefusedError, match=r"is of lane full; allowed for this step: retain \(firn retain runs lane retain"
         ):
             retain(lake, full)
-        with pytest.raises(
-            RefusedError, match="is of lane retain; allowed for this step: erase, hide, convert, merge, "
-        ):
+        with pytest.raises(RefusedError, match="is of lane retain; allowed for this step: erase, convert, merge, "):
             lakes.opened(lake, plan)
         assert stages_of(lake, TABLE) == []
 

@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given
-from hypothesis import strategies as st
 
-from firnlake.compact.hide_in_place import hide, places
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.tasks import Result
 from firnlake.iceberg.data_files import Source
 from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes
 from firnlake.job.lane import Lane
+from firnlake.lanes.convert import delete_positions
 from tests.support.plan_inputs import Held, Row, plan_inputs, target
 
 Positions = Mapping[int, Sequence[int]]
@@ -53,7 +51,7 @@ def with_deletes(folder: Path, inputs: PlanInputs, *olds: Mapping[str, Sequence[
 
 def hidden(folder: Path, inputs: PlanInputs, positions: Positions) -> Result:
     wanted = {inputs.segments[number].path: np.array(rows, dtype=np.int64) for number, rows in positions.items()}
-    return hide(inputs, wanted, target(folder, inputs), superseded=2, deleted=3)
+    return delete_positions(inputs, wanted, target(folder, inputs), deleted=3)
 
 
 def rows_of(result: Result) -> list[list[tuple[str, int]]]:
@@ -69,7 +67,7 @@ def test_one_file_per_partition_sorted_and_nothing_else_changes(tmp_path: Path) 
     assert [one.partition for one in result.deletes] == [("t", 0, 0), ("t", 0, 1)]
     assert result.in_place == {first, second, third}
     assert (result.files, result.merged, result.fingerprint) == ((), (), 0)
-    assert dict(result.counts) == {Outcome.SUPERSEDED: 2, Outcome.DELETED: 3}
+    assert dict(result.counts) == {Outcome.DELETED: 3}
 
 
 def test_nothing_to_hide_is_no_file(tmp_path: Path) -> None:
@@ -113,14 +111,3 @@ def test_rows_about_a_file_that_a_delete_does_not_reach_are_dropped(tmp_path: Pa
     result = hidden(tmp_path, replace(inputs, segments=(inputs.segments[0], newer)), {})
     assert rows_of(result) == [[(first, 1), (first, 4)]]
     assert len(result.merged) == 2
-
-
-@given(st.lists(st.booleans(), max_size=12), st.data())
-def test_places_of_visible_records(flags: list[bool], data: st.DataObject) -> None:
-    hidden_flags = np.array(flags, dtype=np.bool_)
-    visible = [place for place, is_hidden in enumerate(flags) if not is_hidden]
-    chosen = data.draw(st.lists(st.booleans(), min_size=len(visible), max_size=len(visible)))
-    expected = [place for place, wanted in zip(visible, chosen, strict=True) if wanted]
-    assert places(hidden_flags, np.array(chosen, dtype=np.bool_)).tolist() == expected
-    if not any(flags):
-        assert places(None, np.array(chosen, dtype=np.bool_)).tolist() == expected

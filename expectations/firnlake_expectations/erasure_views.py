@@ -1,6 +1,4 @@
-"""The judge's views for the lanes `erase` (C30) and `hide` (C28).
-
-For `erase`: which records the requests name, and what became of all records.
+"""The judge's views for lane `erase` (C30): which records the requests name, and what became of all records.
 
 A request names a key by its HMAC-SHA256 (RFC 2104) under the table's secret, and covers the offsets below a bound.
 The HMAC covers these bytes: bytes and UUIDs unchanged, text as UTF-8, numbers little-endian (integers in 8 bytes,
@@ -9,8 +7,6 @@ in 8 bytes precedes its bytes. The digest is computed by SQL alone.
 
 All other records are copies: a record that was read and is not named must be written with the same horizon and level,
 except that a tail may be written as a run, because a level never decides which record survives.
-
-For `hide`: which records are hidden, whether a newer record supersedes each of them, and which records stay visible.
 """
 
 from __future__ import annotations
@@ -22,14 +18,13 @@ import pyarrow as pa
 
 from firnlake_expectations.claim import BURIED, RUN, TAIL
 from firnlake_expectations.fingerprint import plain_type
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, transactions
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from firnlake_expectations.claim import JudgedColumns
     from firnlake_expectations.duck import Duck
-    from firnlake_expectations.tables import Layout
 
 
 _BLOCK: Final = 64
@@ -149,9 +144,9 @@ def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading:
 
 
 _NEVER: Final = dict.fromkeys(
-    ("tombstones_removed", "quarantined", "aborted", "markers_removed", "repeated", "restored"), 0
+    ("superseded", "tombstones_removed", "quarantined", "aborted", "markers_removed", "repeated", "restored"), 0
 )
-"""Figures of what neither `erase` nor `hide` ever does."""
+"""Figures of what `erase` never does."""
 
 
 def erasure_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
@@ -174,66 +169,5 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, in
     for row in rows:
         fingerprints[row["plan"]] = int(row["fingerprint"])
         names = ("records_in", "erased", "end_in", "records_out", "files", "deleted")
-        counts[row["plan"]] = _NEVER | {"superseded": 0, "unseen_from": 0} | {name: int(row[name]) for name in names}
+        counts[row["plan"]] = _NEVER | {name: int(row[name]) for name in names}
     return counts, fingerprints
-
-
-def derive_hiding(duck: Duck, layout: Layout) -> None:
-    """Create the tables and views that the promises of lane `hide` query, from `shown`, `before` and `plans`.
-
-    Only these keys are compared: keys of records whose visibility changed, and keys with a hash that several visible
-    records have. Equal keys have equal hashes, so no key with two visible records is missed.
-    """
-    marks, joined, competes = [], "", "key IS NOT NULL"
-    if "control" in layout.columns(SHOWN):
-        marks, joined = transactions(layout), 'LEFT JOIN marks USING (plan, "offset")'
-        competes += " AND NOT control AND NOT coalesce(aborted, false) AND NOT coalesce(undecided, false)"
-    for statement in (
-        *marks,
-        f"""CREATE VIEW seen AS SELECT plan, "offset", key, hash(key) AS hashed, level, horizon, log_end,
-            shown_before, shown_after, {competes} AS competes
-            FROM {SHOWN} JOIN plans USING (plan) {joined}""",
-        # A record may have landed twice, and its copies may swap: they count together.
-        f"""CREATE TABLE changed AS SELECT plan, "offset", key, level, horizon, any_value(log_end) AS log_end,
-            bool_and(competes) AS competes, count_if(shown_before) AS n_in, count_if(shown_after) AS n_out
-            FROM seen SEMI JOIN (
-                SELECT DISTINCT plan, "offset" FROM {SHOWN} WHERE shown_before != shown_after
-            ) USING (plan, "offset")
-            GROUP BY plan, "offset", key, level, horizon HAVING n_in != n_out""",
-        """CREATE TABLE doubted AS SELECT plan, hash(key) AS hashed FROM changed UNION (
-            SELECT plan, hashed FROM seen WHERE shown_after AND competes GROUP BY plan, hashed HAVING count(*) > 1)""",
-        """CREATE TABLE compared AS SELECT plan, "offset", key, level, horizon FROM seen
-            SEMI JOIN doubted USING (plan, hashed) WHERE shown_after AND competes""",
-        # A record below a stamped tombstone landed late: it stays, so that the tombstone is stamped anew (C9). A stamp
-        # counts only if Firn wrote it: levels 0 and 1 come from any writer.
-        f"""CREATE TABLE visible_newest AS SELECT plan, key, max("offset") AS newest, count(*) AS visible,
-            coalesce(max("offset") FILTER (level >= {RUN} AND horizon IS NOT NULL) = newest, false) AS stamped
-            FROM compared GROUP BY plan, key""",
-        """CREATE TABLE vanished AS SELECT changed.*, newest FROM changed LEFT JOIN visible_newest USING (plan, key)
-            WHERE n_in > n_out""",
-        """CREATE TABLE still_visible AS SELECT plan, "offset", key, newest FROM compared
-            JOIN visible_newest USING (plan, key) WHERE "offset" < newest AND NOT stamped""",
-    ):
-        duck.run(statement)
-
-
-def hiding_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
-    """The figures of each plan, and the sums of the fingerprints written, which are 0 because no value is read."""
-    rows: Sequence[dict[str, int]] = duck.dicts(
-        """SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(records_out, 0) AS records_out,
-            coalesce(superseded, 0) AS superseded, coalesce(end_in, 0) AS end_in,
-            coalesce(competing, 0) - coalesce(older, 0) AS keys_out,
-            coalesce(files, 0) AS files, coalesce(deleted, 0) AS deleted, coalesce(unseen_from, 0) AS unseen_from
-        FROM plans LEFT JOIN (
-            SELECT plan, count_if(shown_before) AS records_in, count_if(shown_after) AS records_out,
-                max("offset"::HUGEINT) FILTER (shown_after) + 1 AS unseen_from,
-                count_if(shown_before AND "offset" = log_end) AS end_in, count_if(shown_after AND competes) AS competing
-            FROM seen GROUP BY plan
-        ) USING (plan) LEFT JOIN (SELECT plan, sum(n_in - n_out) AS superseded FROM vanished GROUP BY plan) USING (plan)
-        LEFT JOIN (SELECT plan, sum(visible - 1) AS older FROM visible_newest GROUP BY plan) USING (plan)
-        LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
-        LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""
-    )
-    names = ("records_in", "records_out", "superseded", "end_in", "keys_out", "files", "deleted", "unseen_from")
-    figures = {row["plan"]: _NEVER | {"erased": 0} | {name: int(row[name]) for name in names} for row in rows}
-    return figures, dict.fromkeys(figures, 0)

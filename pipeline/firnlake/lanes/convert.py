@@ -1,0 +1,179 @@
+"""Lane `convert`: turns equality deletes into position deletes of the same records (C27).
+
+The lane reads only those columns of the data files that the equality deletes compare, and writes no record. The data
+files of a plan stay in the table. Each Iceberg partition gets one delete file per plan. If a partition has too many
+older position delete files, the new file takes over the rows of those that name only inputs; the commit removes these.
+"""
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from firnlake.compact.attempt import Attempt, ByPlan
+from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.keep_or_drop import Outcome
+from firnlake.compact.marks import Marks, StoredMarks, store
+from firnlake.compact.rewrite import Target
+from firnlake.compact.tasks import WHOLE_BYTES, Result
+from firnlake.iceberg.data_files import DataFiles
+from firnlake.iceberg.deleted_rows import PATH, POS, positions
+from firnlake.iceberg.files import MARKS
+from firnlake.iceberg.keys import Longs
+from firnlake.iceberg.position_deletes import PositionDeleteWriter, WrittenDeletes
+from firnlake.iceberg.row_deletes import DeleteFile
+
+_NONE: Final[Longs] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class FoundMarks:
+    """The marks, by path, of the segments with records that only equality deletes hide.
+
+    ``deleted`` is the number of records that any row-level deletes hide.
+    """
+
+    marks: Mapping[str, StoredMarks]
+    deleted: int
+
+
+@dataclass(frozen=True)
+class FindTask:
+    """Find the records that equality deletes hide in some segments of a plan, and store their marks in ``folder``."""
+
+    inputs: PlanInputs
+    folder: str
+
+    def __call__(self) -> FoundMarks:
+        inputs = self.inputs
+        flags = {one.path: inputs.hidden_by_values(one) for one in inputs.segments}
+        marks = {path: Marks(len(own), taken_out=own) for path, own in flags.items() if own.any()}
+        deleted = sum(one.records - inputs.visible(one) for one in inputs.segments)
+        return FoundMarks(store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", inputs.files) if marks else {}, deleted)
+
+
+@dataclass(frozen=True)
+class ConvertTask:
+    """Delete the found records of a plan by their positions."""
+
+    inputs: PlanInputs
+    found: Sequence[FoundMarks]
+    target: Target
+
+    def __call__(self) -> Result:
+        marks = {path: own for part in self.found for path, own in part.marks.items()}
+        flags = {path: own.read(self.inputs.files).taken_out for path, own in marks.items()}
+        positions = {path: np.flatnonzero(own) for path, own in flags.items() if own is not None}
+        return delete_positions(self.inputs, positions, self.target, sum(part.deleted for part in self.found))
+
+
+def converted(attempt: Attempt) -> ByPlan[Result]:
+    """Compact plans of lane `convert`."""
+    with attempt.marks_folder() as folder:
+        tasks = [FindTask(one.only(group), folder) for one in attempt.plans for group in _groups(one.segments)]
+        found, failed = attempt.run("find", tasks)
+        known = [(one, found[one.plan.id]) for one in attempt.plans if one.plan.id in found]
+        done, not_written = attempt.run("convert", [ConvertTask(one, own, attempt.target) for one, own in known])
+    return {plan_id: result for plan_id, (result,) in done.items()}, failed | not_written
+
+
+def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:
+    """``segments`` in groups, each of one Iceberg partition, because the files of a partition share their deletes.
+
+    A group has one segment, or several of at most WHOLE_BYTES together.
+    """
+    for neighbours in _by_iceberg_partition(segments).values():
+        group: list[InputSegment] = []
+        size = 0
+        for one in neighbours:
+            if group and size + one.source.bytes > WHOLE_BYTES:
+                yield group
+                group, size = [], 0
+            group.append(one)
+            size += one.source.bytes
+        yield group
+
+
+def _by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, tuple[Any, ...]], list[InputSegment]]:
+    """``segments`` by partition spec and partition values, which they share with their delete files."""
+    groups: dict[tuple[int, tuple[Any, ...]], list[InputSegment]] = defaultdict(list)
+    for one in segments:
+        groups[one.source.spec_id, one.source.partition].append(one)
+    return groups
+
+
+def delete_positions(inputs: PlanInputs, positions: Mapping[str, Longs], target: Target, deleted: int) -> Result:
+    """Delete the records at ``positions`` (sorted, by data file) of a plan, which no position delete has hidden before.
+
+    ``deleted`` is the number of input records that deletes of any kind hid before the plan.
+    """
+    deletes: list[WrittenDeletes] = []
+    merged: list[str] = []
+    for (spec_id, partition), neighbours in _by_iceberg_partition(inputs.segments).items():
+        former = _mergeable(inputs, neighbours)
+        rows = _rows(positions, neighbours, former)
+        merged += former
+        if rows:
+            deletes.append(_written(inputs, target, spec_id, partition, rows))
+    in_place = frozenset(one.path for one in inputs.segments)
+    return Result((), Counter({Outcome.DELETED: deleted}), 0, in_place, deletes=tuple(deletes), merged=tuple(merged))
+
+
+def _written(
+    inputs: PlanInputs, target: Target, spec_id: int, partition: tuple[Any, ...], rows: Mapping[str, Longs]
+) -> WrittenDeletes:
+    path = f"{target.folder}/{uuid.uuid4()}-deletes.parquet"
+    with PositionDeleteWriter(inputs.files.io(path).new_output(path), spec_id, partition) as writer:
+        for name in sorted(rows):
+            writer.write(name, rows[name])
+        return writer.close()
+
+
+def _rows(
+    positions: Mapping[str, Longs], segments: Sequence[InputSegment], former: Mapping[str, Mapping[str, Longs]]
+) -> dict[str, Longs]:
+    """The rows of a delete file, as positions by data file. They include the rows of the ``former`` delete files, which
+    it replaces, but only for the data files to which these apply."""
+    by_path = {}
+    for segment in segments:
+        applying = frozenset(one.path for one in segment.deletes.files) if segment.deletes else frozenset[str]()
+        parts = [rows[segment.path] for path, rows in former.items() if path in applying and segment.path in rows]
+        every: Longs = np.unique(np.concatenate([positions.get(segment.path, _NONE), *parts]))
+        # Readers ignore positions past the end of a file.
+        every = every[every < segment.records]
+        if len(every):
+            by_path[segment.path] = every
+    return by_path
+
+
+def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str, dict[str, Longs]]:
+    """The position delete files of one Iceberg partition that the plan merges into its own: by path, their rows as
+    positions by data file. Empty unless the partition has too many position delete files.
+
+    A delete file that names a data file other than ``segments`` is not merged.
+    """
+    deletes = {delete for one in segments if one.deletes for delete in one.deletes.files if not delete.is_equality}
+    place = (segments[0].source.spec_id, segments[0].source.partition)
+    of_place = [one for one in deletes if (one.source.spec_id, one.source.partition) == place]
+    if len(of_place) <= inputs.plan.position_deletes_max:
+        return {}
+    known = frozenset(one.path for one in segments)
+    in_order = sorted(of_place, key=lambda one: one.path)
+    named = {one.path: rows_named(inputs.files, one, known) for one in in_order}
+    return {path: rows for path, rows in named.items() if rows is not None}
+
+
+def rows_named(files: DataFiles, delete: DeleteFile, known: Collection[str]) -> dict[str, Longs] | None:
+    """The rows of ``delete``, as positions by data file; None if it names a data file that is not ``known``."""
+    parts: dict[str, list[Longs]] = defaultdict(list)
+    for batch in positions(files, delete):
+        encoded = batch.column(PATH).dictionary_encode()
+        codes, held = encoded.indices.to_numpy(), batch.column(POS).to_numpy()
+        for code, path in enumerate(encoded.dictionary.to_pylist()):
+            if path not in known:
+                return None
+            parts[path].append(held[codes == code])
+    return {path: np.concatenate(pieces) for path, pieces in parts.items()}
