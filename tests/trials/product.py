@@ -111,7 +111,7 @@ class Product:
 
     def late(self, table: str, topic: str) -> Ended:
         """Take what seems to be a new topic as late data."""
-        return self._ended(lambda: change(self.lake, table, {topic: {"offsets.restart": "late"}}))
+        return self._ended(lambda: change(self.lake, table, topic, {"offsets.restart": "late"}))
 
     def maintain(self, table: str) -> Ended:
         blocked: list[str] = []

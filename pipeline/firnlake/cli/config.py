@@ -1,24 +1,16 @@
-"""Subcommand ``config``: show, set, unset and import the settings of a table and its topics."""
+"""Subcommand ``config``: show, set and unset the settings of a table and its topics."""
 
 import shlex
-from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from firnlake.cli import show
-from firnlake.cli.options import AsJson, Now, TableName, at, pairs
+from firnlake.cli.options import AsJson, TableName, pairs
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.ingest.kafka_configs import KafkaConfigs, read_kafka_configs, why_not
-from firnlake.job.lane import Lane
-from firnlake.plan.forecast import due_now
-from firnlake.plan.read_states import read_once
-from firnlake.table.policies import PREFIX, TOPIC_PREFIX, Policies, nearest, readable, split_topic_key
+from firnlake.table.policies import PREFIX, Policies, nearest, readable, split_topic_key
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.settings import (
@@ -26,12 +18,10 @@ from firnlake.table.settings import (
     Setting,
     SettingsChange,
     change,
-    changing,
     overrides,
     problems,
     settings,
 )
-from firnlake_expectations.wording import count
 
 _SHOW: Final = "show"
 
@@ -82,7 +72,7 @@ def show_settings(
         for told in overrides(table, properties) if topic is None else ():
             show.line(told)
     if topic is not None:
-        _show_unknown_topics(lake, table, {topic})
+        _show_unknown_topic(lake, table, topic)
     show.end([*problems(table, properties).values()])
 
 
@@ -97,12 +87,15 @@ def set_values(
 ) -> None:
     """Set settings of a table, or of one topic; the next run uses them."""
     lake = Lake.load()
-    done = change(lake, table, {topic: pairs(values, "argument")})
-    _show_set(table, done, done.given)
-    _show_undo(table, done)
-    _show_without_effect(table, done)
+    done = change(lake, table, topic, pairs(values, "argument"))
+    for key, value in done.given.items():
+        former = done.before.get(key, value)
+        was = f" (was {readable(key, former)})" if former != value else ""
+        show.line(f"{table}: {key} = {readable(key, value)}{was}")
+    _show_undo(table, topic, done)
+    _show_without_effect(table, topic, done)
     if topic is not None:
-        _show_unknown_topics(lake, table, {topic})
+        _show_unknown_topic(lake, table, topic)
 
 
 @config.command("unset")
@@ -112,7 +105,7 @@ def unset_values(
     topic: OneTopic = None,
 ) -> None:
     """Reset settings of a table, or of one topic, to their defaults."""
-    done = change(Lake.load(), table, {}, names, topic)
+    done = change(Lake.load(), table, topic, unset=names)
     before, after = ({one.name: one for one in settings(each, topic)} for each in (done.before, done.after))
     for name in names:
         one = after[name.removeprefix("firn.")]
@@ -120,52 +113,15 @@ def unset_values(
         was = f" (was {readable(one.name, former.value)})" if former != one else " (as before)"
         of_topic = "" if topic is None else f"topic {topic}: "
         show.line(f"{table}: {of_topic}{one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
-    _show_undo(table, done)
+    _show_undo(table, topic, done)
 
 
-@config.command("import")
-def import_values(
-    table: TableName,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="Output of `kafka-configs --describe --entity-type topics`, with or without --all.",
-            show_default=False,
-        ),
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be set, and what would become due.")
-    ] = False,
-    now: Now = None,
-) -> None:
-    """Set the topic configs that Kafka's own tool has described; list those that Firn does not have."""
-    found = read_kafka_configs(file)
-    lake = Lake.load()
-    values: dict[str | None, dict[str, str]] = dict(found.known.items())
-    if dry_run:
-        coming = changing(table, lake.table(table).properties, values)
-        for key in coming.changed:
-            topic, name = _owner(table, key)
-            show.line(f"would set {name} = {readable(name, coming.given[key])} for topic {topic}{_was(coming, key)}")
-        _show_due(lake, table, coming, at(now))
-    else:
-        coming = change(lake, table, values)
-        _show_set(table, coming, coming.changed)
-        _show_undo(table, coming)
-    _show_without_effect(table, coming)
-    if same := len(coming.given) - len(coming.changed):
-        show.line(f"{count(same, 'config')} {'has' if same == 1 else 'have'} the value already")
-    _show_unknown(found)
-    _show_unknown_topics(lake, table, found.known.keys())
-
-
-def _show_unknown_topics(lake: Lake, table: str, named: Collection[str]) -> None:
-    """Warn of topics whose settings change, although the table holds no segment of them."""
+def _show_unknown_topic(lake: Lake, table: str, topic: str) -> None:
+    """Warn if the table holds no segment of ``topic``, which has settings."""
     segments = read(lake.table(table), table, cache=ManifestCache.of(lake))
     known = {where.topic for where in segments.by_partition}
-    there = f"it has: {', '.join(sorted(known)[:TOPICS])}" if known else "it is empty"
-    for topic in sorted(set(named) - known):
+    if topic not in known:
+        there = f"it has: {', '.join(sorted(known)[:TOPICS])}" if known else "it is empty"
         show.error(f"{table}: warning: the table has no topic {topic} yet; {there}")
 
 
@@ -188,69 +144,34 @@ def _explain(one: Setting) -> None:
     show.line(f"  Allowed: {one.allowed}. Default: {readable(one.name, one.default)}.{scope}")
 
 
-def _show_set(table: str, done: SettingsChange, keys: Iterable[str]) -> None:
-    for key in keys:
-        show.line(f"{table}: {key} = {readable(key, done.given[key])}{_was(done, key)}")
-
-
-def _was(done: SettingsChange, key: str) -> str:
-    former = done.before.get(key, done.given[key])
-    return f" (was {readable(key, former)})" if former != done.given[key] else ""
-
-
-def _show_without_effect(table: str, done: SettingsChange) -> None:
+def _show_without_effect(table: str, topic: str | None, done: SettingsChange) -> None:
     """Warn of limits of retention that were set, although the policy of their topics is `compact` alone."""
     policies = Policies.parse(table, done.after)
+    policy = policies.default if topic is None else policies.of(topic)
     for key in done.given:
-        topic, name = _owner(table, key)
-        policy = policies.of(topic) if topic else policies.default
-        if name.startswith("retention.") and not policy.deletes:
+        if _name(table, topic, key).startswith("retention.") and not policy.deletes:
             show.error(
                 f"{table}: warning: {key} has no effect while cleanup.policy is compact; it takes effect under "
                 "delete, and under compact,delete"
             )
 
 
-def _owner(table: str, key: str) -> tuple[str, str]:
-    """The topic that property ``key`` is about, and the setting; the topic of a table's own setting is empty."""
-    return split_topic_key(table, key, "") if key.startswith(TOPIC_PREFIX) else ("", key.removeprefix(PREFIX))
-
-
-def _show_undo(table: str, done: SettingsChange) -> None:
+def _show_undo(table: str, topic: str | None, done: SettingsChange) -> None:
     """Print the commands that restore what was set before."""
-    fresh: dict[str, list[str]] = {}
-    former: dict[str, list[str]] = {}
+    fresh: list[str] = []
+    former: list[str] = []
     for key in done.changed:
-        topic, name = _owner(table, key)
+        name = _name(table, topic, key)
         if key in done.before:
-            former.setdefault(topic, []).append(f"{name}={done.before[key]}")
+            former.append(f"{name}={done.before[key]}")
         else:
-            fresh.setdefault(topic, []).append(name)
-    for verb, by_topic in (("unset", fresh), ("set", former)):
-        for topic, words in by_topic.items():
-            of_topic = ["--topic", topic] if topic else []
+            fresh.append(name)
+    for verb, words in (("unset", fresh), ("set", former)):
+        if words:
+            of_topic = [] if topic is None else ["--topic", topic]
             show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *of_topic])}")
 
 
-def _show_due(lake: Lake, table: str, coming: SettingsChange, now_ms: int) -> None:
-    """Print which lanes would be due with the properties after a change, and which no longer."""
-    with lake.answering():
-        survey = read_once(lake, table, now_ms).survey
-    before, after = (
-        due_now(replace(survey, policies=Policies.parse(table, properties)))
-        for properties in (coming.before, coming.after)
-    )
-    for what, works in (("become", after - before), ("no longer be", before - after)):
-        lanes = Counter(lane for _, lane in works)
-        told = ", ".join(f"{lane} in {count(lanes[lane], 'topic partition')}" for lane in Lane if lanes[lane])
-        show.line(f"would {what} due: {told or 'nothing'}")
-    show.line(f"`firn plan {table}` shows what is due")
-
-
-def _show_unknown(found: KafkaConfigs) -> None:
-    if found.unknown:
-        show.line(f"not imported, because Firn has no such setting ({count(len(found.unknown), 'config')}):")
-    for name, values in sorted(found.unknown.items()):
-        topics = ", ".join(sorted(values)[:TOPICS])
-        show.line(f"  {name}: {count(len(values), 'topic')} ({topics}{', …' if len(values) > TOPICS else ''})")
-        show.line(f"    {why_not(name)}")
+def _name(table: str, topic: str | None, key: str) -> str:
+    """The setting that property ``key`` sets for ``topic``, or for the table."""
+    return key.removeprefix(PREFIX) if topic is None else split_topic_key(table, key, "")[1]

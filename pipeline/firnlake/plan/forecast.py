@@ -11,11 +11,9 @@ from firnlake.lanes.cleaning import last_full_ms
 from firnlake.lanes.due import due
 from firnlake.lanes.erasure.searches import late
 from firnlake.lanes.retention import aged_from_ms
-from firnlake.plan.survey import DueSurvey
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import TAIL, Segment
-from firnlake.table.topic_partition import TopicPartition
 
 
 def due_at(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
@@ -37,12 +35,6 @@ def due_later(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> i
     # False sorts before True, so the search finds the first time at which something is due.
     first = bisect_left(clocks, 1, key=lambda clock: _is_due(replace(state, now_ms=clock), lanes))
     return clocks[first] if first < len(clocks) else None
-
-
-def due_now(survey: DueSurvey) -> frozenset[tuple[TopicPartition, Lane]]:
-    """Which lanes are due in which topic partitions at the survey's own clock."""
-    found = ((survey.state(place), lane) for lane in Lane for place in survey.places(lane))
-    return frozenset((state.topic_partition, lane) for state, lane in found if due(lane, state))
 
 
 def _is_due(state: PartitionState, lanes: Collection[Lane]) -> bool:

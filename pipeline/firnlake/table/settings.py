@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -129,11 +130,11 @@ class SettingsChange:
 def change(
     lake: Lake,
     identifier: str,
-    values: Mapping[str | None, Mapping[str, str]],
+    topic: str | None,
+    values: Mapping[str, str] = MappingProxyType({}),
     unset: Collection[str] = (),
-    topic: str | None = None,
 ) -> SettingsChange:
-    """Set ``values`` (name and value, by topic; None for the table) and remove ``unset``, in one commit of properties.
+    """Set ``values`` of ``topic`` (None: of the table) by name, and remove ``unset``, in one commit of properties.
 
     Names may have the prefix ``firn.``. Raises RefusedError for an unknown name, a setting of the table given for a
     topic, or a value that is wrong or contradicts another; nothing is changed then.
@@ -141,7 +142,7 @@ def change(
 
     def commit() -> SettingsChange:
         table = lake.table(identifier)
-        made = changing(identifier, table.properties, values, unset, topic)
+        made = _changing(identifier, table.properties, topic, values, unset)
         if made.changed:
             with lake.single_attempt(table).transaction() as transaction:
                 transaction.set_properties(dict(made.given))
@@ -151,27 +152,21 @@ def change(
     return lake.until_committed(commit)
 
 
-def changing(
-    identifier: str,
-    properties: Mapping[str, str],
-    values: Mapping[str | None, Mapping[str, str]],
-    unset: Collection[str] = (),
-    topic: str | None = None,
+def _changing(
+    identifier: str, properties: Mapping[str, str], topic: str | None, values: Mapping[str, str], unset: Collection[str]
 ) -> SettingsChange:
-    """What ``change`` makes of a table with these ``properties``; raises RefusedError as it does."""
     before = dict(properties)
     given: dict[str, str] = {}
-    for owner, own in values.items():
-        for name, value in own.items():
-            key = _key(identifier, before, owner, name)
-            set_before = before.get(key, value)
-            given[key] = set_before if _alike(name.removeprefix(PREFIX), set_before, value) else value
+    for name, value in values.items():
+        key = _key(identifier, before, topic, name)
+        set_before = before.get(key, value)
+        given[key] = set_before if _alike(name.removeprefix(PREFIX), set_before, value) else value
     gone = {_key(identifier, before, topic, name) for name in unset}
     after = {key: value for key, value in before.items() if key not in gone} | given
     known = problems(identifier, before)
     for owner, wrong in problems(identifier, after).items():
         # What another client has set wrong must not keep people from mending it one by one.
-        if given and known.get(owner) != wrong and (None not in known or owner in values):
+        if given and known.get(owner) != wrong and (None not in known or owner == topic):
             raise RefusedError(f"{wrong}; nothing was set")
     return SettingsChange(before, after, given)
 

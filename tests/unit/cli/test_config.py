@@ -2,35 +2,13 @@
 
 import json
 import shlex
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.policies import Policies
 from tests.support.in_process import Firn, refused
-from tests.support.lakes import NOW, TABLE, append, row
-
-OTHERS = (
-    "compression.gzip.level", "compression.lz4.level", "compression.type", "compression.zstd.level",
-    "file.delete.delay.ms", "flush.messages", "flush.ms", "follower.replication.throttled.replicas",
-    "index.interval.bytes", "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
-    "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
-    "message.timestamp.type", "min.insync.replicas", "preallocate", "remote.log.copy.disable",
-    "remote.log.delete.on.disable", "remote.storage.enable", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
-    "unclean.leader.election.enable",
-)  # fmt: skip
-"""The topic configs of Kafka 4 that are no settings of Firn (Kafka docs, "Topic Configs")."""
-
-DESCRIBED = """Dynamic configs for topic orders are:
-  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete}
-  segment.ms=100 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=100, DEFAULT_CONFIG:log.roll.ms=9}
-All configs for topic a.delete are:
-  retention.ms=3600000 sensitive=false synonyms={}
-  compression.type=producer sensitive=false synonyms={}
-Dynamic configs for topic idle are:
-"""
+from tests.support.lakes import TABLE, append, row
 
 
 @pytest.fixture
@@ -173,75 +151,3 @@ def test_retention_that_has_no_effect_is_told(firn: Firn, made: str) -> None:
         unset = firn("config", "unset", made, *topic, "retention.ms").out
         assert unset.startswith(f"{made}: {'topic orders: ' if topic else ''}retention.ms is 604800000 (7d), from: ")
         firn("config", "unset", made, *topic, "cleanup.policy")
-
-
-def test_a_dry_import_tells_what_would_become_due(firn: Firn, made: str, lake: Lake, tmp_path: Path) -> None:
-    firn("config", "set", made, "min.cleanable.dirty.ratio=0")
-    for offset in range(2):
-        append(lake, [row(offset)])
-        append(lake, [row(offset, topic="a.delete")])
-    file = tmp_path / "configs.txt"
-    dry = ("config", "import", made, file, "--dry-run", "--now", NOW)
-    delete = "All configs for topic a.delete are:\n  cleanup.policy=delete\n  retention.ms=1\n"
-    file.write_text(f"All configs for topic orders are:\n  min.cleanable.dirty.ratio=1\n{delete}", encoding="utf-8")
-    out = firn(*dry).out
-    assert "would become due: retain in 1 topic partition\n" in out
-    assert "would no longer be due: full in 2 topic partitions\n" in out
-    file.write_text("All configs for topic orders are:\n  cleanup.policy=compact\n", encoding="utf-8")
-    assert "would become due: nothing\nwould no longer be due: nothing\n" in firn(*dry).out
-    file.write_text("All configs for topic orders are:\n  retention.ms=soon\n", encoding="utf-8")
-    refused(firn(*dry), "firn.topic.orders.retention.ms is 'soon'; allowed: milliseconds")
-
-
-def test_each_topic_config_of_kafka_is_a_setting_or_has_a_reason(
-    firn: Firn, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    file = tmp_path / "configs.txt"
-    configs = "".join(f"  {name}=1\n" for name in (*OTHERS, "of.a.later.kafka"))
-    file.write_text(f"All configs for topic orders are:\n{configs}", encoding="utf-8")
-    lines = firn("config", "import", made, file, "--dry-run").out.splitlines()
-    assert max(map(len, lines)) <= 80
-    told = {line.split(":")[0].strip(): why.strip() for line, why in pairwise(lines) if line.startswith("  ")}
-    assert [name for name in told if told[name] == "Firn does not know it"] == ["of.a.later.kafka"]
-    assert set(OTHERS) <= told.keys()
-    assert told["segment.ms"] == "when a broker closes its active segment; nearest: active.segments"
-
-
-def test_kafkas_configs_are_imported_and_the_others_are_listed(
-    firn: Firn, made: str, lake: Lake, tmp_path: Path
-) -> None:
-    file = tmp_path / "configs.txt"
-    file.write_text(DESCRIBED, encoding="utf-8")
-    before = lake.table(made).metadata_location
-    dry = firn("config", "import", made, file, "--dry-run").out
-    assert "would set cleanup.policy = compact,delete for topic orders" in dry
-    assert "would set retention.ms = 3600000 (1h) for topic a.delete" in dry
-    assert lake.table(made).metadata_location == before
-    firn("config", "set", made, "--topic", "orders", "cleanup.policy=delete")
-    dry = firn("config", "import", made, file, "--dry-run").out
-    assert "would set cleanup.policy = compact,delete for topic orders (was delete)\n" in dry
-    unchanged = lake.table(made).properties
-    out = firn("config", "import", made, file).out
-    for command in commands(out):
-        assert firn(*command[1:]).code == 0
-    assert lake.table(made).properties == unchanged
-    firn("config", "import", made, file)
-    firn("config", "set", made, "--topic", "a.delete", "retention.ms=1h")
-    again = firn("config", "import", made, file).out
-    assert again.startswith("2 configs have the value already\n")
-    assert "to undo" not in again
-    assert (
-        "not imported, because Firn has no such setting (2 configs):\n  compression.type: 1 topic (a.delete)\n" in out
-    )
-    assert "  segment.ms: 1 topic (orders)\n    when a broker closes its active segment; nearest: active" in out
-    policies = Policies.parse(made, lake.table(made).properties)
-    assert set(policies.topics) == {"orders", "a.delete"}
-    assert (policies.of("orders").cleanup_policy, policies.of("a.delete").retention_ms) == ("compact,delete", 3_600_000)
-
-
-@pytest.mark.parametrize("content", ["", "segment.ms=100\n", "Dynamic configs for topic orders are:\nrubbish\n"])
-def test_c26_what_kafkas_tool_has_not_written_is_refused(firn: Firn, made: str, tmp_path: Path, content: str) -> None:
-    file = tmp_path / "configs.txt"
-    file.write_text(content, encoding="utf-8")
-    refused(firn("config", "import", made, file), f"file {file}")
