@@ -1,6 +1,5 @@
 """Subcommands that run one step each: compact, validate, publish, and the maintenance of stages."""
 
-import json
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -20,7 +19,7 @@ from firnlake.cli.options import (
     TableName,
     engines,
 )
-from firnlake.errors import FirnError, GoneError, RefusedError
+from firnlake.errors import FirnError, GoneError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import discard as discard_stage
 from firnlake.job.collect import retry as retry_failed
@@ -217,31 +216,13 @@ DataDocs = Annotated[
 ]
 
 
-PublishedSuite = Annotated[
-    Path | None,
-    typer.Option("--suite", metavar="FILE", help="Instead, write the suite that others can run on --table."),
-]
-
-
-def report(
-    data_docs: DataDocs = None,
-    suite: PublishedSuite = None,
-    table: Annotated[str | None, typer.Option("--table", help="The table of --suite.")] = None,
-) -> None:
+def report(data_docs: DataDocs = None) -> None:
     """Build the data-quality pages of all tables as they are now, and print the path of the front page."""
     from firnlake.inspect.status import rows
     from firnlake.inspect.status.gather import write_snapshot
     from firnlake.validate.validate import build_reports
 
     lake = Lake.load()
-    if (suite is None) != (table is None):
-        raise RefusedError("--suite and --table belong together; allowed: both of them, or neither")
-    if suite and table:
-        from firnlake.validate.published import published_suite
-
-        suite.write_text(json.dumps(published_suite(lake, table), indent=2) + "\n", encoding="utf-8")
-        show.line(str(suite))
-        return
     for one in rows.tables(lake.home):
         try:
             write_snapshot(lake, one, clock.now_ms())

@@ -87,7 +87,7 @@ class JudgedRecords:
 
     @classmethod
     def of(cls, files: DataFiles, columns: ColumnRoles) -> "JudgedRecords":
-        return cls(files, reading_of(files, columns))
+        return cls(files, _reading_of(files, columns))
 
     @property
     def schema(self) -> pa.Schema:
@@ -116,7 +116,7 @@ def _read(files: DataFiles, source: Source, plan: str, columns: Sequence[str] | 
         yield from files.batches(source, columns)
 
 
-def reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
+def _reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
     """The roles of ``columns`` in the judge's terms."""
     condition = columns.is_tombstone
     told_by = condition.reads if condition else ()
