@@ -67,15 +67,15 @@ class BranchSnapshot(ABC):
         parent: Snapshot | None,
         manifests: Manifests,
         sequence_number: int,
-        carried: Mapping[str, str],
+        repeated: Mapping[str, str],
     ) -> Snapshot:
         """Write the manifest list of the branch's next snapshot, on top of ``parent``, and return that snapshot.
 
-        Its summary repeats the ``carried`` properties of other writers, except those that the change itself sets.
+        Its summary has the ``repeated`` properties of earlier snapshots, except those that the change itself sets.
         """
         self.sequence_number = sequence_number
         contents = self.contents(target, parent, manifests)
-        for name, value in carried.items():
+        for name, value in repeated.items():
             if name not in contents.summary.additional_properties:
                 contents.summary[name] = value
         if self.branch in FIRN_BRANCHES:

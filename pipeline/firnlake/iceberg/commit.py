@@ -29,7 +29,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement, TableUpdate
 
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
-from firnlake.iceberg.bookkeeping import carried
+from firnlake.iceberg.bookkeeping import repeated
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
 from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY, MEMORY_BRANCHES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
@@ -102,7 +102,7 @@ class Commit:
     main would pass the check that main has not moved, and then fail because its sequence number is taken; no client
     retries after that error.
 
-    Each snapshot on main, or on another branch that is not Firn's, repeats the progress of other writers. Each snapshot
+    Each snapshot on main, or on another branch that is not Firn's, repeats the progress of sinks. Each snapshot
     on main also names the memory that belongs to its history (``iceberg.branches``).
     """
 
@@ -150,13 +150,13 @@ class Commit:
         """What the summary of a snapshot on ``branch`` repeats of the snapshots before it, and the name of memory."""
         if branch in FIRN_BRANCHES:
             return {}
-        repeated = carried(ancestors(target, branch), target.properties)
+        properties = repeated(ancestors(target, branch))
         if branch == MAIN_BRANCH:
             new = {one.branch: one.snapshot_id for one in self._snapshots if one.branch in MEMORY_BRANCHES}
             named = memory_named(target)
             if new or named is not None:
-                repeated[MEMORY] = json.dumps({**(named or {}), **new})
-        return repeated
+                properties[MEMORY] = json.dumps({**(named or {}), **new})
+        return properties
 
 
 def commit_changes(

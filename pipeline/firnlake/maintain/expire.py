@@ -4,8 +4,8 @@ One commit removes the snapshots and refs from the metadata. Then Firn loads the
 no snapshot in the new metadata reaches, so an interruption leaves at most orphans. The rules are in the Iceberg spec,
 "Snapshot Retention Policy".
 
-Before snapshots go that tell the progress of other writers, empty snapshots tell it again (`iceberg.bookkeeping`), in
-the same commit. A branch or tag that another process creates meanwhile is restored (`lost_refs`).
+Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.bookkeeping`), in the same
+commit. A branch or tag that another process creates meanwhile is restored (`lost_refs`).
 
 Firn also deletes the metadata files that these commits push out of the table's metadata log (Iceberg docs,
 "Configuration", ``write.metadata.previous-versions-max``); otherwise the next run would find them as orphans.
@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 )
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.bookkeeping import MOST_BYTES, MOST_WRITERS, cut_by
+from firnlake.iceberg.bookkeeping import cut_off
 from firnlake.iceberg.branch_snapshot import is_live
 from firnlake.iceberg.branches import FIRN_BRANCHES, REMOVED_TOMBSTONES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
@@ -142,19 +142,7 @@ def expire(
         garbage += _findings(done, after, now_ms, contents, coming, remove=True)
         told[0].update(done.snapshots)
         told[1].update(done.refs)
-    if expiry.dropped:
-        garbage.append(_forgotten(identifier, expiry.dropped))
     return Expired(garbage, after)
-
-
-def _forgotten(identifier: str, dropped: Collection[str]) -> Finding:
-    """The finding about the writers that no longer find their progress in snapshot summaries."""
-    name = f"{identifier}: the progress of {count(len(dropped), 'writer')}"
-    reason = (
-        f"no writer finds it any more, because only the newest {MOST_WRITERS} writers of a kind, with at most "
-        f"{MOST_BYTES} bytes each, are kept: {', '.join(sorted(dropped))}"
-    )
-    return Finding(Kind.SNAPSHOTS, name, goes=True, reason=reason, files=0)
 
 
 def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
@@ -207,8 +195,6 @@ class _Expiry:
     most: int = 2**31
     sent: list[_Done] = field(default_factory=list)
     """All requests, in their order. The catalog may have applied each of them, whatever it answered."""
-    dropped: set[str] = field(default_factory=set)
-    """The writers that no longer find their progress."""
     _ids: SnapshotIds = field(default_factory=SnapshotIds)
     """Ids of the snapshots that the commit under way adds."""
 
@@ -258,14 +244,13 @@ class _Expiry:
         return replace(request, requirements=tuple(requirements), updates=(*request.updates, *updates))
 
     def _told_again(self, table: Table, retention: SnapshotRetention, expired: Collection[int]) -> CommitRequest:
-        """The part of a request that tells the progress of other writers again, as ``expired`` snapshots told it."""
+        """The part of a request that tells the progress of sinks again, as ``expired`` snapshots told it."""
         changes: list[tuple[str, BranchChange]] = []
         for name, ref in table.metadata.refs.items():
             if ref.snapshot_ref_type is SnapshotRefType.TAG or name in (*FIRN_BRANCHES, *retention.expired_refs):
                 continue
-            cut = cut_by(list(ancestors(table, name)), expired, table.properties)
-            self.dropped |= {f"branch {name}: {writer}" for writer in cut.dropped}
-            changes += ((name, Change(summary=summary)) for summary in cut.again)
+            summaries = cut_off(list(ancestors(table, name)), expired, self.now_ms)
+            changes += ((name, Change(summary=summary)) for summary in summaries)
         if not changes and self._loses_memory(table, retention, expired):
             changes.append((MAIN_BRANCH, Change()))
         if not changes:

@@ -52,7 +52,6 @@ TABLE_ONLY = frozenset(
         "validate.suites.large",
         "late.max.ms",
         "side.branches",
-        "carry",
     }
     | {name for name in NAMES if name.startswith("erase.")}
 )

@@ -16,7 +16,6 @@ from pydantic import (
 
 from firnlake.clock import parse_span
 from firnlake.errors import RefusedError
-from firnlake.iceberg.bookkeeping import NEVER_CARRIED
 from firnlake.table.profiles import BYTES_PER_KEY, LEAVE_TO_FULL, LOAD_FACTOR
 from firnlake.table.restarts import check_setting, late_through
 
@@ -33,14 +32,6 @@ def _as_list(value: object) -> object:
     """Normalize Kafka's list syntax (any order, spaces around commas). Unknown words stay and are refused later."""
     words = [word.strip() for word in value.split(",")] if isinstance(value, str) else []
     return ",".join(sorted(words)) if words else value
-
-
-def _check_carried(names: str) -> str:
-    """Refuse properties that are about one snapshot alone."""
-    wrong = sorted(NEVER_CARRIED.intersection(name.strip() for name in names.split(",")))
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)} must not be repeated")
-    return names
 
 
 def _as_ms(value: object) -> object:
@@ -80,7 +71,6 @@ Size = Annotated[Long, BeforeValidator(_as_bytes)]
 """Bytes; as text also a number with a unit, 1000 bytes to the KB and 1024 to the KiB."""
 Maintenance = Annotated[str, BeforeValidator(_as_parts)]
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
-SummaryProperties = Annotated[str, AfterValidator(_check_carried)]
 Samples = Literal["none", "keys", "full"]
 """Parts of records that may be shown outside their table, from nothing to keys and values."""
 Validation = Literal["fingerprint", "full"]
@@ -268,12 +258,6 @@ class Policy(BaseModel):
         default=8,
         ge=1,
         description="Maximum number of position delete files per Iceberg partition before `convert` merges them.",
-    )
-    carry: SummaryProperties = Field(
-        default="none",
-        description="Further properties of snapshot summaries that Firn's snapshots repeat, separated by commas; "
-        "`none`: no others.",
-        json_schema_extra={"allowed": "none, or names separated by commas"},
     )
     side_branches: bool = Field(
         default=True,

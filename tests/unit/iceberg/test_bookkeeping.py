@@ -1,4 +1,4 @@
-"""What other writers look up in summaries, they find again after Firn's commits and expiries (R21)."""
+"""What sinks look up in summaries, they find again after Firn's commits and expiries (R21)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from firnlake import clock
-from firnlake.errors import RefusedError
-from firnlake.iceberg.bookkeeping import MOST_BYTES, MOST_WRITERS, NEVER_CARRIED, carried, cut_by
+from firnlake.iceberg.bookkeeping import KEPT_MS, cut_off, repeated
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
-from firnlake.table.policies import Policies
 from firnlake.table.published_plans import properties_of
 from tests.support import lakes
 from tests.support.committing import commit
@@ -78,14 +76,13 @@ def test_r21_every_look_up_finds_the_same_after_commits_and_expiries(
     line: list[Properties] = list(before)
     for _ in range(data.draw(st.integers(1, 3))):
         if data.draw(st.booleans()):
-            line = [carried(snapshots(line), {}), *line]
+            line = [repeated(snapshots(line)), *line]
         else:
             left = data.draw(st.integers(min(1, len(line)), len(line)))
             own = snapshots(line)
-            cut = cut_by(own, {one.snapshot_id for one in own[left:]}, {})
-            head = carried(own, {})
-            line = [*({**head, **one} for one in reversed(cut.again)), *line[:left]]
-            assert cut.dropped == []
+            again = cut_off(own, {one.snapshot_id for one in own[left:]}, now_ms=len(own))
+            head = repeated(own)
+            line = [*({**head, **one} for one in reversed(again)), *line[:left]]
     for writer in WRITERS:
         expected = writer.look_up(before)
         if expected is not None:
@@ -94,44 +91,23 @@ def test_r21_every_look_up_finds_the_same_after_commits_and_expiries(
         assert found(line, job) == found(before, job)
 
 
-def test_of_several_writers_under_one_name_the_newest_is_repeated_and_all_are_found() -> None:
+def test_of_several_sinks_under_one_name_the_newest_is_repeated_and_all_are_found() -> None:
     line = snapshots([flink("b", 2), flink("a", 1)])
-    assert carried(line, {}) == flink("b", 2)
-    assert cut_by(line, {1, 2}, {}).again == [flink("a", 1), flink("b", 2)]
+    assert repeated(line) == flink("b", 2)
+    assert cut_off(line, {1, 2}, now_ms=2) == [{**flink("a", 1), "firn.progress-ms": "1"}, {}]
 
 
-def test_an_expiry_keeps_the_newest_writers_of_a_kind_and_names_the_others() -> None:
-    jobs = [flink(f"job {number:02}", number) for number in range(MOST_WRITERS + 2)]
-    line = snapshots(list(reversed(jobs)))
-    cut = cut_by(line, {one.snapshot_id for one in line}, {})
-    assert cut.again == jobs[2:]
-    assert [str(writer) for writer in cut.dropped] == ["Flink job 01, operator", "Flink job 00, operator"]
-
-
-def test_a_summary_has_room_for_so_many_bytes() -> None:
-    connect = [{f"kafka.connect.offsets.control.{number}": "x" * (MOST_BYTES // 3)} for number in range(4)]
-    line = snapshots(connect)
-    assert carried(line, {}) == connect[0] | connect[1]
-    assert [len(one) for one in cut_by(line, {1, 2, 3, 4}, {}).again] == [2, 2]
-    (huge,) = snapshots([{"redpanda.commit-metadata": "x" * MOST_BYTES}])
-    assert cut_by([huge], {1}, {}).again == []
-    assert [one.kind for one in cut_by([huge], {1}, {}).dropped] == ["Redpanda"]
+def test_progress_that_an_expiry_has_told_again_keeps_its_age() -> None:
+    line = snapshots([flink("b", 2), flink("a", 1)])
+    again = cut_off(line, {1}, now_ms=KEPT_MS)
+    line = snapshots([*({**repeated(line), **one} for one in reversed(again)), flink("b", 2)])
+    assert cut_off(line, {1, 2}, now_ms=KEPT_MS) == again
+    assert cut_off(line, {1, 2}, now_ms=KEPT_MS + 1) == []
 
 
 def test_what_is_about_one_snapshot_alone_is_not_repeated() -> None:
-    names = dict.fromkeys((*NEVER_CARRIED, "added-records", "total-records", "engine-name", "firn.plan-id"), "1")
-    assert carried(snapshots([names]), {"firn.carry": ",".join(NEVER_CARRIED)}) == {}
-
-
-def test_the_owner_names_more() -> None:
-    line = snapshots([{}, {"acme.offset": "7", "acme.other": "1"}])
-    assert carried(line, {"firn.carry": " acme.offset , acme.none"}) == {"acme.offset": "7"}
-
-
-@pytest.mark.parametrize("name", sorted(NEVER_CARRIED))
-def test_c26_a_property_that_must_not_be_repeated_is_refused(name: str) -> None:
-    with pytest.raises(RefusedError, match=rf"firn\.carry.*{name} must not be repeated"):
-        Policies.parse(TABLE, {"firn.carry": f"acme.offset,{name}"})
+    alone = ("wap.id", "published-wap-id", "commit-user", "added-records", "engine-name", "firn.plan-id")
+    assert repeated(snapshots([dict.fromkeys(alone, "1")])) == {}
 
 
 class TestTable:
