@@ -1,6 +1,8 @@
 """Adopted tables go through the same lanes: typed CDC tables, composite keys, other names, columns that come and go."""
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,7 @@ from pyspark.sql import SparkSession
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.branches import QUARANTINE
 from firnlake.iceberg.catalog import Lake
-from firnlake.ingest.adopt import Choice, adopt
-from firnlake.ingest.preview import preview
+from firnlake.ingest.adopt import Choice, adopt, preview
 from firnlake.ingest.release import release
 from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Topic
@@ -179,13 +180,15 @@ class TestEvolution:
         assert [(row["lsn"], row["late"]) for row in changes.rows()] == [(2, None), (3, "l")]
 
 
-def test_a_snapshot_with_one_lsn_is_numbered_by_the_statements_that_a_dry_run_shows(changes: Changes) -> None:
+def test_a_snapshot_with_one_lsn_is_numbered_by_the_statements_of_the_docs(changes: Changes) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    (statements,) = (one for one in re.findall(r"```sql\n(.*?)```", text, re.DOTALL) if "firn_number" in one)
+    too_few, renumber, _ = statements.replace("lake.shop.customers", f"lake.{changes.name}").split(";")
     changes.append((1, "r", 700), (2, "r", 700), (3, "r", 700)).append((1, "u", 701), (4, "c", 702))
-    (found,) = preview(changes.lake, changes.name, BY_ID, {}).obstacles
-    too_few, renumber = found.spark_sql
+    assert len(preview(changes.lake, changes.name, BY_ID, {}).with_repeated_offsets()) == 1
     assert changes.spark.sql(too_few).collect() == []
     changes.spark.sql(renumber)
-    assert preview(changes.lake, changes.name, BY_ID, {}).obstacles == ()
+    assert preview(changes.lake, changes.name, BY_ID, {}).with_repeated_offsets() == []
     changes.adopt().lanes.clean("full", force=True)
     assert changes.seen() == [(3, "r", 698), (2, "r", 699), (1, "u", 701), (4, "c", 702)]
 

@@ -8,32 +8,36 @@ level is then in the bounds of the level column.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from types import MappingProxyType
+from typing import Final
 
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, IntegerType, NestedField, PrimitiveType, TimestampType, TimestamptzType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.side_branches import create_side_branches
-from firnlake.ingest.added import FIRN_COLUMNS, store_mapping, with_own_columns
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve
 from firnlake.table.condition import Condition
 from firnlake.table.policies import Policies
 from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles, Tombstone, check_name
-from firnlake.table.segment import Segments
+from firnlake.table.segment import Segment, Segments
 from firnlake.table.segments import read, read_entries
 
+_FIRN_COLUMNS: Final[Mapping[str, PrimitiveType]] = MappingProxyType(
+    {"level": IntegerType(), "delete_horizon": TimestamptzType()}
+)
 _FORMATS = ("parquet", "orc")
 _UPSERTS = "write.upsert.enabled"
 """Table property that makes Flink write equality deletes (Iceberg docs, "Flink Writes")."""
-
-
+_DEFAULT_METRICS = "truncate(16)"
+"""Iceberg's default metrics mode, which applies only to a table's first hundred columns (docs, "Configuration")."""
 _TIMES = (DateType, TimestampType, TimestamptzType)
 
 
@@ -53,12 +57,30 @@ class Choice:
 
 @dataclass(frozen=True)
 class Adoption:
-    """An adopted table. ``repeated`` is true when the table was already adopted in the same way."""
+    """An adopted table, or what a dry run would make of it.
+
+    ``repeated`` is true when the table was already adopted in the same way.
+    """
 
     table: str
     columns: ColumnRoles
+    properties: Mapping[str, str]
     segments: Segments
     repeated: bool
+
+    def with_repeated_offsets(self) -> list[Segment]:
+        """Segments with more visible records than there are integers from their lowest to their highest offset.
+
+        Records that row-level deletes may hide do not count, nor do repeated listings of a file. Other repeated offsets
+        are in no metadata.
+        """
+        return [
+            one
+            for one in self.segments
+            if one.base_offset >= 0
+            and one.hidden is not None
+            and one.records // one.copies - one.hidden > one.last_offset - one.base_offset + 1
+        ]
 
 
 def adopt(
@@ -76,14 +98,31 @@ def adopt(
     def commit() -> bool:
         table = lake.table(identifier)
         with lake.single_attempt(table).transaction() as transaction:
-            return prepare(transaction, table, identifier, choice, properties)
+            return _prepare(transaction, table, identifier, choice, properties)
 
     repeated = lake.until_committed(commit)
-    table = create_side_branches(lake, identifier)
-    return Adoption(identifier, ColumnRoles.of(table, identifier), read(table, identifier), repeated)
+    return _adoption(create_side_branches(lake, identifier), identifier, repeated)
 
 
-def prepare(
+def preview(lake: Lake, identifier: str, choice: Choice, properties: Mapping[str, str]) -> Adoption:
+    """What ``adopt`` with the same arguments would make of the table; raise RefusedError as ``adopt`` does.
+
+    Nothing is changed. Only a commit can tell whether the catalog accepts the side branches, so that is left open.
+    """
+    check_name(identifier)
+    table = lake.table(identifier)
+    with lake.reachable():
+        transaction = table.transaction()
+        repeated = _prepare(transaction, table, identifier, choice, properties)
+        adopted = Table(table.name(), transaction.table_metadata, table.metadata_location, table.io, lake.catalog)
+        return _adoption(adopted, identifier, repeated)
+
+
+def _adoption(table: Table, identifier: str, repeated: bool) -> Adoption:
+    return Adoption(identifier, ColumnRoles.of(table, identifier), table.properties, read(table, identifier), repeated)
+
+
+def _prepare(
     transaction: Transaction, table: Table, identifier: str, choice: Choice, properties: Mapping[str, str]
 ) -> bool:
     """Put the adoption of ``table`` into its ``transaction``, and commit nothing; raise RefusedError as ``adopt`` does.
@@ -110,12 +149,12 @@ def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: Stor
     if left:
         mapping = _like(left, chosen, table.schema(), identifier)
     else:
-        mapping = with_own_columns(
+        mapping = _with_firn_columns(
             transaction, chosen, levels_apart=chosen.levels_apart and not _has_equality_deletes(table)
         )
     if not mapping.levels_apart:
         _check_partitions(table, resolve(mapping, transaction.table_metadata.schema(), identifier), identifier)
-    store_mapping(transaction, mapping, identifier)
+    _store_mapping(transaction, mapping, identifier)
     if RELEASED in table.properties:
         transaction.remove_properties(RELEASED)
 
@@ -253,7 +292,7 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
             f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
             "--keep-partitioning, or `firn release --drop-columns` first"
         )
-    kept = {name: getattr(before, name) for name in (*FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
+    kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
     mapping = chosen.model_copy(update=kept)
     if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
         raise RefusedError(
@@ -265,7 +304,88 @@ def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: 
 
 def _said(mapping: StoredRoles) -> str:
     roles = {role: [column.name for own, column in mapping.roles() if own == role] for role, _ in mapping.roles()}
-    said = {role: ", ".join(names) for role, names in roles.items() if role not in FIRN_COLUMNS}
+    said = {role: ", ".join(names) for role, names in roles.items() if role not in _FIRN_COLUMNS}
     if mapping.tombstone:
         said["tombstone"] = mapping.tombstone.condition
     return "; ".join(f"{role} {names}" for role, names in said.items())
+
+
+def _with_firn_columns(transaction: Transaction, chosen: StoredRoles, levels_apart: bool) -> StoredRoles:
+    """Add Firn's two columns; return ``chosen`` with them."""
+    level, horizon = _add_columns(transaction)
+    added = Added(columns=(level.id, horizon.id))
+    return chosen.model_copy(
+        update={"level": level, "delete_horizon": horizon, "levels_apart": levels_apart, "added": added}
+    )
+
+
+def _store_mapping(transaction: Transaction, mapping: StoredRoles, identifier: str) -> None:
+    """Add the partition fields and properties that ``mapping`` needs, and store ``mapping``."""
+    columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
+    fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
+    pinned = _metrics(transaction.table_metadata.properties, columns)
+    added = mapping.added.model_copy(
+        update={
+            "partition_fields": (*mapping.added.partition_fields, *fields),
+            "properties": (*mapping.added.properties, *pinned),
+        }
+    )
+    document = mapping.model_copy(update={"added": added}).model_dump_json()
+    transaction.set_properties(pinned | {COLUMNS: document})
+
+
+def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
+    """Add ``level`` and ``delete_horizon``, under other names if the table uses, or used, these names."""
+    metadata = transaction.table_metadata
+    taken = {field.name.lower() for field in metadata.schema().fields}
+    # A former partition field still reserves its name, so a new column can't have that name.
+    taken |= {field.name.lower() for spec in metadata.specs().values() for field in spec.fields}
+    names = {role: _free_name(role, taken) for role in _FIRN_COLUMNS}
+    with transaction.update_schema() as update:
+        for role, kind in _FIRN_COLUMNS.items():
+            update.add_column(names[role], kind)
+    schema = transaction.table_metadata.schema()
+    level, horizon = (Column.of(schema.find_field(names[role])) for role in _FIRN_COLUMNS)
+    return level, horizon
+
+
+def _free_name(role: str, taken: set[str]) -> str:
+    """A column name for ``role`` that is not in ``taken``: the role itself, or the role with the prefix ``firn_``."""
+    candidates = chain((role, f"firn_{role}"), (f"firn_{role}_{number}" for number in count(2)))
+    return next(name for name in candidates if name not in taken)
+
+
+def _add_partition_fields(transaction: Transaction, columns: ColumnRoles, identifier: str) -> tuple[int, ...]:
+    """Add missing identity partition fields for topic, partition and level; return the new fields' ids."""
+    metadata = transaction.table_metadata
+    before = {field.field_id for field in metadata.spec().fields}
+    missing = [name for name in columns.partition_fields if position(metadata.schema(), metadata.spec(), name) is None]
+    try:
+        with transaction.update_spec() as update:
+            for name in missing:
+                update.add_identity(name)
+    except ValueError as error:
+        raise RefusedError(
+            f"table {identifier} can't be partitioned by {', '.join(missing)}: {error}; allowed: a table without other "
+            "partition fields of these names"
+        ) from error
+    return tuple(field.field_id for field in transaction.table_metadata.spec().fields if field.field_id not in before)
+
+
+def _metrics(properties: Mapping[str, str], columns: ColumnRoles) -> dict[str, str]:
+    """Properties that set Iceberg's default metrics for the mapped columns, whatever their place in the schema."""
+    if "write.metadata.metrics.default" in properties:
+        # If the table is not partitioned by level, Firn needs the bounds of the level column.
+        return {} if columns.levels_apart else {f"write.metadata.metrics.column.{columns.level}": "full"}
+    mapped = (
+        *columns.key,
+        columns.offset,
+        columns.timestamp,
+        columns.topic,
+        columns.partition,
+        columns.tombstone_null,
+        columns.level,
+        columns.delete_horizon,
+    )
+    wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for name in mapped if name}
+    return {name: mode for name, mode in wanted.items() if name not in properties}

@@ -13,10 +13,10 @@ from firnlake.clock import to_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
 from firnlake.ingest import logs
-from firnlake.ingest.added import FIRN_COLUMNS
 from firnlake.ingest.delimited import DELIMITERS, read_delimited
 from firnlake.ingest.encoding import encoded
 from firnlake.ingest.json_lines import ENCODED, read_json_lines
+from firnlake.table.columns import KAFKA
 from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
 from firnlake.table.topic_partition import in_ms
 from firnlake_expectations.wording import count
@@ -119,7 +119,7 @@ def _read(path: Path) -> pa.Table:
 
 def _conform(found: pa.Table, path: Path) -> pa.Table:
     # A copy of a data file of the table has them; what lands has neither a level nor a delete horizon.
-    records = found.drop_columns([name for name in FIRN_COLUMNS if name in found.column_names])
+    records = found.drop_columns([name for name in (KAFKA.level, KAFKA.delete_horizon) if name in found.column_names])
     names = records.column_names
     missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
     unknown = sorted(set(names) - {*KAFKA_COLUMNS, *TRANSACTION_COLUMNS})

@@ -106,7 +106,7 @@ class ColumnMetrics:
 VERSION = 6
 """Version of cached facts (``segment_cache.py``); raise this number when the code derives other facts."""
 
-REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
+_REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
 
 _FALSE: Final = b"\x00"
 """Upper bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
@@ -255,7 +255,7 @@ class Classifier:
         if self._names.levels_apart and not self._level.is_fixed(file) and self._level.range(file):
             yield (
                 f"was written under partition spec {file.spec_id}, which does not separate levels, but holds levels "
-                f"in column {self._level.name}; allowed: NULL, or a file partitioned by this column ({REWRITE})"
+                f"in column {self._level.name}; allowed: NULL, or a file partitioned by this column ({_REWRITE})"
             )
         if partition < 0:
             yield f"has partition {partition}; allowed: 0 or more"
@@ -283,7 +283,7 @@ class Classifier:
         if not all(column.is_fixed(file) for column in split):
             problem = (
                 f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: a "
-                f"file partitioned by {', '.join(column.name for column in split)} ({REWRITE})"
+                f"file partitioned by {', '.join(column.name for column in split)} ({_REWRITE})"
             )
         else:
             problem = f"has topic {topic}, partition {partition}; allowed: a topic and a partition in every record"

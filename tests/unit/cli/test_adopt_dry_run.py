@@ -5,11 +5,15 @@ import pytest
 from firnlake.cli import show
 from firnlake.iceberg.catalog import Lake
 from tests.support.adopted import CDC, CDC_SCHEMA, EVENTS, EVENTS_SCHEMA, append, change, event, make
-from tests.support.in_process import Firn, refused
+from tests.support.in_process import Firn, Ran, refused
 
 OF_CDC = ("adopt", CDC, "--key", "id", "--offset", "lsn", "--tombstone", "op = 'd'")
 OF_EVENTS = ("adopt", EVENTS, "--key", "entity", "--offset", "seq", "--topic", "source", "--partition", "shard")
-REWRITE = "CALL lake.system.rewrite_data_files(table => 'shop.events', options => map('rewrite-all', 'true'))"
+
+WRITERS = (
+    "leave level and delete_horizon NULL; Spark's INSERT … VALUES and MERGE … INSERT * must list the other columns; "
+    "PyIceberg's append needs column level, all NULL"
+)
 
 
 @pytest.fixture
@@ -30,47 +34,57 @@ def events(lake: Lake) -> str:
     return EVENTS
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show.out, "width", 1000)
+
+
+def lines(ran: Ran) -> list[str]:
+    return [" ".join(line.split()) for line in ran.out.splitlines()]
+
+
 def test_a_dry_run_for_people(firn: Firn, lake: Lake, cdc: str) -> None:
-    place = lake.table(cdc).metadata_location
+    before = lake.table(cdc).metadata_location
     ran = firn(*OF_CDC, "--dry-run")
     assert (ran.code, ran.err) == (0, "")
-    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
-    assert lines[0] == "shop.customers can be adopted; this dry run changes nothing"
-    for line in (
-        "key id (long)",
-        "order lsn (long)",
-        "new columns level (int), delete_horizon (timestamptz)",
-        "new partition fields level",
+    first, *rows = lines(ran)
+    assert first == "shop.customers can be adopted; this dry run changes nothing"
+    (repeated,) = [
+        row for row in rows if row.startswith("repeated lsn in 1 segment; the first: customers-0 L0 [700..700] ")
+    ]
+    assert repeated.endswith(
+        "with 3 records. Copies of one record do no harm; different records make their topic partition wait"
+    )
+    rows.remove(repeated)
+    assert rows == [
         "topic partitions 1: customers-0",
         "segments 2",
-        "NULL in lsn none",
-        "files left out none",
-        "Kafka Connect goes on if it leaves level and delete_horizon NULL",
-        "SELECT `lsn`, count(*) FROM lake.shop.customers GROUP BY `lsn` HAVING count(*) > 1",
-    ):
-        assert line in lines, line
-    assert any(line.startswith("repeated offsets at least 2 records in 1 file have the same lsn") for line in lines)
-    assert any(line.startswith("MERGE INTO lake.shop.customers t USING (SELECT DISTINCT `lsn`, `id`") for line in lines)
-    assert lake.table(cdc).metadata_location == place
+        "left out none",
+        "new columns level, delete_horizon",
+        "partitioned by level",
+        f"writers {WRITERS}",
+        "maintenance none, as other tools may do it: firn config set shop.customers maintenance=snapshots,manifests",
+    ]
+    assert lake.table(cdc).metadata_location == before
+    done = lines(firn(*OF_CDC))
+    assert done[0] == "adopted: shop.customers"
+    assert sorted(done[1:]) == sorted([*rows, repeated])
+    assert lines(firn(*OF_CDC))[0] == "already adopted: shop.customers"
+    assert lines(firn(*OF_CDC, "--dry-run"))[0] == "shop.customers is already adopted; this dry run changes nothing"
 
 
-def test_a_dry_run_fits_80_columns_but_for_statements(firn: Firn, events: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_fits_80_columns(firn: Firn, events: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(show.out, "width", 80)
     ran = firn(*OF_EVENTS, "--dry-run")
-    wide = [line for line in ran.out.splitlines() if len(line) > 80]
-    assert [line.split()[0] for line in wide] == ["SELECT", "files", "CALL"]
+    assert [line for line in ran.out.splitlines() if len(line) > 80] == []
 
 
 def test_a_dry_run_for_programs(firn: Firn, cdc: str) -> None:
     document = firn(*OF_CDC, "--dry-run", "--json").json
     assert (document["dry_run"], document["repeated"], document["segments"]) == (True, False, 2)
-    assert (document["columns"]["key"], document["types"]["lsn"]) == (["id"], "long")
-    assert document["null_offsets"] == {"records": 0, "files": 0, "unknown": 0}
-    (found,) = document["obstacles"]
-    assert (found["kind"], found["files"], len(found["spark_sql"])) == ("repeated offsets", 1, 2)
-    assert [one["goes_on"] for one in document["writers"]] == [False, False, False, True, True, True]
-    adopted = firn(*OF_CDC, "--json").json
-    assert adopted.items() <= document.items()
+    assert (document["columns"]["key"], document["topic_partitions"]) == (["id"], ["customers-0"])
+    assert (document["left_out"], document["waiting"], len(document["repeated_offsets"])) == ([], [], 1)
+    assert firn(*OF_CDC, "--json").json == document | {"dry_run": False}
 
 
 def test_a_dry_run_of_what_can_t_be_adopted(firn: Firn, cdc: str) -> None:
@@ -79,32 +93,27 @@ def test_a_dry_run_of_what_can_t_be_adopted(firn: Firn, cdc: str) -> None:
 
 
 def test_a_dry_run_keeps_what_it_is_asked_to_keep(firn: Firn, cdc: str) -> None:
-    ran = firn(*OF_CDC, "--keep-partitioning", "--dry-run")
-    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
-    assert "new partition fields none" in lines
-    assert "PyIceberg append goes on" in lines
-    assert "levels in column level alone, by its bounds in manifests" in lines
-    told = " ".join(lines)
-    for cost in ("no other tool may rewrite data files", "queries for a level read all manifests", "--drop-columns"):
-        assert cost in told.partition("what that costs")[2]
-    assert "what that costs" not in firn(*OF_CDC, "--dry-run").out
+    rows = lines(firn(*OF_CDC, "--keep-partitioning", "--dry-run"))
+    assert "partitioned by what it was" in rows
+    (writers,) = [row for row in rows if row.startswith("writers ")]
+    assert writers.endswith("; no tool but Firn may rewrite data files")
 
 
-def test_files_left_out_are_one_line_and_a_statement(firn: Firn, events: str) -> None:
-    ran = firn(*OF_EVENTS)
-    first, maintenance, second, third, *writers = ran.out.splitlines()
-    assert first.startswith("adopted: shop.events, 0 topic partitions, 0 segments; Firn's columns are level and ")
-    assert maintenance.endswith(
-        "none, as other tools may do it; otherwise: firn config set shop.events maintenance=snapshots,manifests"
+def test_files_left_out_are_one_row(firn: Firn, events: str) -> None:
+    rows = lines(firn(*OF_EVENTS))
+    assert rows[1:3] == ["topic partitions 0", "segments 0"]
+    assert rows[3].startswith("left out 12 files; the first: segment ")
+    assert "was written under partition spec 0 and may hold several topic partitions; allowed: a file" in rows[3]
+    assert any(
+        row.endswith("if source or shard is a new partition field, restart Flink and Kafka Connect") for row in rows
     )
-    assert second.startswith("shop.events: files left out: 12 files, because the topic partition of their records is ")
-    assert second.endswith("rewrite the files with Spark:")
-    assert third.strip() == REWRITE
-    assert writers[-1].startswith("shop.events: Spark MERGE … INSERT *: breaks: list the table's columns without level")
 
 
-def test_a_snapshot_with_one_lsn_is_said_when_the_table_is_adopted(firn: Firn, cdc: str) -> None:
-    ran = firn(*OF_CDC)
-    assert ran.code == 0
-    assert "customers: repeated offsets: at least 2 records in 1 file have the same lsn as another record" in ran.out
-    assert "WHEN MATCHED THEN UPDATE SET `lsn` = s.firn_number" in ran.out
+def test_segments_that_wait_are_one_row(firn: Firn, lake: Lake) -> None:
+    make(lake, CDC, CDC_SCHEMA)
+    append(lake, CDC, change(1), change(2) | {"lsn": None})
+    (row,) = [row for row in lines(firn(*OF_CDC, "--dry-run")) if row.startswith("waiting ")]
+    assert row.startswith(
+        "waiting 1 segment, with their topic partitions; the first: segment customers-0 L0 [offsets unk"
+    )
+    assert "has no bounds for column lsn, or has NULLs in it" in row

@@ -177,7 +177,9 @@ def test_the_commands(lake: Lake, cdc: str, monkeypatch: pytest.MonkeyPatch) -> 
     ]
     done = firn.invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert "1 topic partition, 1 segment; Firn's columns are level and delete_horizon" in " ".join(done.output.split())
+    assert "topic partitions 1: customers-0 segments 1 left out none new columns level, delete_horizon" in " ".join(
+        done.output.split()
+    )
     assert lake.table(cdc).properties["firn.segment.bytes"] == "9"
     again = json.loads(firn.invoke(app, [*words, "--json"]).output)
     assert (again["repeated"], again["columns"]["key"]) == (True, ["id", "region"])
