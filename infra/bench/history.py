@@ -8,28 +8,20 @@ Parquet file; one in a hundred belongs to no snapshot. Everything on the store i
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import (
-    ManifestContent,
-    ManifestFile,
-    PartitionFieldSummary,
-    construct_partition_summaries,
-    write_manifest_list,
-)
+from pyiceberg.manifest import ManifestFile, ManifestWriter, write_manifest_list
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifest_entries import RawManifest, RawManifestWriter
 from firnlake.iceberg.manifest_writers import added_entry, manifest_writer
 from firnlake.table import records
-from infra.bench.metadata import RECORDS, data_file
+from infra.bench.metadata import data_file
 from infra.foreign.files import on_disk
 
 DAY_MS: Final = 86_400_000
@@ -43,62 +35,6 @@ ORPHANS: Final = 100
 _LINKS: Final = 60_000
 """Links to one file: the file system allows hardly more."""
 _FIRST_ID: Final = 1_000_000
-_TOKEN: Final = b"commit-000000"
-_ADDED: Final = b"\x02\x00\x00\x00"
-"""The fields in front of a data file: ADDED, the others are inherited (Avro: an int, three unions without a value)."""
-_WRITTEN_BYTES: Final = 7
-"""Length of these fields where all three numbers are 1."""
-
-
-@dataclass(frozen=True)
-class _Template:
-    """The files of a commit, as encoded entries that differ from those of another commit in a part of the path."""
-
-    table: Table
-    metadata: dict[str, str]
-    entries: list[bytes]
-    paths: list[str]
-    """Below the table's location."""
-    partitions: list[PartitionFieldSummary]
-
-    def paths_of(self, number: int) -> Iterator[str]:
-        """The paths of a commit's files."""
-        return (path.replace(_TOKEN.decode(), f"commit-{number:06}") for path in self.paths)
-
-    def append(self, number: int, sequence_number: int) -> ManifestFile:
-        """The manifest of a commit."""
-        return self._manifest([one.replace(_TOKEN, b"commit-%06d" % number) for one in self.entries], sequence_number)
-
-    def compacted(self, manifests: Sequence[ManifestFile], sequence_number: int) -> ManifestFile:
-        """One manifest of all that ``manifests`` list."""
-        io = self.table.io
-        entries = [entry.content for one in manifests for entry in RawManifest.fetch(io, one).entries()]
-        return self._manifest(entries, sequence_number, manifests[0].sequence_number)
-
-    def _manifest(self, entries: Sequence[bytes], sequence_number: int, oldest: int | None = None) -> ManifestFile:
-        """A manifest of ``entries``: of a single commit or, from the ``oldest`` on, of several."""
-        location = f"{self.table.location()}/metadata/{uuid.uuid4()}-m0.avro"
-        with RawManifestWriter(self.table.io.new_output(location), self.metadata) as writer:
-            for entry in entries:
-                writer.add(entry)
-        added = len(entries) if oldest is None else 0
-        return ManifestFile.from_args(
-            manifest_path=location,
-            manifest_length=writer.bytes,
-            partition_spec_id=self.table.spec().spec_id,
-            content=ManifestContent.DATA,
-            sequence_number=sequence_number,
-            min_sequence_number=sequence_number if oldest is None else oldest,
-            added_snapshot_id=_FIRST_ID + sequence_number,
-            added_files_count=added,
-            existing_files_count=len(entries) - added,
-            deleted_files_count=0,
-            added_rows_count=added * RECORDS,
-            existing_rows_count=(len(entries) - added) * RECORDS,
-            deleted_rows_count=0,
-            partitions=self.partitions,
-            key_metadata=None,
-        )
 
 
 def create(lake: Lake, identifier: str, snapshots: int, files: int, now_ms: int) -> Table:
@@ -106,11 +42,11 @@ def create(lake: Lake, identifier: str, snapshots: int, files: int, now_ms: int)
     properties = {"commit.manifest-merge.enabled": "false", "firn.maintenance": "manifests,orphans,snapshots"}
     table = records.create(lake, identifier, properties)
     root, metadata = on_disk(table.location()), on_disk(table.metadata_location)
-    template = _template(table, max(1, files // snapshots))
+    own = [_paths(number, max(1, files // snapshots)) for number in range(snapshots)]
     orphans = [f"data/orphan-{number}.parquet" for number in range(files // ORPHANS)]
-    sources = _link(root, [*(path for number in range(snapshots) for path in template.paths_of(number)), *orphans])
+    sources = _link(root, [*(path for paths in own for path in paths), *orphans])
     document = json.loads(metadata.read_text(encoding="utf-8"))
-    _add_history(document, template, snapshots, now_ms)
+    _add_history(document, table, own, now_ms)
     metadata.write_text(json.dumps(document), encoding="utf-8")
     then = (now_ms - AGE_MS) / 1000
     for path in (*sources, *(root / "metadata").iterdir()):
@@ -118,25 +54,47 @@ def create(lake: Lake, identifier: str, snapshots: int, files: int, now_ms: int)
     return lake.table(identifier)
 
 
-def _template(table: Table, count: int) -> _Template:
-    """``count`` files of as many topic partitions, ten to a topic."""
-    paths, files = [], []
-    for number in range(count):
-        topic, partition = f"topic-{number // 10:05}", number % 10
-        paths.append(f"data/topic={topic}/partition={partition}/{_TOKEN.decode()}-{number:06}.parquet")
-        values = Record(topic, partition, None)
-        files.append(data_file(table, f"{table.location()}/{paths[-1]}", values, 0, 1_700_000_000_000, 1000))
-    writer = manifest_writer(table, table.spec(), f"{table.location()}/metadata/{uuid.uuid4()}.avro", 1)
-    with writer:
-        for file in files:
-            writer.add(added_entry(file, 1))
-    listed = writer.to_manifest_file()
-    listed.sequence_number = 1
-    manifest = RawManifest.fetch(table.io, listed)
-    entries = [_ADDED + entry.content[_WRITTEN_BYTES:] for entry in manifest.entries()]
-    table.io.delete(listed.manifest_path)
-    partitions = construct_partition_summaries(table.spec(), table.schema(), [file.partition for file in files])
-    return _Template(table, dict(manifest.metadata), entries, paths, partitions)
+def _paths(commit: int, count: int) -> list[str]:
+    """Paths, below the table's location, of the ``count`` files that a commit adds."""
+    return [
+        f"data/topic={topic}/partition={partition}/commit-{commit:06}-{number:06}.parquet"
+        for number, (topic, partition) in enumerate(map(_topic_partition, range(count)))
+    ]
+
+
+def _topic_partition(number: int) -> tuple[str, int]:
+    """The topic partition of a commit's file with this number: ten to a topic, and none twice."""
+    return f"topic-{number // 10:05}", number % 10
+
+
+def _appended(table: Table, paths: Sequence[str], sequence_number: int) -> ManifestFile:
+    """The manifest of a commit that adds the files at ``paths``."""
+    snapshot_id = _FIRST_ID + sequence_number
+    with _writer(table, snapshot_id) as writer:
+        for number, path in enumerate(paths):
+            values = Record(*_topic_partition(number), None)
+            file = data_file(table, f"{table.location()}/{path}", values, 0, 1_700_000_000_000, 1000)
+            writer.add(added_entry(file, snapshot_id, sequence_number))
+    return _listed(writer, sequence_number)
+
+
+def _compacted(table: Table, manifests: Sequence[ManifestFile], sequence_number: int) -> ManifestFile:
+    """One manifest of all that ``manifests`` list."""
+    with _writer(table, _FIRST_ID + sequence_number) as writer:
+        for manifest in manifests:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                writer.existing(entry)
+    return _listed(writer, sequence_number)
+
+
+def _writer(table: Table, snapshot_id: int) -> ManifestWriter:
+    return manifest_writer(table, table.spec(), f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro", snapshot_id)
+
+
+def _listed(writer: ManifestWriter, sequence_number: int) -> ManifestFile:
+    manifest = writer.to_manifest_file()
+    manifest.sequence_number = sequence_number
+    return manifest
 
 
 def _link(root: Path, paths: Sequence[str]) -> list[Path]:
@@ -153,20 +111,21 @@ def _link(root: Path, paths: Sequence[str]) -> list[Path]:
     return sources
 
 
-def _add_history(document: dict[str, Any], template: _Template, snapshots: int, now_ms: int) -> None:
-    """Put ``snapshots`` into the metadata ``document``, and write their manifests and manifest lists."""
-    table, parent = template.table, document["current-snapshot-id"]
+def _add_history(document: dict[str, Any], table: Table, commits: Sequence[Sequence[str]], now_ms: int) -> None:
+    """Put a snapshot for each of ``commits`` (the paths of its files) into the metadata ``document``, and write their
+    manifests and manifest lists."""
+    snapshots, parent = len(commits), document["current-snapshot-id"]
     first = document["last-sequence-number"] + 1
     compacted: list[ManifestFile] = []
     cycle: list[ManifestFile] = []
     log = []
-    for number in range(snapshots):
+    for number, paths in enumerate(commits):
         sequence_number = first + number
         snapshot_id, at_ms = _FIRST_ID + sequence_number, now_ms - (snapshots - number) * (5 * DAY_MS // KEPT)
-        cycle.append(template.append(number, sequence_number))
+        cycle.append(_appended(table, paths, sequence_number))
         if number % CYCLE == CYCLE - 1:
             # The files of the others are gone.
-            compacted.append(template.compacted(cycle[len(cycle) // 2 :], sequence_number))
+            compacted.append(_compacted(table, cycle[len(cycle) // 2 :], sequence_number))
             cycle = []
         listed = f"{table.location()}/metadata/snap-{snapshot_id}-0-{uuid.uuid4()}.avro"
         output = table.io.new_output(listed)

@@ -1,6 +1,6 @@
 """Maintain a table with a long history, beside Iceberg's own procedures in Spark.
 
-A table of 10,000 snapshots and 1,000,000 files is maintained by ``firn maintain``, a process from the command line to
+A table of 1,000 snapshots and 100,000 files is maintained by ``firn maintain``, a process from the command line to
 its end. An identical one gets expire_snapshots, remove_orphan_files and rewrite_manifests of Iceberg's Spark runtime in
 a session that is up already, with the limits that Firn has by default. Both must leave the same files.
 """
@@ -23,8 +23,8 @@ from infra.bench.whole import firn
 from infra.foreign.files import files_under, on_disk
 
 FIRN, SPARK = "bench.maintained", "bench.maintained_by_spark"
-SNAPSHOTS: Final = 10_000
-FILES: Final = 1_000_000
+SNAPSHOTS: Final = 1_000
+FILES: Final = 100_000
 """At SCALE=1."""
 
 

@@ -6,10 +6,20 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, write_manifest
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StructType
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifest_writers import write_deletes
@@ -137,15 +147,34 @@ def _commit(lake: Lake, table: Table, delete: DataFile) -> None:
     commit_manifests(lake, table, [*parent.manifests(table.io), manifest], snapshot_id, Operation.OVERWRITE)
 
 
-def rewrite_manifests(lake: Lake, identifier: str = lakes.TABLE) -> None:
-    """Commit the same data files under one new manifest, as ``rewrite_manifests`` of other engines does."""
+def rewrite_manifests(lake: Lake, identifier: str = lakes.TABLE, more: NestedField | None = None) -> None:
+    """Commit the same data files under one new manifest, as ``rewrite_manifests`` of other engines does; ``more`` is an
+    optional field that their entries have as well, without a value."""
     table = lake.table(identifier)
     parent = table.current_snapshot()
     assert parent is not None
     snapshot_id = uuid.uuid4().int >> 66
-    place = f"{table.location()}/metadata/{uuid.uuid4()}.avro"
-    with write_manifest(2, table.spec(), table.schema(), table.io.new_output(place), snapshot_id, "deflate") as writer:
+    with _Writer(table, snapshot_id, [more] if more else []) as writer:
         for manifest in parent.manifests(table.io):
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 writer.existing(entry)
     commit_manifests(lake, table, [writer.to_manifest_file()], snapshot_id, Operation.REPLACE)
+
+
+class _Writer(ManifestWriterV2):
+    """PyIceberg's writer; the data file of each entry has ``more`` fields, without values."""
+
+    def __init__(self, table: Table, snapshot_id: int, more: Sequence[NestedField]) -> None:
+        output = table.io.new_output(f"{table.location()}/metadata/{uuid.uuid4()}.avro")
+        super().__init__(table.spec(), table.schema(), output, snapshot_id, "deflate")
+        self._more = more
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        file = data_file_with_partition(self._spec.partition_type(self._schema), 2)
+        return AvroOutputFile[ManifestEntry](
+            output_file=self._output_file,
+            file_schema=manifest_entry_schema_with_data_file(2, StructType(*file.fields, *self._more)),
+            record_schema=manifest_entry_schema_with_data_file(2, file),
+            schema_name="manifest_entry",
+            metadata=self._meta,
+        )

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
-from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.file import AvroFileHeader, AvroOutputFile
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
     UNASSIGNED_SEQ,
@@ -32,11 +33,14 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import AVRO_CODEC
+from firnlake.iceberg.manifests import HEADER, fetch, undamaged
 
 WITH_POSITIONS: Final[TableVersion] = 2
 """The format version with position delete files; version 1 has no row-level deletes, version 3 has deletion vectors."""
 _EQUALITY_IDS, _EQUALITY_ID = 135, 136
 """Field ids of an entry's equality ids and of their elements."""
+_REFERENCED_DATA_FILE: Final = 143
+"""Field id of a delete file's only data file; other writers have the field in data manifests too, always NULL."""
 
 
 def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_id: int) -> ManifestWriter:
@@ -44,11 +48,26 @@ def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_
     return write_manifest(
         format_version=target.metadata.format_version,
         spec=spec,
-        schema=schema_of(target, spec),
+        schema=_schema_of(target, spec),
         output_file=target.io.new_output(location),
         snapshot_id=snapshot_id,
         avro_compression=AVRO_CODEC,
     )
+
+
+def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
+    """True if PyIceberg's writer can write every field in the entries of the data manifest ``listed``.
+
+    It drops fields that it does not know, and the partition values of a column that is in no schema any more. Raises
+    RefusedError when the manifest is damaged.
+    """
+    spec = target.specs()[listed.partition_spec_id]
+    schema = _schema_of(target, spec)
+    written = _entry_schema(spec, schema, target.metadata.format_version).field_ids
+    with undamaged(listed):
+        header: AvroFileHeader = HEADER.read(new_decoder(fetch(target.io, listed.manifest_path)))
+        fields = header.get_schema().field_ids - {_REFERENCED_DATA_FILE}
+    return fields <= written and {field.source_id for field in spec.fields} <= schema.field_ids
 
 
 def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
@@ -65,18 +84,12 @@ def write_deletes(
     inherit the snapshot's data sequence number. Raises RefusedError unless the table has format version 2."""
     check_positions(target)
     spec = target.specs()[spec_id]
-    schema = schema_of(target, spec)
+    schema = _schema_of(target, spec)
     output = target.io.new_output(location)
-    entry = manifest_entry_schema_with_data_file(
-        WITH_POSITIONS, data_file_with_partition(spec.partition_type(schema), WITH_POSITIONS)
-    )
-    known = manifest_entry_schema_with_data_file(
-        DEFAULT_READ_VERSION, data_file_with_partition(spec.partition_type(schema), DEFAULT_READ_VERSION)
-    )
     with AvroOutputFile[ManifestEntry](
         output_file=output,
-        file_schema=_with_integers(entry),
-        record_schema=_with_integers(known),
+        file_schema=_with_integers(_entry_schema(spec, schema, WITH_POSITIONS)),
+        record_schema=_with_integers(_entry_schema(spec, schema, DEFAULT_READ_VERSION)),
         schema_name="manifest_entry",
         metadata={
             "schema": schema.model_dump_json(),
@@ -118,12 +131,17 @@ def check_positions(target: Table) -> None:
         )
 
 
-def schema_of(target: Table, spec: PartitionSpec) -> Schema:
+def _schema_of(target: Table, spec: PartitionSpec) -> Schema:
     """The newest schema that has all columns of ``spec``; the values of a dropped column still need a type."""
     sources = {field.source_id for field in spec.fields}
     schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
     return next(fitting, target.schema())
+
+
+def _entry_schema(spec: PartitionSpec, schema: Schema, version: TableVersion) -> Schema:
+    """The schema of the entries that PyIceberg's writer makes in a manifest of format version ``version``."""
+    return manifest_entry_schema_with_data_file(version, data_file_with_partition(spec.partition_type(schema), version))
 
 
 def _with_integers(entries: Schema) -> Schema:

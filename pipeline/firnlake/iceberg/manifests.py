@@ -8,6 +8,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -18,9 +19,11 @@ from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from firnlake.errors import RefusedError
 
 READERS = 4
 """Number of manifests read in parallel; on object stores latency dominates."""
@@ -88,6 +91,35 @@ class _Step:
 DAMAGED: Final = (EOFError, LookupError, MemoryError, OverflowError, SystemError, TypeError, ValueError, zlib.error)
 """Errors that reading the records of a damaged Avro file may raise. PyIceberg's decoder trusts the lengths in a file:
 a negative length raises SystemError in Python itself, and a huge length raises MemoryError."""
+
+
+@contextmanager
+def undamaged(manifest: ManifestFile) -> Iterator[None]:
+    """Turn any error of decoding into a RefusedError that names the manifest."""
+    try:
+        yield
+    except DAMAGED as error:
+        reason = " ".join(str(error).split())
+        raise RefusedError(
+            f"manifest {manifest.manifest_path} is damaged: {reason}; allowed: a manifest as it was written"
+        ) from error
+
+
+def checked_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """All entries of ``manifest``, those of deleted files included.
+
+    Raises RefusedError when the file is damaged, or when the number of live entries differs from the number in the
+    manifest list: PyIceberg takes a block that is cut off for the end of the file.
+    """
+    with undamaged(manifest):
+        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+    live = sum(entry.status != ManifestEntryStatus.DELETED for entry in entries)
+    expected = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+    if live != expected:
+        raise RefusedError(
+            f"live files in manifest {manifest.manifest_path}: {live}; allowed: {expected}, as in its manifest list"
+        )
+    return entries
 
 
 def fetch(io: FileIO, location: str) -> bytes:

@@ -47,7 +47,7 @@ class MaintenancePart(StrEnum):
     SIDE_BRANCHES = "side branches"
     """Removes quarantined records and removed tombstones past their age limit."""
     MANIFESTS = "manifests"
-    """Rewrites many small manifests as few."""
+    """Merges small manifests of data files."""
     ORPHANS = "orphans"
     """Deletes files that nothing refers to; lists all files of the table."""
     SNAPSHOTS = "snapshots"
@@ -163,11 +163,11 @@ class _Maintenance:
         return garbage
 
     def _manifests(self) -> list[Finding]:
-        if not self.remove:
-            self.rewritten = manifests_to_rewrite(self.lake.table(self.identifier), self.identifier)
         garbage = rewrite_manifests(self.lake, self.identifier, self.now_ms, remove=self.remove)
         if any(one.goes for one in garbage):
             self.moving.append(MAIN_BRANCH)
+            if not self.remove:
+                self.rewritten = manifests_to_rewrite(self.lake.table(self.identifier), self.identifier)
         return garbage
 
     def _orphans(self, everything: bool) -> tuple[list[Finding], Listing | None]:

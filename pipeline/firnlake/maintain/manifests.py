@@ -1,34 +1,32 @@
-"""Rewrites many small manifests as few ordered ones, so that readers open few manifests for each topic partition.
+"""Merges small manifests of data files, so that readers open few of them.
 
 Main lists the same files before and after. Earlier snapshots keep the old manifests, which are deleted when those
-snapshots expire.
+snapshots expire. Manifests in which the bounds of removed files may reveal keys to erase are copied without these
+entries, those of delete files too (C30).
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestContent, ManifestFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import Table
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branch_snapshot import Replacement, place
+from firnlake.iceberg.branch_snapshot import Replacement, is_live, place
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.manifest_entries import LAYOUT, RawManifest, RawManifestWriter
-from firnlake.iceberg.manifest_writers import schema_of
-from firnlake.iceberg.manifests import Manifests, ahead
+from firnlake.iceberg.manifest_entries import without
+from firnlake.iceberg.manifest_writers import keeps_every_field, manifest_writer
+from firnlake.iceberg.manifests import Manifests, ahead, checked_entries
 from firnlake.lanes.erasure.history import Telling
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.requests import Erasures
-from firnlake.maintain.many_manifests import EntryOrder, ManifestLimits, Many, Places, many, telling
-from firnlake.table.columns import ColumnRoles
 
 TRIES: Final = 3
 """Number of tries: Firn starts again when another commit has meanwhile removed files from a manifest."""
@@ -37,46 +35,112 @@ TRIES: Final = 3
 def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> list[Finding]:
     """Findings about the manifests on main that are worth rewriting; ``remove`` rewrites them in one commit.
 
-    A manifest is small if it has less than half of ``commit.manifest.target-size-bytes``. Small manifests are worth
-    rewriting if there are at least ``commit.manifest.min-count-to-merge``. Appends that land meanwhile are kept. When
-    other commits keep replacing the manifests, or a manifest is damaged, the finding says so and nothing is changed.
-    Raises RefusedError for an unknown table or a wrong limit, UnavailableError when catalog or store do not answer.
+    A manifest is small if it has less than half of ``commit.manifest.target-size-bytes``. Small manifests of data files
+    are merged if there are at least ``commit.manifest.min-count-to-merge`` of one partition spec. Appends that land
+    meanwhile are kept. When other commits keep replacing the manifests, or a manifest is damaged, the finding says so
+    and nothing is changed. Raises RefusedError for an unknown table or a wrong limit, UnavailableError when catalog or
+    store do not answer.
     """
     with lake.answering():
-        garbage: list[Finding] = []
+        findings: list[Finding] = []
         conflict = None
         for _ in range(TRIES):
             table = lake.table(identifier)
-            chosen = _chosen(table, identifier)
-            garbage = [_finding(table, identifier, one, now_ms) for one in chosen]
-            if not chosen or not remove:
-                return garbage
+            limits = _Limits.of(table, identifier)
             try:
-                _replace(lake, identifier, table, chosen)
+                chosen = _chosen(table, identifier, limits)
+                findings = [_finding(table, identifier, one, now_ms) for one in chosen]
+                if remove:
+                    _replace(lake, identifier, table, chosen, limits.target_bytes)
             except ConflictError as error:
                 conflict = error
             except RefusedError as error:
                 return [Finding.of_error(Kind.MANIFESTS, identifier, error)]
             else:
-                return garbage
+                return findings
         return [
             replace(one, goes=False, reason=f"other commits were faster in all {TRIES} tries: {conflict}")
-            for one in garbage
+            for one in findings
         ]
 
 
 def manifests_to_rewrite(table: Table, identifier: str) -> list[str]:
     """Locations of the manifests on main of ``table`` that ``rewrite_manifests`` would replace now."""
-    return [one.manifest_path for many in _chosen(table, identifier) for one in many.manifests]
+    chosen = _chosen(table, identifier, _Limits.of(table, identifier))
+    return [one.manifest_path for group in chosen for one in group.manifests]
 
 
-def _chosen(table: Table, identifier: str) -> list[Many]:
+@dataclass(frozen=True)
+class _Limits:
+    """Iceberg's table properties for the target size of a manifest, and the number of small manifests worth a merge."""
+
+    target_bytes: int
+    min_count: int
+
+    @classmethod
+    def of(cls, table: Table, identifier: str) -> "_Limits":
+        """The limits of ``table``; raises RefusedError for a property that is not a positive number."""
+        names = TableProperties
+        return cls(
+            _positive(table, identifier, names.MANIFEST_TARGET_SIZE_BYTES, names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT),
+            _positive(table, identifier, names.MANIFEST_MIN_MERGE_COUNT, names.MANIFEST_MIN_MERGE_COUNT_DEFAULT),
+        )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Manifests to rewrite, all of one partition spec and one content (data or deletes), and the reason to do so."""
+
+    manifests: Sequence[ManifestFile]
+    reason: str
+    is_merged: bool
+    """True if the manifests are merged; False if each of them is copied without its entries of removed files."""
+
+
+def _chosen(table: Table, identifier: str, limits: _Limits) -> list[_Group]:
+    """The manifests on main that are worth rewriting.
+
+    Encrypted manifests stay as they are, and so do manifests of format version 1, whose entries have no sequence
+    numbers.
+    """
     snapshot = table.current_snapshot()
     listed = snapshot.manifests(table.io) if snapshot else []
-    chosen = many(table, listed, ManifestLimits.of(table, identifier))
-    taken = {manifest.manifest_path for one in chosen for manifest in one.manifests}
-    others = [one for one in listed if one.manifest_path not in taken]
-    return chosen + telling(others, Telling(table, identifier, _requests(table)))
+    candidates = [one for one in listed if one.sequence_number and one.key_metadata is None]
+    merged = _small(table, candidates, limits)
+    taken = {one.manifest_path for group in merged for one in group.manifests}
+    return merged + _telling(table, identifier, [one for one in candidates if one.manifest_path not in taken])
+
+
+def _small(table: Table, candidates: Sequence[ManifestFile], limits: _Limits) -> list[_Group]:
+    """Small manifests of data files, in the order in which they are listed; of each partition spec enough or none.
+
+    Manifests of other writers stay as they are if their entries have fields that PyIceberg's writer would drop.
+    """
+    groups: defaultdict[int, list[ManifestFile]] = defaultdict(list)
+    for manifest in candidates:
+        if manifest.content == ManifestContent.DATA and 2 * manifest.manifest_length < limits.target_bytes:
+            groups[manifest.partition_spec_id].append(manifest)
+    least = max(limits.min_count, 2)
+    merged = []
+    for small in groups.values():
+        if len(small) >= least:
+            small = [one for one, is_kept in ahead(partial(keeps_every_field, table), small) if is_kept]
+        if len(small) >= least:
+            name = TableProperties.MANIFEST_MIN_MERGE_COUNT
+            reason = f"merged: {len(small)} small manifests; {name} is {limits.min_count}"
+            merged.append(_Group(small, reason, is_merged=True))
+    return merged
+
+
+def _telling(table: Table, identifier: str, candidates: Sequence[ManifestFile]) -> list[_Group]:
+    """Manifests in which bounds of removed files may reveal keys to erase."""
+    keys = Telling(table, identifier, _requests(table))
+    groups: defaultdict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
+    for manifest in candidates:
+        if keys.tells(manifest):
+            groups[manifest.partition_spec_id, manifest.content].append(manifest)
+    reason = "copied without removed files, whose bounds may reveal erased keys"
+    return [_Group(own, reason, is_merged=False) for own in groups.values()]
 
 
 def _requests(table: Table) -> Erasures:
@@ -87,112 +151,74 @@ def _requests(table: Table) -> Erasures:
         return Erasures()
 
 
-def _finding(table: Table, identifier: str, chosen: Many, now_ms: int) -> Finding:
-    kind = "delete manifests" if chosen.content == ManifestContent.DELETES else "manifests"
+def _finding(table: Table, identifier: str, group: _Group, now_ms: int) -> Finding:
+    first = group.manifests[0]
+    kind = "delete manifests" if first.content == ManifestContent.DELETES else "manifests"
     times = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.metadata.snapshots}
-    written = [times.get(one.added_snapshot_id or 0) for one in chosen.manifests]
+    written = [times.get(one.added_snapshot_id or 0) for one in group.manifests]
     newest = max((at for at in written if at is not None), default=None)
     return Finding(
         Kind.MANIFESTS,
-        f"{identifier} ({kind} of partition spec {chosen.spec_id})",
+        f"{identifier} ({kind} of partition spec {first.partition_spec_id})",
         goes=True,
-        reason=f"rewritten in order: {chosen.reason}",
-        files=len(chosen.manifests),
-        bytes=sum(one.manifest_length for one in chosen.manifests),
+        reason=group.reason,
+        files=len(group.manifests),
+        bytes=sum(one.manifest_length for one in group.manifests),
         age_ms=None if newest is None else now_ms - newest,
     )
 
 
-def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[Many]) -> None:
+def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[_Group], target_bytes: int) -> None:
     """Rewrite the ``chosen`` manifests and commit; raises ConflictError when main no longer lists them."""
     ids = SnapshotIds()
-    rewriting = _Rewriting(table, identifier, ids.of(table, MAIN_BRANCH))
-    for one in chosen:
-        rewriting.rewrite(one)
-    change = Replacement(rewriting.replaced, rewriting.written, rewriting.entries)
+    snapshot_id = ids.of(table, MAIN_BRANCH)
+    replaced: list[str] = []
+    written: list[ManifestFile] = []
+    for group in chosen:
+        if group.is_merged:
+            written += _merged(table, group, snapshot_id, target_bytes)
+            replaced += [one.manifest_path for one in group.manifests]
+            continue
+        for manifest in group.manifests:
+            if not is_live(manifest):
+                replaced.append(manifest.manifest_path)
+            elif copy := without(table.io, manifest, (), _location(table), snapshot_id):
+                replaced.append(manifest.manifest_path)
+                written.append(copy)
+    change = Replacement(replaced, written, sum(one.existing_files_count or 0 for one in written))
     commit = Commit(table, [(MAIN_BRANCH, change)], ids)
 
     def request(current: Table) -> CommitRequest:
         return commit.request(current, Manifests(current.io))
 
-    if rewriting.replaced:
+    if replaced:
         settle(lake, identifier, request)
 
 
-class _Rewriting:
-    """Writes the new manifests of one commit, and collects the paths of the manifests that they replace."""
+def _merged(table: Table, group: _Group, snapshot_id: int, target_bytes: int) -> Iterator[ManifestFile]:
+    """Write the live entries of a group to manifests of the target size, and yield these manifests."""
+    entries = (
+        entry
+        for _, read in ahead(partial(checked_entries, table.io), group.manifests)
+        for entry in read
+        if entry.status != ManifestEntryStatus.DELETED
+    )
+    spec = table.specs()[group.manifests[0].partition_spec_id]
+    for first in entries:
+        with manifest_writer(table, spec, _location(table), snapshot_id) as writer:
+            writer.existing(first)
+            while writer.tell() < target_bytes and (entry := next(entries, None)):
+                writer.existing(entry)
+        yield writer.to_manifest_file()
 
-    def __init__(self, table: Table, identifier: str, snapshot_id: int) -> None:
-        self.snapshot_id = snapshot_id
-        self.replaced: list[str] = []
-        self.written: list[ManifestFile] = []
-        self.entries = 0
-        self._table = table
-        self._limits = ManifestLimits.of(table, identifier)
-        ids = {field.name: field.field_id for field in table.schema().fields}
-        columns = ColumnRoles.named(table, identifier)
-        self._offset = ids.get(columns.offset)
-        self._first = [ids.get(name) for name in (columns.topic, columns.partition, columns.level) if name]
 
-    def rewrite(self, chosen: Many) -> None:
-        """Rewrite the manifests ``chosen``; a manifest whose entries can't be copied as bytes stays as it is."""
-        fields = self._fields(self._table.specs()[chosen.spec_id])
-        newest_first = sorted(chosen.manifests, key=lambda manifest: -manifest.sequence_number)
-        with ExitStack() as opened:
-            # Each layout of entries needs separate manifests, with the metadata of the newest manifest of that layout.
-            orders: dict[str, tuple[EntryOrder, Mapping[str, str]]] = {}
-            for manifest, content in ahead(partial(RawManifest.fetch, self._table.io), newest_first):
-                if not content.is_known:
-                    continue
-                layout = content.metadata[LAYOUT]
-                if layout not in orders:
-                    orders[layout] = opened.enter_context(EntryOrder(fields, self._offset)), content.metadata
-                for entry in content.entries():
-                    orders[layout][0].add(entry)
-                self.replaced.append(manifest.manifest_path)
-            for entries, metadata in orders.values():
-                self._write(chosen, entries, metadata)
+def _location(table: Table) -> str:
+    """Location of a new manifest."""
+    return place(table, f"{uuid.uuid4()}-m0.avro")
 
-    def _fields(self, spec: PartitionSpec) -> list[int]:
-        """The positions of the fields of ``spec`` to order by: topic, partition and level first, then the others."""
-        sources = [field.source_id for field in spec.fields]
-        first = [sources.index(source) for source in self._first if source in sources]
-        return [*first, *(number for number in range(len(sources)) if number not in first)]
 
-    def _write(self, chosen: Many, entries: EntryOrder, metadata: Mapping[str, str]) -> None:
-        """Write ``entries`` in order, to one manifest or, beyond the limits, to several."""
-        order = entries.order()
-        start = 0
-        while start < len(order):
-            location = place(self._table, f"{uuid.uuid4()}-m0.avro")
-            end = start
-            output = self._table.io.new_output(location)
-            with RawManifestWriter(output, metadata, self._limits.block_bytes) as writer:
-                for number in order[start:]:
-                    writer.add(entries.content(number))
-                    end += 1
-                    if self._limits.is_reached(writer.bytes, end - start):
-                        break
-            self.written.append(self._listed(chosen, entries, order[start:end], location, writer.bytes))
-            start = end
-        self.entries += len(order)
-
-    def _listed(self, chosen: Many, entries: EntryOrder, own: Places, location: str, size: int) -> ManifestFile:
-        """The manifest list's entry for the manifest at ``location``, of ``size`` bytes, with the entries ``own``."""
-        spec = self._table.specs()[chosen.spec_id]
-        return ManifestFile.from_args(
-            manifest_path=location,
-            manifest_length=size,
-            partition_spec_id=chosen.spec_id,
-            content=chosen.content,
-            sequence_number=UNASSIGNED_SEQ,
-            min_sequence_number=entries.oldest(own),
-            added_snapshot_id=self.snapshot_id,
-            added_files_count=0,
-            existing_files_count=len(own),
-            deleted_files_count=0,
-            added_rows_count=0,
-            existing_rows_count=entries.records(own),
-            deleted_rows_count=0,
-            partitions=entries.partitions(own, spec, schema_of(self._table, spec)),
-        )
+def _positive(table: Table, identifier: str, name: str, default: int) -> int:
+    text = table.properties.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise RefusedError(f"table {identifier}: property {name} is {text!r}; allowed: a number above 0")
+    return int(text)

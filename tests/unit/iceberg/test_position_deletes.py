@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -15,9 +16,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.files import metadata_folder
-from firnlake.iceberg.manifest_entries import RawManifest
 from firnlake.iceberg.manifest_writers import write_deletes
-from firnlake.iceberg.manifests import fetch
+from firnlake.iceberg.manifests import HEADER, fetch
 from firnlake.iceberg.position_deletes import POSITION, PositionDeleteWriter, WrittenDeletes
 from firnlake.iceberg.row_deletes import bounds_of_paths, only_path, partition_values
 from infra.foreign.files import files_under, on_disk
@@ -140,7 +140,7 @@ def test_its_manifest_says_that_it_holds_deletes(landed: Lake) -> None:
     listed = write_deletes(table, file.spec_id, location, 7, [file])
     assert (listed.content, listed.added_files_count, listed.added_rows_count) == (ManifestContent.DELETES, 1, 1)
     assert listed.manifest_length == len(fetch(table.io, location))
-    metadata = RawManifest.fetch(table.io, listed).metadata
+    metadata = HEADER.read(new_decoder(fetch(table.io, location))).meta
     assert (metadata["content"], metadata["format-version"]) == ("deletes", "2")
     listed.sequence_number = 4
     (entry,) = listed.fetch_manifest_entry(table.io)

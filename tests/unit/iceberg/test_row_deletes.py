@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import (
     DataFile,
@@ -22,8 +23,8 @@ from pyiceberg.typedef import Record as Values
 from pyiceberg.types import StringType
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifest_entries import RawManifest, without
-from firnlake.iceberg.manifests import fetch
+from firnlake.iceberg.manifest_entries import without
+from firnlake.iceberg.manifests import HEADER, fetch
 from firnlake.iceberg.needless_deletes import DataEntry, needless
 from firnlake.iceberg.row_deletes import FILE_PATH, DeleteFile, RowDeletes, digest_of_all, place_of
 from tests.support import lakes
@@ -160,7 +161,7 @@ def test_a_delete_manifest_is_written_anew_as_one(lake: Lake) -> None:
     assert (anew.existing_files_count, anew.deleted_files_count, anew.added_files_count) == (1, 1, 0)
     assert (anew.existing_rows_count, anew.deleted_rows_count) == (1, 1)
     assert anew.min_sequence_number == listed.sequence_number
-    assert RawManifest.fetch(table.io, anew).metadata["content"] == "deletes"
+    assert HEADER.read(new_decoder(fetch(table.io, location))).meta["content"] == "deletes"
     assert anew.manifest_length == len(fetch(table.io, location))
     anew.sequence_number = 9
     found = {one.data_file.file_path: one for one in anew.fetch_manifest_entry(table.io, discard_deleted=False)}

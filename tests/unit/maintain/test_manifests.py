@@ -1,6 +1,4 @@
-"""C29: manifests that are many and small are written anew as few, and main lists the very same files."""
-
-import itertools
+"""C29: manifests that are many and small are merged, and main lists the very same files."""
 
 import pytest
 from pyiceberg.table.snapshots import Operation
@@ -12,7 +10,7 @@ from firnlake.maintain.manifests import TRIES, rewrite_manifests
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, append, row
-from tests.support.manifests import FEW, MANY, MIN_COUNT, listed, live, many_small, rewritten, seen
+from tests.support.manifests import MANY, MIN_COUNT, listed, live, many_small, rewritten, seen
 from tests.support.watched import Killed, Nth, die, watched
 
 
@@ -49,22 +47,27 @@ class TestRewritten:
     def test_nor_is_an_empty_table_touched(self, lake: Lake) -> None:
         assert rewritten(lake) == []
 
-    def test_entries_are_in_order_of_topic_partition_level_and_offset(self, lake: Lake) -> None:
-        lake.set_properties(TABLE, FEW)
-        for offset, (topic, partition, level) in enumerate(
-            itertools.product(["b", "a"], [10, 9], [3, None, 1]), start=-3
-        ):
-            append(lake, [row(abs(offset) * 1000, topic=topic, partition=partition, level=level)])
-        append(lake, [row(5, topic="a", partition=9)])
+    def test_entries_stay_in_the_order_in_which_they_are_listed(self, lake: Lake) -> None:
+        many_small(lake)
+        before, read = lake.table(TABLE), []
+        for manifest in listed(before):
+            read += [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(before.io)]
         rewritten(lake)
-        table = lake.table(TABLE)
-        (manifest,) = listed(table)
-        files = [entry.data_file for entry in manifest.fetch_manifest_entry(table.io)]
-        places = [(one.partition[0], one.partition[1], one.partition[2] or 0) for one in files]
-        assert places == sorted(places)
-        assert len(places) == 13
-        offsets = [int.from_bytes(one.lower_bounds[5], "little") for one in files[:2]]
-        assert offsets == sorted(offsets)
+        (manifest,) = listed(lake.table(TABLE))
+        assert [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(before.io)] == read
+
+    def test_none_grows_beyond_the_target_by_more_than_an_entry_and_a_full_one_stays(self, lake: Lake) -> None:
+        many_small(lake, count=40)
+        lake.set_properties(TABLE, {"commit.manifest.target-size-bytes": "12000"})
+        before = lake.table(TABLE)
+        rewritten(lake)
+        assert live(lake.table(TABLE)) == live(before)
+        full, _ = listed(lake.table(TABLE))
+        assert 12_000 <= full.manifest_length < 13_000
+        for number in range(MIN_COUNT):
+            append(lake, [row(100 + number)])
+        assert len(rewritten(lake)) == 1
+        assert full.manifest_path in {one.manifest_path for one in listed(lake.table(TABLE))}
 
     def test_the_summary_is_icebergs(self, lake: Lake) -> None:
         many_small(lake)
@@ -95,7 +98,7 @@ class TestRewritten:
     def test_where_pyiceberg_merges_on_append_two_full_ones_never_fit_into_one(self, lake: Lake) -> None:
         """Merging takes it 0.4 ms per file, and it takes all that together stay below the target."""
         many_small(lake, count=60)
-        limit = 10_000
+        limit = 12_000
         merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.target-size-bytes": str(limit)}
         lake.set_properties(TABLE, merging)
         rewritten(lake)
