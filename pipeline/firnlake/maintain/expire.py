@@ -5,7 +5,9 @@ no snapshot in the new metadata reaches, so an interruption leaves at most orpha
 "Snapshot Retention Policy".
 
 Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.bookkeeping`), in the same
-commit. A branch or tag that another process creates meanwhile is restored (`lost_refs`).
+commit. A commit can't require that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``),
+and catalogs remove the refs of a snapshot together with it. So a branch or tag that another process creates meanwhile
+on an expiring snapshot goes with the snapshot.
 
 Firn also deletes the metadata files that these commits push out of the table's metadata log (Iceberg docs,
 "Configuration", ``write.metadata.previous-versions-max``); otherwise the next run would find them as orphans.
@@ -46,7 +48,6 @@ from firnlake.job.job import planned_on
 from firnlake.lanes.erasure.history import expire_below
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS
-from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.unreached import Coming, Unreached
 from firnlake.table.memory import drop_void_tombstones
 from firnlake.table.policies import Policies
@@ -209,9 +210,6 @@ class _Expiry:
                 partial(self._request, before),
                 partial(whole_table, self.lake, self.identifier),
             )
-            for done in self.sent[before:]:
-                if done.snapshots:
-                    restore_lost_refs(self.lake, done.table, done.snapshots)
             last = self.sent[-1] if len(self.sent) > before else None
             if not last or len(last.snapshots) == len(last.retention.expired_snapshots):
                 return

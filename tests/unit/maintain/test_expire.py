@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
-from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
 from firnlake import clock
 from firnlake.iceberg.catalog import Lake
@@ -15,7 +14,6 @@ from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.referenced_files import Contents
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
 from firnlake.maintain.expire import expire as expire_table
-from firnlake.maintain.lost_refs import restore_lost_refs
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.unreached import Coming
 from firnlake.table.policy import DAY_MS
@@ -30,14 +28,6 @@ from tests.support.maintaining import gone
 def heads(table: Table) -> set[int]:
     """The snapshots of branches and tags."""
     return {ref.snapshot_id for ref in table.metadata.refs.values()}
-
-
-def commit_without(lake: Lake, snapshot_id: int) -> None:
-    """Remove a snapshot whatever refers to it, as a catalog that was asked before there was a ref."""
-    table = lake.table(TABLE)
-    asserted = AssertTableUUID(uuid=table.metadata.table_uuid)
-    removed = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [snapshot_id]})
-    lake.catalog.commit_table(table, (asserted,), (removed,))
 
 
 class Overtaken(Contents):
@@ -180,46 +170,6 @@ class TestOthers:
         assert lakes.snapshot(lake) == first
         assert lakes.offsets(lake) == [0]
         assert [path.exists() for path in sorted(old)].count(True) == 1
-
-    @pytest.mark.parametrize("kind", ["tag", "branch"])
-    def test_c29_a_ref_that_is_created_meanwhile_keeps_its_snapshot(
-        self, lake: Lake, old: set[Path], kind: str
-    ) -> None:
-        """Catalogs remove the refs of a snapshot with it, and no commit can ask that there is none."""
-        first = first_of(lake).snapshot_id
-        slow, catalog = late(lake, "records", "yes")
-        with ThreadPoolExecutor(1) as other:
-            maintaining = other.submit(expire, slow)
-            assert catalog.came.wait(60)
-            manage = lake.table(TABLE).manage_snapshots()
-            if kind == "tag":
-                manage.create_tag(first, "audit", max_ref_age_ms=77 * DAY_MS).commit()
-            else:
-                manage.create_branch(first, "audit", max_ref_age_ms=77 * DAY_MS).commit()
-            catalog.go.set()
-            maintaining.result()
-        ref = lake.table(TABLE).metadata.refs["audit"]
-        assert (ref.snapshot_id, ref.snapshot_ref_type.value, ref.max_ref_age_ms) == (first, kind, 77 * DAY_MS)
-        assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
-        maintain(lake)
-        assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
-        assert [path.exists() for path in old].count(True) == 1
-        append(lake, [row(5)])
-        assert lakes.offsets(lake) == [3, 5]
-
-    def test_c29_a_snapshot_that_is_back_already_is_not_put_back_twice(self, lake: Lake, old: set[Path]) -> None:
-        """Two processes at once restore what they have lost, and the owner removes a tag in between."""
-        assert old
-        before, first = lake.table(TABLE), first_of(lake).snapshot_id
-        for name in ("audit", "report"):
-            lake.table(TABLE).manage_snapshots().create_tag(first, name).commit()
-        commit_without(lake, first)
-        restore_lost_refs(lake, before, [first])
-        lake.table(TABLE).manage_snapshots().remove_tag("audit").commit()
-        restore_lost_refs(lake, before, [first])
-        metadata = lake.table(TABLE).metadata
-        assert [one.snapshot_id for one in metadata.snapshots].count(first) == 1
-        assert {name for name, ref in metadata.refs.items() if ref.snapshot_id == first} == {"audit", "report"}
 
     def test_what_another_tool_expires_meanwhile_is_no_error(self, lake: Lake, old: set[Path]) -> None:
         first = first_of(lake).snapshot_id
