@@ -20,7 +20,7 @@ from firnlake.job.inputs import CheckedInputs
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
+from firnlake.publish.attempts import PublishResult, commit, repeated
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.published_plans import VALIDATION, RecordCounts, published
@@ -154,13 +154,13 @@ def _kept(first: Segment, ending: Segment, why: str) -> str:
     return f"{ending}: {why}" if first is ending else f"{first}: it overlaps {ending}, which stays because {why}"
 
 
-def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> PublishResult:
+def retain_job(lake: Lake, job: Job) -> PublishResult:
     """Drop the inputs of the plans of ``job`` with one commit, unless the job was published before (C25).
 
-    Commits that belong together share a ``throttle``. The result has a ConflictError for each plan that no longer fits
-    the table, because an input is gone, an older record landed, or the policy now keeps an input; and a RefusedError
-    for each plan that fails validation. Raises RefusedError for a plan of another lane or table, and
-    OutcomeUnknownError when the catalog did not report the commit's outcome.
+    The result has a ConflictError for each plan that no longer fits the table, because an input is gone, an older
+    record landed, or the policy now keeps an input; and a RefusedError for each plan that fails validation. Raises
+    RefusedError for a plan of another lane or table, and OutcomeUnknownError when the catalog did not report the
+    commit's outcome.
     """
     for plan in job:
         plan.of_lane(Lane.RETAIN)
@@ -173,7 +173,7 @@ def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> Publis
     refused, validation = refused_drops(lake, target, [one for one in job if one.id not in unfit], counts)
     failures = {**unfit, **refused}
     fit = {plan_id: own for plan_id, own in counts.items() if plan_id not in failures}
-    done = commit(lake, target, _Dropping(job, fit, validation), fit, throttle or Throttle(lake))
+    done = commit(lake, target, _Dropping(job, fit, validation), fit)
     return PublishResult(done.publications, {**failures, **done.failures})
 
 
@@ -193,10 +193,6 @@ class _Dropping:
     @property
     def job_id(self) -> str:
         return self.job.id
-
-    @property
-    def planned_on(self) -> Collection[int]:
-        return {plan.snapshot_id for plan in self.job}
 
     def prepare(self, target: Table, plans: Collection[str]) -> Commit:
         chosen = self._chosen(plans)

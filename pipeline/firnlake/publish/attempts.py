@@ -2,18 +2,12 @@
 
 One commit may carry out several plans. A plan in conflict with the table's current state is left out, and the others
 are committed without it.
-
-Each of Firn's commits makes one try of every append in progress fail, and clients give up after a few failed tries, for
-example PyIceberg after five. Firn can wait, because its plans stay valid, and a later commit carries out more plans at
-once. Therefore Firn throttles its commits to a busy table. A commit to a table that is not busy does not wait.
 """
 
-import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from random import uniform
-from typing import Final, Protocol
+from typing import Protocol
 
 from pyiceberg.table import Table
 
@@ -23,63 +17,6 @@ from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.manifests import Manifests
 from firnlake.table.memory import drop_void_tombstones, void_tombstones
 from firnlake.table.published_plans import RecordCounts, plans_of, published
-from firnlake.table.summaries import others_since, others_since_firn
-
-log = logging.getLogger(__name__)
-
-COMMITS_BETWEEN: Final = 20
-"""Number of other writers' commits between two of Firn's commits on a busy table."""
-BUSY: Final = 3
-"""A table is busy if other writers made this number of commits in quick succession since a plan for it was made."""
-BUSY_MS: Final = 15_000
-"""Maximum time, in milliseconds, from the first to the last of these BUSY commits, by their writers' clocks."""
-QUIET_SECONDS: Final = 4.0
-"""Time without a commit, in seconds, after which a table is no longer busy."""
-PATIENCE_SECONDS: Final = 60.0
-"""Commits to one table that share a throttle wait at most this number of seconds, from their first try on."""
-LOOK_SECONDS: Final = 0.5
-"""Average pause, in seconds, between two checks of a busy table."""
-
-
-class Throttle:
-    """Holds back commits that belong together, such as those of a run's jobs.
-
-    Only the first commit to a table waits. The others follow right after it, so they mostly disturb appends that the
-    first one has disturbed already.
-    """
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._time = lake.time
-        self._until: dict[str, float] = {}
-        self._committed: set[str] = set()
-
-    def committed(self, table: str) -> None:
-        """Record a commit to ``table``, so that later commits with this throttle follow without a wait."""
-        self._committed.add(table)
-
-    def wait(self, table: str, planned_on: Collection[int]) -> Table:
-        """Wait until plans made on the snapshots ``planned_on`` may be committed; return the table as last loaded."""
-        until = self._until.setdefault(table, self._time.now() + PATIENCE_SECONDS)
-        seen, seen_at, told = None, self._time.now(), False
-        while True:
-            current, now = self._lake.table(table), self._time.now()
-            if current.metadata.current_snapshot_id != seen:
-                seen, seen_at = current.metadata.current_snapshot_id, now
-            free = table in self._committed or _is_free(current, planned_on)
-            if free or now - seen_at >= QUIET_SECONDS or now >= until:
-                return current
-            if not told:
-                log.info("table %s is busy: the commit waits at most %.0f s for other writers", table, until - now)
-                told = True
-            # Random, so that several waiting publishers do not try at the same moment.
-            self._time.pass_by(uniform(0.5, 1.5) * LOOK_SECONDS)  # noqa: S311  # nothing is secret about it
-
-
-def _is_free(current: Table, planned_on: Collection[int]) -> bool:
-    newest = others_since(current, planned_on, BUSY)
-    busy = len(newest) == BUSY and newest[0].timestamp_ms - newest[-1].timestamp_ms <= BUSY_MS
-    return not busy or others_since_firn(current, COMMITS_BETWEEN) == COMMITS_BETWEEN
 
 
 class Publishable(Protocol):
@@ -93,11 +30,6 @@ class Publishable(Protocol):
     @property
     def job_id(self) -> str:
         """Id that identifies the commit in the table's history."""
-        ...
-
-    @property
-    def planned_on(self) -> Collection[int]:
-        """Ids of the snapshots that the plans were made on."""
         ...
 
     def prepare(self, target: Table, plans: Collection[str]) -> Commit:
@@ -133,9 +65,7 @@ class PublishResult:
     failures: Mapping[str, FirnError] = field(default_factory=dict)
 
 
-def commit(
-    lake: Lake, target: Table, work: Publishable, counts: Mapping[str, RecordCounts], throttle: Throttle
-) -> PublishResult:
+def commit(lake: Lake, target: Table, work: Publishable, counts: Mapping[str, RecordCounts]) -> PublishResult:
     """Carry out the plans whose ids are in ``counts`` with one commit; plans in conflict become failures.
 
     ``target`` is the table as the caller has loaded it. The parts of the commit that do not depend on the snapshot are
@@ -153,12 +83,7 @@ def commit(
         # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
         prepared = work.prepare(target, plans)
         try:
-            settled = settle(
-                lake,
-                work.table,
-                partial(_request, work, prepared, plans, manifests),
-                partial(throttle.wait, work.table, work.planned_on),
-            )
+            settled = settle(lake, work.table, partial(_request, work, prepared, plans, manifests))
         except ConflictError as error:
             conflicts = error.by_plan if isinstance(error, _UnfitError) else dict.fromkeys(plans, error)
             failures |= conflicts
@@ -169,7 +94,6 @@ def commit(
             before = published(settled.table, work.job_id)
             assert before is not None  # else there would be a request
             return repeated(settled.table, work.job_id, before, counts, settled.tries)
-        throttle.committed(work.table)
         return PublishResult(tuple(_publications(work.table, settled, plans)), failures)
     return PublishResult((), failures)
 

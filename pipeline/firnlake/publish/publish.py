@@ -42,7 +42,7 @@ from firnlake.job.result import PlanFiles, PlanResult
 from firnlake.job.stage import Stage, missing, stages_of
 from firnlake.lanes.erasure.erase import Searched, erasure_conflicts, with_searches
 from firnlake.lanes.erasure.memory import ErasuresChange, ReadOnce
-from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
+from firnlake.publish.attempts import PublishResult, commit, repeated
 from firnlake.publish.conflicts import landed_conflicts, tombstone_conflicts
 from firnlake.table.published_plans import JOB_ID, VALIDATION, RecordCounts, published
 from firnlake.table.records import COLUMNS
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from firnlake.iceberg.branch_snapshot import BranchChange
 
 
-def publish_job(lake: Lake, identifier: str, throttle: Throttle | None = None) -> PublishResult:
+def publish_job(lake: Lake, identifier: str) -> PublishResult:
     """Publish the stage ``identifier`` and delete it; plans that are already published stay as they are (C25).
 
     The result names the plans that were not published, with an error: RefusedError if there is no passing verdict on
     exactly this result, or files of the stage are gone; ConflictError if the target has changed since planning (an
     input is gone, a row-level delete was added, or an older record landed below a tombstone that the plan removes). If
-    no plan was published, the stage stays. Commits that belong together share a ``throttle``.
+    no plan was published, the stage stays.
 
     Raises RefusedError when there is no such stage, or it belongs to another table or a failed plan; ConflictError when
     the stage was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
@@ -73,7 +73,7 @@ def publish_job(lake: Lake, identifier: str, throttle: Throttle | None = None) -
             _delete(lake, identifier)
         return repeated(target, job_id, before, [plan.id for plan in stage.plans] if stage else ())
     try:
-        return _publish(lake, target, identifier, throttle or Throttle(lake))
+        return _publish(lake, target, identifier)
     except _NothingPublishedError as nothing:
         result, error = PublishResult((), nothing.failures), None
     except RefusedError as refused:
@@ -123,11 +123,11 @@ class _Validated:
         return self.result.counts
 
 
-def _publish(lake: Lake, target: Table, identifier: str, throttle: Throttle) -> PublishResult:
+def _publish(lake: Lake, target: Table, identifier: str) -> PublishResult:
     stage = Stage.on(lake, target, identifier)
     validated, refused = _validated(lake, stage)
     work = _StagedWork(stage, validated)
-    done = commit(lake, target, work, {plan_id: one.counts for plan_id, one in validated.items()}, throttle)
+    done = commit(lake, target, work, {plan_id: one.counts for plan_id, one in validated.items()})
     failures = {**refused, **done.failures}
     if not done.publications:
         raise _NothingPublishedError(failures)
@@ -173,10 +173,6 @@ class _StagedWork:
     @property
     def job_id(self) -> str:
         return self.stage.job_id
-
-    @property
-    def planned_on(self) -> Collection[int]:
-        return {one.plan.snapshot_id for one in self.validated.values()}
 
     def prepare(self, target: Table, plans: Collection[str]) -> Commit:
         chosen = self._chosen(plans)

@@ -13,7 +13,7 @@ from firnlake.job.job import Job
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.stage import parts_of
 from firnlake.lanes.retention import retain_job
-from firnlake.publish.attempts import Publication, PublishResult, Throttle
+from firnlake.publish.attempts import Publication, PublishResult
 from firnlake.publish.publish import publish_job
 from firnlake.table.published_plans import published_plans
 
@@ -29,8 +29,7 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iter
     process has meanwhile overtaken a plan in ``known``, the failure is a ConflictError, even if that process has
     deleted the stage.
     """
-    throttle = Throttle(lake)
-    work = ((partial(_publish_parts, lake, identifier, own, throttle), own) for identifier, own in plans.items())
+    work = ((partial(_publish_parts, lake, identifier, own), own) for identifier, own in plans.items())
     done = _with_earlier(lake, plans, _together(lake, work))
     refused = [plan for plan in known if isinstance(done.failures.get(plan.id), RefusedError)]
     return PublishResult(done.publications, {**done.failures, **overtaken(lake, refused)})
@@ -38,15 +37,12 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iter
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:
     """Carry out ``plans`` of lane ``retain``; plans of one table share commits. Failed plans are in the result."""
-    throttle = Throttle(lake)
-    return _together(
-        lake, ((partial(retain_job, lake, job, throttle), [plan.id for plan in job]) for job in _jobs(plans))
-    )
+    return _together(lake, ((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans)))
 
 
-def _publish_parts(lake: Lake, identifier: str, plans: Collection[str], throttle: Throttle) -> PublishResult:
+def _publish_parts(lake: Lake, identifier: str, plans: Collection[str]) -> PublishResult:
     parts = {part: plans if part == identifier else [stage_parts(part)[1]] for part in parts_of(lake, identifier)}
-    return _together(lake, ((partial(publish_job, lake, part, throttle), own) for part, own in parts.items()))
+    return _together(lake, ((partial(publish_job, lake, part), own) for part, own in parts.items()))
 
 
 def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: PublishResult) -> PublishResult:

@@ -1,4 +1,4 @@
-"""The snapshot summaries of a table's commits: Firn's properties, arrival times, bytes, and commits of other writers.
+"""The snapshot summaries of a table's commits: Firn's properties, arrival times and bytes.
 
 A commit of one plan has everything in its summary. A commit of several plans has only the sums in its summary, because
 every reader loads the summaries of all snapshots; a document in the table's folder describes each plan.
@@ -6,7 +6,7 @@ every reader loads the summaries of all snapshots; a document in the table's fol
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -26,7 +26,6 @@ from firnlake.table.published_plans import (
     PLANS,
     PLANS_DOCUMENT,
     REASON,
-    SUMMARY_PREFIX,
     TOPIC_PARTITION,
     VALIDATION,
     WAITING_SEGMENTS,
@@ -180,31 +179,6 @@ def newest_clock(table: Table) -> int | None:
     """The latest planning time (epoch ms) of the plans that Firn published; None if main's history has no plan."""
     clocks = map(CommitClock.of, ancestors(table))
     return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)
-
-
-def others_since_firn(table: Table, most: int) -> int:
-    """Number of commits to main since Firn's last commit, at most ``most``."""
-    count = 0
-    for snapshot in ancestors(table):
-        if count == most or _is_firns(snapshot):
-            break
-        count += 1
-    return count
-
-
-def others_since(table: Table, snapshot_ids: Collection[int], most: int) -> list[Snapshot]:
-    """The newest snapshots of main, at most ``most``, that other writers made after all of ``snapshot_ids``."""
-    snapshots: list[Snapshot] = []
-    for snapshot in ancestors(table):
-        if len(snapshots) == most or snapshot.snapshot_id in snapshot_ids:
-            break
-        if not _is_firns(snapshot):
-            snapshots.append(snapshot)
-    return snapshots
-
-
-def _is_firns(snapshot: Snapshot) -> bool:
-    return any(name.startswith(SUMMARY_PREFIX) for name in properties_of(snapshot))
 
 
 _ADDED: Final = ("added-files-size", ("added-data-files", "added-delete-files"))
