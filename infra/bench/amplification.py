@@ -238,7 +238,6 @@ def cases(_: Bench) -> Iterator[Case]:
     """The reference of docs/amplification.md; it is as large at every scale."""
     policies: Mapping[str, Mapping[str, str]] = {
         "Firn": {},
-        "Firn, lean": {"profile": "lean"},
         "Kafka": {"profile": "kafka"},
         "WarpStream": {"profile": "warpstream"},
     }

@@ -36,7 +36,6 @@ EVERY_MS: Final = 32 * 30_000
 """Between two runs."""
 POLICIES: Final[Mapping[str, str]] = {
     "Firn": "firn",
-    "Firn, lean": "lean",
     "Kafka": "kafka",
     "WarpStream": "warpstream",
 }

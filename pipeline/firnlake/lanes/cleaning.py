@@ -9,8 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import Any, Final
+from typing import Final
 
 from firnlake.clock import exact_span, show_span
 from firnlake.table.budget import Budget
@@ -139,28 +138,6 @@ def dirty_reason(state: PartitionState) -> str | None:
         f"the last full clean was {ago} ago" if state.tail else f"no full clean yet, and the oldest record is {ago} old"
     )
     return f"{told}, more than {interval}"
-
-
-def left_to_full(series: Iterable[Segment], count: int, whole: int, state: PartitionState) -> bool:
-    """True when lane ``full`` is due so soon that another lane should leave ``series`` to it (C13 to C15).
-
-    ``count`` segments (or runs) are waiting, and the other lane takes ``whole`` of them at once. There is a limit on
-    ``count``: if more segments wait than the head can gain before ``full`` is due, then ``full`` does not run (because
-    of a budget, a failure or a separate schedule), and the other lane takes the segments after all.
-    The whole head counts, cleanable or not, so that a due lane does not stop being due just because time passes.
-    """
-    size = sum(segment.data_bytes for segment in series)
-    fraction = state.policy.leave_to_full_fraction
-    return state.policy.compacts and near_full(count, size, whole, fraction, state.tail_bytes, state.bytes_until_full)
-
-
-def near_full(count: Any, size: Any, whole: Any, fraction: Any, tail_bytes: Any, bytes_until_full: Any) -> Any:
-    """``left_to_full`` computed from numbers, or element by element from arrays of numbers.
-
-    If it is true for some ``count`` and ``size``, it is also true for a lower ``count`` and for a higher ``size``.
-    """
-    few = count <= whole * (1 + 1 / fraction)
-    return (tail_bytes > 0) & (fraction < inf) & few & (size >= fraction * bytes_until_full)
 
 
 def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str | None:

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 from firnlake.job.lane import ANY_POLICY, LEVELING, UNBLOCKED, Lane
-from firnlake.lanes.cleaning import (
-    FEWEST,
-    dirty_reason,
-    fitting_runs,
-    left_to_full,
-    similar_runs,
-    tombstone_reason,
-)
+from firnlake.lanes.cleaning import FEWEST, dirty_reason, fitting_runs, similar_runs, tombstone_reason
 from firnlake.lanes.erasure.searches import DueSearch, late, search
 from firnlake.lanes.retention import retention
 from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
@@ -102,12 +95,11 @@ def _merge(state: PartitionState, force: bool) -> Due | None:
     """
     whole = state.policy.merge_segments
     threshold = 2 if force else whole
-    for series in _neighbours(
-        state, LANDED, lambda segment: not excess(segment, state.policy) and state.bounds.hold(segment)
-    ):
-        waiting = tuple(segment for segment in series if segment.path not in state.active)
-        if not force and left_to_full(series, len(waiting), whole, state):
-            continue
+
+    def waits(segment: Segment) -> bool:
+        return segment.path not in state.active and not excess(segment, state.policy) and state.bounds.hold(segment)
+
+    for waiting in _neighbours(state, LANDED, waits):
         # If the oldest segments are too large together, the lane takes later ones.
         for start in range(len(waiting) - threshold + 1):
             candidates = _groups(waiting, start, state, force)
@@ -135,17 +127,17 @@ def _clean(state: PartitionState, force: bool) -> Due | None:
     """C14: neighbouring merged segments reach the threshold in number, or in bytes compared with the tail."""
     cleanable = {segment.path for segment in state.cleanable}
     needed = state.policy.clean_tail_fraction * state.tail_bytes
-    for series in _neighbours(
-        state, MERGED, lambda segment: not state.too_large(segment) and state.bounds.hold(segment)
-    ):
-        waiting = tuple(segment for segment in series if segment.path in cleanable)
+
+    def waits(segment: Segment) -> bool:
+        return segment.path in cleanable and not state.too_large(segment) and state.bounds.hold(segment)
+
+    for waiting in _neighbours(state, MERGED, waits):
         size = sum(segment.data_bytes for segment in waiting)
         whole = state.policy.clean_segments
-        enough = len(waiting) >= whole and not left_to_full(series, len(waiting), whole, state)
-        if waiting and (force or enough):
+        if force or len(waiting) >= whole:
             reason = f"{len(waiting)} of {count(whole, 'L1 segment')}"
             return Due(Lane.CLEAN, _fitting(waiting, state), reason)
-        if waiting and state.tail_bytes and size >= needed:
+        if state.tail_bytes and size >= needed:
             return Due(
                 Lane.CLEAN,
                 _fitting(waiting, state),
@@ -158,9 +150,6 @@ def _tier(state: PartitionState, force: bool) -> Due | None:
     """C15: neighbouring runs are similar in size, and there are enough of them."""
     wanted = state.policy.tier_runs
     for similar in similar_runs(state, FEWEST if force else wanted):
-        series = tuple(segment for run in similar for segment in run.segments)
-        if not force and left_to_full(series, len(similar), wanted, state):
-            continue
         candidates = fitting_runs(similar, Budget.of(state.policy))
         if candidates:
             return Due(Lane.TIER, candidates, f"{len(similar)} of {wanted} runs of similar size")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.cleaning import FEWEST, near_full
+from firnlake.lanes.cleaning import FEWEST
 from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.table.arrays import UNKNOWN, Arrays, Bools
 from firnlake.table.budget import small
@@ -163,7 +163,8 @@ def _convert(figures: Figures, force: bool) -> Bools:
 
 def _merge(figures: Figures, force: bool) -> Bools:
     whole = figures.each(lambda policy: policy.merge_segments)
-    return _so_many(figures, figures.landed & ~figures.active, FEWEST if force else whole, left=not force)
+    flags: Bools = figures.count(figures.landed & ~figures.active) >= (FEWEST if force else whole)
+    return flags
 
 
 def _clean(figures: Figures, force: bool) -> Bools:
@@ -172,30 +173,16 @@ def _clean(figures: Figures, force: bool) -> Bools:
         share = figures.each(lambda policy: policy.clean_tail_fraction) * figures.tail_bytes
     large = (figures.tail_bytes > 0) & (figures.sum(figures.arrays.data_bytes, merged) >= share)
     whole = figures.each(lambda policy: policy.clean_segments)
-    return _so_many(figures, merged, 1 if force else whole, left=not force) | (large & (figures.count(merged) > 0))
+    waiting = figures.count(merged)
+    flags: Bools = (waiting >= (1 if force else whole)) | (large & (waiting > 0))
+    return flags
 
 
 def _tier(figures: Figures, force: bool) -> Bools:
     runs = figures.cleanable & (figures.arrays.level == RUN)
     wanted = figures.each(lambda policy: policy.tier_runs)
-    return _so_many(figures, runs, FEWEST if force else wanted, left=not force)
-
-
-def _so_many(figures: Figures, which: Bools, needed: NDArray[np.int64] | int, left: bool) -> Bools:
-    """[P] True if ``which`` has ``needed`` segments; with ``left``, False if they are surely left to lane `full`.
-
-    Any ``needed`` segments in a row have together at least ``needed`` times the bytes of the smallest segment.
-    """
-    count = figures.count(which)
-    enough: Bools = count >= needed
-    if not left or not enough.any():
-        return enough
-    fraction = figures.each(lambda policy: policy.leave_to_full_fraction)
-    least = 1.0 * needed * figures.least(figures.arrays.data_bytes, which)
-    with np.errstate(invalid="ignore"):  # if the fraction is infinite, no segment is left to `full`
-        near = near_full(count, least, needed, fraction, figures.tail_bytes, figures.bytes_until_full)
-    due: Bools = enough & ~(near & figures.compacts)
-    return due
+    flags: Bools = figures.count(runs) >= (FEWEST if force else wanted)
+    return flags
 
 
 def _full(figures: Figures, force: bool) -> Bools:
@@ -225,7 +212,8 @@ def _full(figures: Figures, force: bool) -> Bools:
     flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records)
     if force:
         flags |= cleanable | (figures.count(figures.tail) > 0)
-    return flags & figures.compacts
+    compacting: Bools = flags & each(lambda policy: policy.compacts)
+    return compacting
 
 
 _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {

@@ -78,11 +78,6 @@ class Figures:
         """A function from a policy to the time ``duration`` before ``now_ms``, computed without overflow."""
         return lambda policy: min(max(self.now_ms - duration(policy), _LOWEST), _HIGHEST)
 
-    @cached_property
-    def compacts(self) -> Bools:
-        """[P] True for topic partitions in which cleaning removes the older records of a key (C19)."""
-        return np.broadcast_to(self.each(lambda policy: policy.compacts), len(self.arrays.topic))
-
     def sum(self, values: Ints | Bools, which: Bools) -> Ints:
         """[P] The sum of ``values`` over the segments for which ``which`` is true."""
         return np.add.reduceat(np.where(which, values, 0), self.arrays.starts[:-1], dtype=np.int64)
@@ -178,12 +173,3 @@ class Figures:
     def tail_bytes(self) -> Ints:
         """[P] Bytes of the tail."""
         return self.sum(self.arrays.data_bytes, self.tail)
-
-    @cached_property
-    def bytes_until_full(self) -> Floats:
-        """[P] Bytes until lane `full` is due, as in ``PartitionState``."""
-        ratio = self.each(lambda policy: policy.min_cleanable_dirty_ratio)
-        with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
-            enough = ratio / (1 - ratio) * self.tail_bytes
-        missing: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.data_bytes, self.head)
-        return missing

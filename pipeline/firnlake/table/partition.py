@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from types import MappingProxyType
 
 from firnlake.clock import exact_span, show_ms
@@ -201,17 +200,6 @@ class PartitionState:
         """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
-
-    @property
-    def bytes_until_full(self) -> float:
-        """Bytes that must still land before the dirty ratio makes lane `full` due, assuming that the whole head is
-        cleanable.
-
-        Negative when the head has more bytes than needed; infinite when the dirty ratio never makes the lane due.
-        """
-        ratio = self.policy.min_cleanable_dirty_ratio
-        enough = ratio / (1 - ratio) * self.tail_bytes if ratio < 1 else inf
-        return enough - sum(segment.data_bytes for segment in self.head)
 
     @property
     def cleaned_through(self) -> int | None:

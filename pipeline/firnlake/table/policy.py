@@ -16,7 +16,7 @@ from pydantic import (
 
 from firnlake.clock import parse_span
 from firnlake.errors import RefusedError
-from firnlake.table.profiles import BYTES_PER_KEY, LEAVE_TO_FULL, LOAD_FACTOR
+from firnlake.table.profiles import BYTES_PER_KEY, LOAD_FACTOR
 from firnlake.table.restarts import check_setting, late_through
 
 LONG_MAX = 2**63 - 1
@@ -182,7 +182,7 @@ class Policy(BaseModel):
         "later restart blocks again. An adopted table has the default `late`.",
         json_schema_extra={"allowed": "block, late or late:N"},
     )
-    profile: Literal["firn", "lean", "kafka", "warpstream"] = Field(
+    profile: Literal["firn", "kafka", "warpstream"] = Field(
         default="firn",
         description="The set of defaults for properties that are not set.",
     )
@@ -299,11 +299,6 @@ class Policy(BaseModel):
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
         return int(self.cleaner_dedupe_buffer_size // self.bytes_per_key * LOAD_FACTOR[self.profile])
-
-    @property
-    def leave_to_full_fraction(self) -> float:
-        """Segments with at least this fraction of the bytes for which `full` waits are left to `full`."""
-        return LEAVE_TO_FULL.get(self.profile, inf)
 
     @property
     def maintained(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ MIB = 1 << 20
 INT_MAX: Final = 2**31 - 1
 """Java's largest int; as a number of segments, it means never."""
 
-BYTES_PER_KEY: Final[Mapping[str, int]] = MappingProxyType({"firn": 24, "lean": 24, "kafka": 24, "warpstream": 41})
+BYTES_PER_KEY: Final[Mapping[str, int]] = MappingProxyType({"firn": 24, "kafka": 24, "warpstream": 41})
 """Bytes per key in the map of newest offsets. Kafka's SkimpyOffsetMap takes 16 bytes of hash and 8 bytes of offset;
 WarpStream takes 32 bytes of hash, two integers of 4 bytes, and one byte."""
 
@@ -27,22 +27,16 @@ SEEDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The systems from which Firn's default thresholds come, by property name without prefix."""
 
-LOAD_FACTOR: Final[Mapping[str, float]] = MappingProxyType({"firn": 0.9, "lean": 0.9, "kafka": 0.9, "warpstream": 1.0})
+LOAD_FACTOR: Final[Mapping[str, float]] = MappingProxyType({"firn": 0.9, "kafka": 0.9, "warpstream": 1.0})
 """The fraction of the buffer that a plan may fill; 0.9 is the default of Kafka's log.cleaner.io.buffer.load.factor."""
 
 OF_ADOPTED: Final[Mapping[str, str]] = MappingProxyType({"maintenance": "none", "offsets.restart": "late"})
 """Defaults of an adopted table: other tools may maintain it, and only its owner knows if its order is a broker's."""
 
-LEAVE_TO_FULL: Final[Mapping[str, float]] = MappingProxyType({"lean": 0.2})
-"""The fraction of the bytes for which `full` waits from which on other lanes leave segments to `full`, by profile; the
-other profiles leave nothing to it that it does not take in the same run."""
-
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         # The triggers of WarpStream (32, 32, 10 files and a day) and Kafka's dirty ratio, which are Firn's defaults.
         "firn": {},
-        # The fewest bytes written at a space amplification of at most 2 (docs/amplification.md).
-        "lean": {"min.cleanable.dirty.ratio": "0.66"},
         # Kafka has a single lane, with two of Firn's triggers: dirty ratio and maximum lag.
         "kafka": {
             "merge.segments": str(INT_MAX),

@@ -72,12 +72,6 @@ ARRIVALS = replace(uniform(2_500, records=50_000), rate=0.4)
 """A twentieth of the records and keys of docs/amplification.md, and larger segments: less is merged."""
 
 
-def test_amplification_is_what_the_lean_profile_aims_at() -> None:
-    found = amplification(ARRIVALS, {"profile": "lean"})
-    assert found["written per byte"] <= 1.6
-    assert 1.4 < found["held per byte"] <= 2.0
-
-
 def test_amplification_of_kafkas_rules() -> None:
     found = amplification(ARRIVALS, {"profile": "kafka"})
     assert found["written per byte"] == pytest.approx(1.04, rel=0.1)
@@ -87,7 +81,6 @@ def test_amplification_of_kafkas_rules() -> None:
 POLICIES = st.builds(
     Policy,
     merge_segments=st.integers(2, 6),
-    profile=st.sampled_from(("firn", "lean")),
     clean_segments=st.integers(1, 6),
     tier_runs=st.integers(2, 3),
     min_cleanable_dirty_ratio=st.sampled_from((0.0, 0.5, 0.9)),

@@ -166,13 +166,6 @@ def test_a_figure_meets_its_goal_or_misses_it(
         assert list(met(case(family, ours, *others)).values()) == [enough]
 
 
-@pytest.mark.parametrize(("size", "limit"), [(30, 2.2), (200, 1.3), (970, 1.12)])
-def test_the_lean_profile_writes_little_whatever_the_size_of_values(size: int, limit: float) -> None:
-    for written, enough in ((limit, True), (limit + 0.01, False)):
-        found = met(case("replay", entry("Firn, lean", written_per_record=written, held_per_key=2), value_bytes=size))
-        assert list(found.values()) == [enough, True]
-
-
 def test_an_entry_that_differs_has_no_figures() -> None:
     assert met(base(Measured("firn full", {}, [], "left 1 record, should be 2"), entry("row_number", 30))) == {}
 

@@ -23,12 +23,12 @@ def shown(firn: Firn, *arguments: str) -> dict[str, tuple[str, str]]:
 
 
 def test_each_value_names_its_source(firn: Firn, made: str, lake: Lake) -> None:
-    firn("config", "set", made, "profile=lean", "firn.merge.segments=7")
+    firn("config", "set", made, "profile=warpstream", "firn.merge.segments=7")
     firn("config", "set", made, "--topic", "orders", "retention.ms=1h", "merge.segments=9")
     found = shown(firn, made, "--topic", "orders")
     assert found["retention.ms"] == ("1h", "topic")
     assert found["merge.segments"] == ("9", "topic")
-    assert found["min.cleanable.dirty.ratio"] == ("0.66", "profile lean")
+    assert found["min.cleanable.dirty.ratio"] == ("1.0", "profile warpstream")
     assert found["clean.segments"] == ("32", "default")
     assert shown(firn, made)["merge.segments"] == ("7", "table")
     policy = Policies.parse(made, lake.table(made).properties).of("orders")

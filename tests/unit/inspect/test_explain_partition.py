@@ -52,15 +52,6 @@ def test_c13_c14_the_figures_of_a_lane_that_waits(lake: Lake) -> None:
     assert found[Lane.CLEAN] == (False, "C14", "2 of 32 adjacent cleanable L1 segments")
 
 
-def test_c13_what_is_left_to_full_says_so(lake: Lake) -> None:
-    ratio = {"firn.min.cleanable.dirty.ratio": "0.9", "firn.merge.segments": "3", "firn.profile": "lean"}
-    found = explained(lake, ratio | {"firn.clean.segments": "1"}, 3, 1, 0, 0, 0)
-    due, rule, text = lanes(found)[Lane.MERGE]
-    assert (due, rule) == (False, "C13")
-    assert text.startswith("3 of 3 adjacent L0 segments, but left to lane full: the segments hold at least 0.2 of ")
-    assert text.endswith(" bytes for which it waits (firn.profile = lean)")
-
-
 def test_c13_the_longest_series_of_neighbours_counts(lake: Lake) -> None:
     assert lanes(explained(lake, {}, 0, 1, 0, 0, 1))[Lane.MERGE][2] == "2 of 32 adjacent L0 segments"
     assert lanes(explain_partition(lake, TABLE, TOPIC_PARTITION, NOW))[Lane.CLEAN][2].startswith("1 of 32")

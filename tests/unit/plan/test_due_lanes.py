@@ -1,13 +1,9 @@
 """Due work and its reason, lane by lane: C13 to C16."""
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.due import due
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
 from tests.support.lakes import NOW, segment
 from tests.support.states import names, of, series, state
@@ -84,47 +80,6 @@ class TestClean:
         parts = [*series(2, MERGED), segment("between", 15, 25, level), *series(3, MERGED, start=30)]
         found = of(Lane.CLEAN, state(*parts, clean_segments=3))
         assert names(found.candidates) == ["L1-00030", "L1-00040", "L1-00050"]
-
-
-class TestLeftToFull:
-    """C13 to C15: what `full` takes soon is not written again before it; how much that may be is bounded.
-
-    A tail of 100 bytes and a dirty ratio of 0.5: `full` waits for 100 bytes of head.
-    """
-
-    @staticmethod
-    def at(count: int, size: int, level: int = LANDED, **policy: Any) -> PartitionState:
-        parts = series(count, level, start=10, bytes=size)
-        lanes = {"merge_segments": 4, "clean_segments": 4, "tier_runs": 4}
-        whole = {"min_cleanable_dirty_ratio": 0.5, "profile": "lean"} | lanes | policy
-        numbered = [replace(one, sequence_number=number) for number, one in enumerate(parts)]
-        return state(segment("t", 0, 9, TAIL, bytes=100), *numbered, **whole)
-
-    @pytest.mark.parametrize(("lane", "level"), [(Lane.MERGE, LANDED), (Lane.CLEAN, MERGED), (Lane.TIER, RUN)])
-    @pytest.mark.parametrize(("size", "is_due"), [(4, True), (5, False)])
-    def test_c13_from_a_fifth_of_what_full_waits_for_on(self, lane: Lane, level: int, size: int, is_due: bool) -> None:
-        """4 of 4 bytes are 16 while 84 are missing: less than a fifth. 4 of 5 are 20 while 80 are: more."""
-        assert (due(lane, self.at(4, size, level)) is not None) is is_due
-
-    @pytest.mark.parametrize(("count", "is_due"), [(24, False), (25, True)])
-    def test_c13_what_is_left_is_bounded(self, count: int, is_due: bool) -> None:
-        """Four, and what lands until `full` is due: no more than 4 * (1 + 1 / 0.2)."""
-        assert (due(Lane.MERGE, self.at(count, 5)) is not None) is is_due
-
-    def test_c13_a_series_is_counted_with_what_is_not_cleanable(self) -> None:
-        """Else a segment that grows old enough would make less due."""
-        young = self.at(5, 4, MERGED, min_compaction_lag_ms=1000)
-        assert due(Lane.CLEAN, young) is None
-        assert due(Lane.CLEAN, replace(young, policy=young.policy.model_copy(update={"profile": "firn"})))
-
-    def test_c13_never_without_a_tail_or_a_ratio_or_where_nothing_is_compacted(self) -> None:
-        assert due(Lane.MERGE, state(*series(4, bytes=5), merge_segments=4)) is not None
-        assert due(Lane.MERGE, self.at(4, 5, min_cleanable_dirty_ratio=1.0)) is not None
-        assert due(Lane.MERGE, self.at(4, 5, profile="firn")) is not None
-        assert due(Lane.MERGE, self.at(4, 5, cleanup_policy="delete")) is not None
-
-    def test_force_leaves_nothing(self) -> None:
-        assert due(Lane.MERGE, self.at(4, 5), force=True) is not None
 
 
 class TestFull:

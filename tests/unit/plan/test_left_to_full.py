@@ -76,9 +76,9 @@ def test_c20_a_run_merges_what_a_failed_full_leaves(due_twice: Lake) -> None:
     assert len(every[Lane.FULL].failed) == 1
 
 
-def days(profile: str, generator: np.random.Generator) -> Iterator[tuple[int, int]]:
+def days(ratio: str, generator: np.random.Generator) -> Iterator[tuple[int, int]]:
     """A thousand days in which small files land; the bytes of head and tail whenever the ratio makes `full` due."""
-    policy = Policies.parse("t", {"firn.profile": profile, "firn.full.interval.ms": "-1"}).default
+    policy = Policies.parse("t", {"firn.min.cleanable.dirty.ratio": ratio, "firn.full.interval.ms": "-1"}).default
     tail, head, end = 50_000, list[Segment](), 100_000
     for day in range(1000):
         now_ms = NOW + day * DAY_MS
@@ -97,8 +97,8 @@ def days(profile: str, generator: np.random.Generator) -> Iterator[tuple[int, in
             head.clear()
 
 
-@pytest.mark.parametrize(("profile", "least"), [("firn", 1), ("lean", 1.85)])
-def test_c12_no_full_is_due_by_the_footers_of_small_files(profile: str, least: float) -> None:
-    found = [*days(profile, np.random.default_rng(7))]
+@pytest.mark.parametrize(("ratio", "least"), [("0.5", 1), ("0.66", 1.85)])
+def test_c12_no_full_is_due_by_the_footers_of_small_files(ratio: str, least: float) -> None:
+    found = [*days(ratio, np.random.default_rng(7))]
     assert len(found) > 50
     assert min(head / tail for head, tail in found) > least

@@ -80,7 +80,6 @@ POLICIES = st.fixed_dictionaries(
         "clean_tail_fraction": st.sampled_from([0.01, 0.5, float("inf")]),
         "full_interval_ms": st.sampled_from([-1, 5 * MINUTE, 2**63 - 1]),
         "tombstone_fraction": st.sampled_from([0.0, 0.1, 1.0]),
-        "profile": st.sampled_from(["firn", "lean"]),
         "tier_runs": st.sampled_from([2, 3]),
         "max_input_bytes": st.sampled_from([50, 2**63 - 1]),
         "plan_max_bytes": st.sampled_from([50, 2**63 - 1]),

@@ -168,7 +168,7 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("max.input.bytes", "0", "greater than or equal to 1"),
         ("plan.max.bytes", "none", "bytes, or a number with a unit (KB, MB, GB, KiB, MiB, GiB, …), such as 512MiB"),
         ("plan.max.records", "0", "greater than or equal to 1"),
-        ("profile", "Kafka", "'firn', 'lean', 'kafka' or 'warpstream'"),
+        ("profile", "Kafka", "'firn', 'kafka' or 'warpstream'"),
         ("cleaner.dedupe.buffer.size", "-1", "greater than or equal to 1"),
         ("null.keys", "drop", "'quarantine' or 'fail'"),
         ("job.max.age.ms", "59999", "greater than or equal to 60000"),

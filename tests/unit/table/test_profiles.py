@@ -1,7 +1,6 @@
 """Profiles give other defaults: when Kafka or WarpStream would clean, and how much at once (C21)."""
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 
@@ -44,9 +43,9 @@ def test_c12_the_defaults_are_those_of_warpstream_and_kafka() -> None:
     default = policy("firn")
     assert (default.merge_segments, default.clean_segments, default.tier_runs) == (32, 32, 10)
     assert (default.full_interval_ms, default.max_input_bytes) == (86_400_000, 128 << 30)
-    assert (default.min_cleanable_dirty_ratio, default.leave_to_full_fraction) == (0.5, inf)
+    assert default.min_cleanable_dirty_ratio == 0.5
     own = {f"firn.topic.t{number}.tier.runs": "5" for number in range(21)}
-    *shown, last, more = thresholds("lake.t", policy("lean", tier_runs="4"), own)
+    *shown, last, more = thresholds("lake.t", policy("firn", tier_runs="4", min_cleanable_dirty_ratio="0.66"), own)
     assert shown[:6] == [
         "merge.segments = 32, as in WarpStream",
         "clean.segments = 32, as in WarpStream",
@@ -65,8 +64,6 @@ def test_c13_landed_segments_are_merged_whatever_the_tail(segments: int, is_due:
         state = at(policy("firn"), *many(LANDED, segments, bytes=1), young)
         assert (due(Lane.MERGE, state) is not None) is is_due
         assert due(Lane.FULL, state) is None
-    left = at(policy("lean"), *many(LANDED, 40, bytes=1), replace(OLD_TAIL, data_bytes=60, committed_ms=NOW))
-    assert due(Lane.MERGE, left) is None
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -94,9 +91,7 @@ def test_c21_a_topic_may_have_another_profile() -> None:
 
 
 def test_c26_an_unknown_profile_is_refused() -> None:
-    with pytest.raises(
-        RefusedError, match=r"firn\.profile is 'redpanda'; allowed: 'firn', 'lean', 'kafka' or 'warpstream'"
-    ):
+    with pytest.raises(RefusedError, match=r"firn\.profile is 'redpanda'; allowed: 'firn', 'kafka' or 'warpstream'"):
         policy("redpanda")
 
 

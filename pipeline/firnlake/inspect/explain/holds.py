@@ -5,7 +5,6 @@ Both come from the functions that plan the lanes. With lower thresholds, they al
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 from firnlake.job.failures import FailedPlan, waiting
 from firnlake.job.lane import LEVELING, UNBLOCKED, Lane
@@ -70,9 +69,7 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         if needed >= INT_MAX:
             name = Policy.model_fields[field].alias
             return Reason(RULES[lane], f"no number of segments makes the lane due (firn.{name} = {needed})")
-        most = _most(lane, field, state)
-        left = f", but left to lane {Lane.FULL}: {_ahead(state)}" if most >= needed else ""
-        return Reason(RULES[lane], f"{most} of {needed} {what}{left}")
+        return Reason(RULES[lane], f"{_most(lane, field, state)} of {needed} {what}")
     if not state.cleanable:
         if state.held:
             return Reason(state.held.rule, f"nothing may be cleaned: segment {state.held.segment} is {state.held.why}")
@@ -107,22 +104,12 @@ def _nothing_to_convert(state: PartitionState) -> Reason:
     return Reason(RULES[Lane.CONVERT], f"{most} of {needed}")
 
 
-def _ahead(state: PartitionState) -> str:
-    """Why segments are left to lane `full`: they hold a large share of the bytes that the lane waits for."""
-    missing_bytes, fraction = state.bytes_until_full, state.policy.leave_to_full_fraction
-    if missing_bytes <= 0:
-        return "the bytes for which it waits have landed"
-    share = f"at least {fraction} of the {missing_bytes:.0f} bytes for which it waits"
-    return f"the segments hold {share} (firn.profile = {state.policy.profile})"
-
-
 def _most(lane: Lane, field: str, state: PartitionState) -> int:
     """The highest threshold in ``field`` at which ``lane`` would be due; 0 if no threshold makes it due."""
     most = min(getattr(state.policy, field), len(state.head))
-    patient = {"profile": "firn"} if state.policy.leave_to_full_fraction < inf else {}
     for threshold in range(most, 0, -1):
-        # The other trigger of `clean` does not count segments, so it is off here. Leaving work to `full` is off, too.
-        eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE} | patient
+        # The other trigger of `clean` does not count segments, so it is off here.
+        eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE}
         if due(lane, replace(state, policy=state.policy.model_copy(update=eased))):
             return threshold
     return 0
