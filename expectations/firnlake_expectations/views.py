@@ -69,7 +69,7 @@ _MARKERS = pa.schema(
 )
 
 
-def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool = True) -> bool:
+def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool) -> bool:
     """Create the views, and the tables that are costly to compute, over the filled tables. False if there is no table
     `groups`, because no record has to be compared by itself.
 

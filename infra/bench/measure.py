@@ -57,9 +57,7 @@ class Measured:
         return cls(entry, figures, [run["seconds"] for run in runs if "seconds" in run])
 
 
-def in_turns(
-    entries: Mapping[str, Run], runs: int, warm_up: Sequence[Run] = (), say: Callable[[str], None] = print
-) -> list[Measured]:
+def in_turns(entries: Mapping[str, Run], runs: int, warm_up: Sequence[Run] = ()) -> list[Measured]:
     """Measure ``entries`` after the runs of ``warm_up``: one after the other, so that what the machine does meanwhile
     is shared by all. An entry that leaves something wrong runs no more."""
     for run in warm_up:
@@ -76,7 +74,7 @@ def in_turns(
                 ran[name].append(entries[name]())
             except WrongOutputError as problem:
                 problems[name] = str(problem)
-        say("    " + ", ".join(f"{name} {_last(ran[name], problems.get(name))}" for name in entries))
+        print("    " + ", ".join(f"{name} {_last(ran[name], problems.get(name))}" for name in entries))
     return [
         Measured(name, {}, [], problems[name]) if name in problems else Measured.of(name, ran[name]) for name in entries
     ]

@@ -6,11 +6,10 @@ import pytest
 
 from firnlake.errors import RefusedError
 from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.memory import location_of
 from firnlake.publish.publish_jobs import publish_stages
 from firnlake.run import run
 from infra.foreign.files import on_disk
-from tests.support.erasing import HOUR, erasures, progress, request
+from tests.support.erasing import HOUR, erasures, location_of, progress, request
 from tests.support.lakes import snapshot
 from tests.support.topics import NOW, Record, Topic, updates
 

@@ -10,11 +10,11 @@ from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.branches import ERASURES
 from firnlake.iceberg.side_branches import read_puffin
 from firnlake.lanes.erasure.certify import certify
-from firnlake.lanes.erasure.memory import location_of, read_erasures
+from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.read import KeyMatcher
 from firnlake.lanes.erasure.search import search
 from infra.foreign.files import on_disk
-from tests.support.erasing import erasures, request
+from tests.support.erasing import erasures, location_of, request
 from tests.support.topics import NOW, Topic, updates
 
 

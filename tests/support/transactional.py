@@ -12,12 +12,13 @@ from firnlake.ingest.land import land
 from firnlake.job.plan import Plan
 from firnlake.plan.make import plan_table
 from firnlake.table import records
-from firnlake.table.partition import PartitionState, sense
+from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.segments import read
 from firnlake.table.transactions import MARKERS, transactions_of
 from tests.support.lakes import NOW, TABLE
 from tests.support.log_segments import Entry, batch, marker, segment
+from tests.support.states import sense
 
 ONE, TWO = (1, 0), (2, 0)
 COMMIT, ABORT = "commit", "abort"

@@ -1,6 +1,5 @@
 """What other hands do to a table: rollbacks, new beginnings, tags, deletes, rewrites, expiries; and what main shows."""
 
-from collections.abc import Callable
 from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue
@@ -178,8 +177,6 @@ def expire(world: World) -> None:
         world.event("expiry")
 
 
-ANEW: Final[tuple[Callable[[World], None], ...]] = (create_or_replace, overwrite, delete_and_reload)
-"""Ways to begin a table anew."""
 EVENTS: Final = (
     *("rollback", "roll forward", "tag", "branch", "CREATE OR REPLACE", "INSERT OVERWRITE", "DELETE FROM and reload"),
     *("DELETE FROM of a key", "rewrite_data_files", "metadata-only expiry"),

@@ -19,6 +19,7 @@ from firnlake_expectations.wording import count, size
 
 LABEL_COLUMNS: Final = 24
 """The widest column of labels."""
+_EXCERPT_BYTES: Final = 40
 LONGEST_WORD: Final = 20
 """In a narrow table, longer words than this are folded: a topic's name may have 249 characters."""
 LEAST_TEXT: Final = 12
@@ -193,12 +194,12 @@ def facts(rows: Sequence[tuple[str, str]]) -> None:
     print(*map(str.rstrip, printed.get().splitlines()), sep="\n")
 
 
-def excerpt(content: bytes | None, length: int = 40) -> str | None:
-    """The first ``length`` bytes as text, with unprintable characters escaped; None for NULL."""
+def excerpt(content: bytes | None) -> str | None:
+    """The first 40 bytes as text, with unprintable characters escaped; None for NULL."""
     if content is None:
         return None
-    shown = printable(content[:length].decode(errors="backslashreplace"))
-    return shown + "…" if len(content) > length else shown
+    shown = printable(content[:_EXCERPT_BYTES].decode(errors="backslashreplace"))
+    return shown + "…" if len(content) > _EXCERPT_BYTES else shown
 
 
 def time(milliseconds: int) -> str:

@@ -132,7 +132,7 @@ class PlanInputs:
         return _seen(self.files.batches(segment.source, columns), self.hidden(segment), 0)
 
     def of_row_group(
-        self, segment: InputSegment, file: OpenFile, group: int, columns: Sequence[str] | None = None
+        self, segment: InputSegment, file: OpenFile, group: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """The records that readers see of one row group of ``file``, which is the open file of ``segment``."""
         return _seen(file.batches(columns, [group]), self.hidden(segment), file.first_record(group))

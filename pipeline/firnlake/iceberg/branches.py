@@ -208,8 +208,8 @@ def at_snapshot(table: Table, snapshot_id: int | None) -> Table:
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
-def main_as_of(table: Table, snapshot_id: int | None = None) -> tuple[Table, int]:
-    """``table`` as readers of main saw it at ``snapshot_id``, by default now, and the id of that snapshot.
+def main_as_of(table: Table, snapshot_id: int | None) -> tuple[Table, int]:
+    """``table`` as readers of main saw it at ``snapshot_id`` (None: now), and the id of that snapshot.
 
     Raises RefusedError if main's history has no such snapshot, or no snapshot at all.
     """

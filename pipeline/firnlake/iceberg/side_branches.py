@@ -28,7 +28,7 @@ from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
 from firnlake.errors import OutcomeUnknownError, RefusedError, UnavailableError
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot, SnapshotContents, place
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, head_of, newest_of
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
@@ -172,27 +172,6 @@ class BranchFile(BranchSnapshot):
     def updates(self, target: Table, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """The updates that add ``snapshot`` and its statistics file, and move the branch to ``snapshot``."""
         return *super().updates(target, snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written})
-
-
-def location_on(table: Table, branch: str, lost: str) -> str | None:
-    """Location of the current state file of ``branch``; None if there is no such branch.
-
-    Raises RefusedError as ``head_of`` does, and when another tool has removed the file's entry from the table metadata.
-    ``lost`` states the consequence, as a clause of the second error's message.
-    """
-    head = head_of(table, branch)
-    return None if head is None else location_at(table, branch, head.snapshot_id, lost)
-
-
-def location_at(table: Table, branch: str, snapshot_id: int, lost: str) -> str:
-    """Location of the state file of snapshot ``snapshot_id`` of ``branch``; raises as ``location_on`` does."""
-    location = file_of(table, snapshot_id)
-    if location is None:
-        raise RefusedError(
-            f"table {'.'.join(table.name())}: snapshot {snapshot_id} of branch {branch} has no statistics file any "
-            f"more, so {lost}"
-        )
-    return location
 
 
 def file_of(table: Table, snapshot_id: int) -> str | None:

@@ -27,7 +27,7 @@ def due_at(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int 
     return state.now_ms if _is_due(state, lanes) else due_later(state, lanes)
 
 
-def due_later(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
+def due_later(state: PartitionState, lanes: Collection[Lane]) -> int | None:
     """Like ``due_at``, if none of ``lanes`` is due at the state's own clock."""
     if state.blockers:
         return None

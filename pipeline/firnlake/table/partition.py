@@ -1,16 +1,14 @@
 """The state of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 from firnlake.clock import exact_span, show_ms
 from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.table.budget import excess, excess_beside, excess_keys, small
-from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX, Policy
-from firnlake.table.segment import LANDED, TAIL, Segment, Segments, UnassignedFile
+from firnlake.table.segment import LANDED, TAIL, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
@@ -271,30 +269,3 @@ class PartitionState:
         if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
             return ()  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
         return excess(segment, self.policy) + excess_keys(segment, self.policy)
-
-
-def sense(
-    segments: Segments,
-    policies: Policies,
-    now_ms: int,
-    removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]] = MappingProxyType({}),
-    transactions: Mapping[TopicPartition, Transactions] = MappingProxyType({}),
-) -> list[PartitionState]:
-    """The state of every topic partition, the one with the highest dirty ratio first (C12).
-
-    ``removed_tombstones`` holds the segments of removed tombstones by topic partition; ``transactions`` is the result
-    of ``transactions_of`` for the same ``segments``.
-    """
-    states = [
-        PartitionState(
-            topic_partition,
-            own,
-            policies.of(topic_partition.topic),
-            now_ms,
-            segments.strays_of(topic_partition),
-            removed_tombstones.get(topic_partition, ()),
-            transactions.get(topic_partition, NO_TRANSACTIONS),
-        )
-        for topic_partition, own in segments.by_partition.items()
-    ]
-    return sorted(states, key=lambda state: (-state.dirty_ratio, state.topic_partition))

@@ -14,9 +14,10 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.side_branches import read_puffin
 from firnlake.lanes.erasure.ask import ask
-from firnlake.lanes.erasure.memory import location_of, read_erasures
+from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.requests import Request, key_bytes, named_keys
 from firnlake.table.columns import KAFKA
+from tests.support.erasing import location_of
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, append, row
 from tests.support.maintaining import removed_tombstone
 

@@ -12,13 +12,14 @@ from firnlake.iceberg.branches import ERASURES, HAS_SIDE_BRANCHES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.files import metadata_folder
-from firnlake.lanes.erasure.memory import ErasuresChange, change_erasures, location_of, read_erasures
+from firnlake.lanes.erasure.memory import ErasuresChange, change_erasures, read_erasures
 from firnlake.lanes.erasure.requests import Certificate, Destroyed, Erasures, Request, SearchProgress
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.committing import commit
+from tests.support.erasing import location_of
 from tests.support.lakes import TABLE, TOPIC_PARTITION, append, row
 
 SECRET = b"s" * 32

@@ -191,10 +191,10 @@ LEFT = [Record(-3, b"tail-1", level=3), Record(-2, b"tail-2", None, level=3, del
 """The records of segments that stay where they are; the offsets do not matter."""
 
 
-def judge_left(reports: Path, left: Records, like: Claim = FULL) -> Verdict:
+def judge_left(reports: Path, left: Records) -> Verdict:
     """Judges a full clean of partition 1 that has left the records ``left`` in place, beside one that left nothing."""
     sides = dict.fromkeys((1, 2), (INPUTS, TAIL_OUTPUTS))
-    verdicts = judge_plans(reports, sides, like, left=of(1, left))
+    verdicts = judge_plans(reports, sides, FULL, left=of(1, left))
     assert verdicts[2].passed
     return verdicts[1]
 

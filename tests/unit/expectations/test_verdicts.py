@@ -45,8 +45,8 @@ def found(inputs: Records, outputs: Records, claim: Claim = CLAIM) -> Findings:
     return judge([part(BEFORE, table(inputs)), part(AFTER, table(outputs))], SCHEMA, [claim], KAFKAS)[0]
 
 
-def claims_of(*names: str, like: Claim = CLAIM) -> list[Claim]:
-    return [replace(like, plan_id=name, partition=number) for number, name in enumerate(names)]
+def claims_of(*names: str) -> list[Claim]:
+    return [replace(CLAIM, plan_id=name, partition=number) for number, name in enumerate(names)]
 
 
 def stored(reports: Path) -> dict[str, Any]:

@@ -5,12 +5,13 @@ import pytest
 from firnlake.inspect.explain.holds import missing
 from firnlake.job.lane import Lane
 from firnlake.lanes.due import due
-from firnlake.table.partition import PartitionState, sense
+from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
 from firnlake.table.segment import TAIL, Segment, Segments
 from firnlake.table.transactions import Transactions
 from tests.support.lakes import NOW, segment
+from tests.support.states import sense
 
 
 def state(*segments: Segment, transactions: Transactions | None = None, **policy: object) -> PartitionState:

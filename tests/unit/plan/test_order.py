@@ -14,12 +14,13 @@ from firnlake.job.plan import Plan
 from firnlake.plan.forecast import due_since
 from firnlake.plan.make import due_plans
 from firnlake.plan.order import PATIENCE_MS, RunBudget, admit, gain, inputs_of
-from firnlake.table.partition import PartitionState, sense
+from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.policy import DAY_MS, LONG_MAX, Policy
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment, Segments
 from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import NOW, TABLE, segment
+from tests.support.states import sense
 
 HOUR_MS = 3_600_000
 

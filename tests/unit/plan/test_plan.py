@@ -15,7 +15,7 @@ from firnlake.job.plan import Input, Plan
 from firnlake.lanes.cleaning import SIMILAR
 from firnlake.plan.make import first_due, plan_lanes, plan_table, plan_work
 from firnlake.plan.read_states import Scope
-from firnlake.table.partition import PartitionState, sense
+from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment, Segments
@@ -23,6 +23,7 @@ from firnlake.table.topic_partition import TopicPartition
 from tests.support import lakes
 from tests.support.drawn import all_plans, example, partitions, policies
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, append, row
+from tests.support.states import sense
 
 LEVEL_IN = {Lane.MERGE: LANDED, Lane.CLEAN: MERGED, Lane.TIER: RUN}
 

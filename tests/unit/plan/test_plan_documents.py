@@ -28,7 +28,6 @@ def test_a_plan_is_its_json(segments: tuple[Segment, ...], policy: Policy) -> No
 
 CHANGES: dict[str, Any] = {
     "id": "0" * 16,
-    "comparison": {"before": 1},
     "table": "lake.other",
     "table_uuid": "x",
     "snapshot_id": 1,

@@ -13,12 +13,12 @@ from firnlake.job.plan import Plan
 from firnlake.plan.make import due_plans, plan_table, plan_work
 from firnlake.plan.order import RunBudget, admit
 from firnlake.plan.read_states import Scope
-from firnlake.table.partition import sense
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
 from firnlake.table.segment import Segments
 from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import NOW, TABLE, append, row
+from tests.support.states import sense
 from tests.unit.plan.test_job import plan
 from tests.unit.plan.test_order import landed
 

@@ -6,12 +6,11 @@ import pytest
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.due import due
-from firnlake.table.partition import sense
 from firnlake.table.policies import Policies
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment, Segments
 from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import NOW, segment
-from tests.support.states import names, of, series, state
+from tests.support.states import names, of, sense, series, state
 
 
 class TestUncleanablePart:

@@ -10,7 +10,7 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.due import due
 from firnlake.plan.survey import DueSurvey
 from firnlake.table.arrays import Arrays, ByPartition, arrays_of
-from firnlake.table.partition import PartitionState, sense
+from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
 from firnlake.table.restarts import restarts
@@ -19,6 +19,7 @@ from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Transactions, Undecided
 from tests.support.examples import times
 from tests.support.lakes import NOW, segment
+from tests.support.states import sense
 
 TOPICS = ("a", "orders")
 MINUTE = 60_000

@@ -10,7 +10,7 @@ from firnlake.inspect.status.gather import status_of
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
 from firnlake.table import records
-from firnlake.table.partition import PartitionState, sense
+from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.segment import LANDED, Segments
 from firnlake.table.segments import read
@@ -19,6 +19,7 @@ from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.foreign import append_again, append_empty_file, delete_rows, written_under_no_spec
 from tests.support.lakes import NOW, append, append_file, row
+from tests.support.states import sense
 
 COUNTED = {f"write.metadata.metrics.column.{name}": "counts" for name in ("key", "value")}
 

@@ -41,7 +41,7 @@ class Certified:
     blocked: Mapping[int, list[Blocker]] = field(default_factory=dict)
 
 
-def uncertified(erasures: Erasures, vanished: Collection[TopicPartition] = ()) -> list[int]:
+def uncertified(erasures: Erasures, vanished: Collection[TopicPartition]) -> list[int]:
     """Ids of the requests whose records are erased from main, and that have no certificate.
 
     Topic partitions in ``vanished`` count as erased, because main has no file of them.

@@ -128,7 +128,7 @@ class Telling:
             self._known[path] = self._looked(manifest)
         return self._known[path]
 
-    def newest_past(self, least: int, rewritten: Collection[str] = ()) -> int:
+    def newest_past(self, least: int, rewritten: Collection[str]) -> int:
         """Sequence number of main's newest snapshot with a manifest that may reveal a key; 0 if lower than ``least``.
 
         Manifests in main's head do not count, because they stay in any case, unless they will be ``rewritten`` next.
@@ -183,9 +183,7 @@ def expires_ms(rows: Iterable[Request]) -> int | None:
     return max(expiry.values(), default=None)
 
 
-def expire_below(
-    table: Table, identifier: str, erasures: Erasures, now_ms: int, rewritten: Collection[str] = ()
-) -> int:
+def expire_below(table: Table, identifier: str, erasures: Erasures, now_ms: int, rewritten: Collection[str]) -> int:
     """Lowest sequence number of a snapshot that may stay on main and on Firn's branches; 0 if all may stay.
 
     A snapshot must expire if a request without a certificate has reached its time (``expires_ms``), and the snapshot

@@ -32,8 +32,7 @@ from firnlake.iceberg.files import job_of
 from firnlake.iceberg.side_branches import (
     Blob,
     BranchFile,
-    location_at,
-    location_on,
+    file_of,
     read_puffin,
     rows_as_bytes,
     rows_of,
@@ -93,7 +92,13 @@ def _versions(table: Table) -> tuple[int | None, int | None]:
 
 def read_erasures_at(table: Table, snapshot_id: int) -> Erasures:
     """The erasures in snapshot ``snapshot_id`` of branch `firn_erasures`; raises the errors of ``read_erasures``."""
-    return _read_file(table, location_at(table, ERASURES, snapshot_id, _LOST))
+    location = file_of(table, snapshot_id)
+    if location is None:
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: snapshot {snapshot_id} of branch {ERASURES} has no statistics file any "
+            f"more, so {_LOST}"
+        )
+    return _read_file(table, location)
 
 
 def _read_file(table: Table, location: str) -> Erasures:
@@ -124,14 +129,6 @@ class ReadOnce:
         if self._held is None or self._held[0] != versions:
             self._held = versions, read_erasures(table)
         return self._held[1]
-
-
-def location_of(table: Table) -> str | None:
-    """Location of the file that holds the requests of ``table``; None when none was ever made.
-
-    Raises RefusedError when another tool has removed the file from the branch's snapshot.
-    """
-    return location_on(table, ERASURES, _LOST)
 
 
 Edit = Callable[[Erasures], Erasures]
