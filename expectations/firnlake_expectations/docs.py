@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.refusals import Refusal
-from firnlake_expectations.table_report import RUNS, JudgedPlan, Seen, page_of, tables_of
+from firnlake_expectations.table_report import OUTCOMES, RUNS, JudgedPlan, Seen, page_of, tables_of
 from firnlake_expectations.templates import CERTIFICATES, REFUSALS, TABLES, VERDICTS, environment, write_page
 
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ REASON = 1_000
 """Maximum number of characters of a refusal's reason."""
 ON_FRONT = 5
 """Maximum number of a table's broken promises on the front page."""
-OUTCOMES = {
-    "kept": "on branch firn_mended, until somebody drops the branch",
-    "dropped": "no longer on branch firn_mended",
-    "lost": "lost: the store had no such file",
-}
-"""What became of what a mending took, as `firn mend --list` tells it."""
 
 
 @dataclass(frozen=True, slots=True)

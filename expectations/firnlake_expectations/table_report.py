@@ -19,6 +19,7 @@ from firnlake_expectations.wording import count, file_name, log_name, plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from firnlake_expectations.refusals import Refusal
 
@@ -52,26 +53,37 @@ class Tombstones:
     oldest_ms: int | None = None
 
 
+Outcome: TypeAlias = Literal["kept", "dropped", "lost"]
+OUTCOMES: Mapping[Outcome, str] = {
+    "kept": "on branch firn_mended, until somebody drops the branch",
+    "dropped": "no longer on branch firn_mended",
+    "lost": "lost: the store had no such file",
+}
+"""What became of a file that a mending took."""
+
+
 @dataclass(frozen=True, slots=True)
-class MendedPart:
-    """A data file that a mending has taken from main, or records of a topic partition that it has taken (C36).
+class MendedFile:
+    """A data file that a mending has taken from main (C36).
 
     at_ms            when, epoch milliseconds; None if no summary tells any more
     snapshot_id      the snapshot of main that the mending made; None if no summary of main tells of it
-    what             the path of the file, or of the file that held the records
-    topic_partition  None if it is unknown
-    offsets          in words: `0 to 99`, or `1, 5, 9`; empty if they are unknown
-    records          their number; None if it is unknown
-    outcome          the branch keeps it; the branch had it, until somebody dropped it; or the store had lost it before
+    topic_partition  None if it is unknown; so are `base_offset`, `last_offset` (inclusive) and `records`
     """
 
     at_ms: int | None
     snapshot_id: int | None
-    what: str
+    path: str
     topic_partition: str | None
-    offsets: str
+    base_offset: int | None
+    last_offset: int | None
     records: int | None
-    outcome: Literal["kept", "dropped", "lost"]
+    outcome: Outcome
+
+    @property
+    def offsets(self) -> str:
+        """The offsets in words: `0 to 99`, or `unknown`."""
+        return "unknown" if self.base_offset is None else f"{self.base_offset} to {self.last_offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +135,7 @@ class Seen:
     tombstones: Tombstones
     published: Mapping[str, int]
     retained: Mapping[str, str] = field(default_factory=dict)
-    mended: Sequence[MendedPart] = ()
+    mended: Sequence[MendedFile] = ()
 
     def write(self, reports: Path) -> Path:
         """Store this under `reports`, in place of what was seen before."""
@@ -134,7 +146,7 @@ class Seen:
         """Read the document at `path`; None if it is gone, damaged, or not Firn's."""
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            mended = tuple(MendedPart(**one) for one in told.get("mended", ()))
+            mended = tuple(MendedFile(**one) for one in told.get("mended", ()))
             return cls(**{**told, "tombstones": Tombstones(**told["tombstones"]), "mended": mended})
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None

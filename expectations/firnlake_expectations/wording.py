@@ -101,8 +101,6 @@ def moment(epoch_ms: int) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{epoch_ms % 1000:03d} UTC"
 
 
-DIGEST = "sha256:"
-"""Prefix of every digest."""
 DIGITS = 16
 """Hexadecimal digits per digest: among a billion keys, the chance of a collision is 3 in 100."""
 
@@ -115,7 +113,7 @@ def digest(parts: Sequence[bytes]) -> str:
     """
     one, *others = parts
     whole = "".join(hashlib.sha256(part).hexdigest() for part in parts).encode() if others else one
-    return DIGEST + hashlib.sha256(whole).hexdigest()[:DIGITS]
+    return f"sha256:{hashlib.sha256(whole).hexdigest()[:DIGITS]}"
 
 
 Shown = Literal["none", "keys", "full"]

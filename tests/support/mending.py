@@ -5,10 +5,8 @@ from pathlib import Path
 
 from firnlake.iceberg.branches import MENDED, on_branch
 from firnlake.inspect.status.gather import status_of
-from firnlake.maintain.conflicting_records import conflicts_at
-from firnlake.maintain.mend import Mending, mend, named_files
+from firnlake.maintain.mend import NamedFiles, mend, named_files
 from firnlake.run import run
-from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk
 from tests.support.lakes import paths
 from tests.support.topics import NOW, Topic, updates
@@ -28,24 +26,14 @@ def lose(path: str) -> Path:
     return file
 
 
-def shown(topic: Topic, *files: str, as_of: int | None = None) -> Mending:
-    """The mending that takes ``files``."""
-    named = named_files(topic.lake, topic.table, files, as_of)
-    return Mending(topic.table, named.snapshot_id, files=named.files)
+def shown(topic: Topic, *files: str) -> NamedFiles:
+    """What a person is shown of ``files``."""
+    return named_files(topic.lake, topic.table, files)
 
 
 def take(topic: Topic, *files: str) -> int | None:
     """Take ``files`` from main; the snapshot that does it."""
     return mend(topic.lake, shown(topic, *files))
-
-
-def chosen(topic: Topic, offset: int, keep: str, last: int | None = None) -> Mending:
-    """The mending of orders-0 that leaves the records that ``keep`` names."""
-    offsets = range(offset, (offset if last is None else last) + 1)
-    scanned = conflicts_at(topic.lake, topic.table, TopicPartition(topic.name, 0), offsets)
-    parts = [one.parted(keep) for one in scanned.conflicts]
-    staying, copies = (tuple(copy for part in parts for copy in part[side]) for side in (0, 1))
-    return Mending(topic.table, scanned.snapshot_id, copies=copies, staying=staying)
 
 
 def failures(topic: Topic, now: int = NOW) -> list[str]:
@@ -61,7 +49,7 @@ def waits(topic: Topic) -> bool:
 
 
 def held(topic: Topic) -> set[str]:
-    """The data files on the branch of mended records."""
+    """The data files on the branch of mended files."""
     return paths(on_branch(topic.lake.table(topic.table), MENDED))
 
 

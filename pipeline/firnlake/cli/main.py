@@ -66,7 +66,7 @@ COMMANDS = {
     "adopt": Subcommand("adopt", "Adopt an existing table with its own columns."),
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
     "config": Subcommand("config", "Show or change the settings of a table and its topics."),
-    "mend": Subcommand("mend", "Take a damaged or lost data file, or a conflicting record, out of a table."),
+    "mend": Subcommand("mend", "Take a damaged or lost data file out of a table."),
 }
 
 

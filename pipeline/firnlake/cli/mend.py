@@ -1,40 +1,26 @@
-"""Subcommand ``mend``: take what no lane can work with out of a table, as a person asks."""
+"""Subcommand ``mend``: take damaged and lost data files out of a table, as a person asks."""
 
-import re
 import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from itertools import groupby
 from typing import Annotated
 
 import typer
 
 from firnlake import clock
 from firnlake.cli import show
-from firnlake.cli.mended import show_mended
-from firnlake.cli.options import Partition, TableName
+from firnlake.cli.options import TableName
 from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.maintain import mend as mending
-from firnlake.maintain.conflicting_records import ConflictingRecords, RecordCopy, ScannedOffsets, conflicts_at
-from firnlake.maintain.mend import LeftInLog, Mending, NamedFile, NamedFiles, named_files
-from firnlake.table.policy import DEFAULT, Samples
-from firnlake.table.restarts import is_rewritten
-from firnlake.table.segment import Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, mended, named_files
+from firnlake.table import mendings
+from firnlake_expectations.table_report import OUTCOMES, MendedFile
 from firnlake_expectations.wording import count
-
-
-def _offsets(text: str) -> range:
-    """Parse ``100`` or ``100-120``, both ends inclusive; raises RefusedError for any other ``text``."""
-    found = re.fullmatch("([0-9]{1,18})(?:-([0-9]{1,18}))?", text)
-    if found is None:
-        raise RefusedError(f"--offset {text!r}; allowed: an offset or a range, such as 100 or 100-120")
-    first, last = int(found[1]), int(found[2] or found[1])
-    if last < first:
-        raise RefusedError(f"--offset {text!r} ends before it begins; allowed: a range such as 100-120")
-    return range(first, last + 1)
 
 
 def mend(
@@ -43,57 +29,49 @@ def mend(
         list[str] | None,
         typer.Option("--file", metavar="PATH", help="Take this data file out, as Firn's messages name it. Repeatable."),
     ] = None,
-    partition: Partition = None,
-    offset: Annotated[
-        range | None,
-        typer.Option(
-            "--offset", parser=_offsets, metavar="N[-M]", help="Show the different records at this offset, or range."
-        ),
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            "--keep", metavar="FILE", help="Path or name of the file whose record stays, or the record's digest."
-        ),
-    ] = None,
-    as_of: Annotated[
-        int | None,
-        typer.Option("--as-of", metavar="ID", help="The snapshot that was shown before. Default: the newest."),
-    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Take what is named, without asking for confirmation.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="Show what was taken before; changes nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; only with --list.")] = False,
 ) -> None:
-    """Take what is named out of main: damaged or lost data files, or all but one of the different records at an offset.
+    """Take damaged or lost data files out of main.
 
     Without `--yes`, or an answer on a terminal, this only shows what would be taken. The branch `firn_mended` keeps it.
     """
     lake = Lake.load()
-    named = file or partition or offset or keep or as_of or yes
-    if listing and not named:
-        show_mended(lake, table, as_json)
+    if listing and not (file or yes):
+        _show_mended(lake, table, as_json)
     elif listing or as_json:
         raise RefusedError("--list and --json go together, without further options; allowed: --list [--json]")
-    elif file and partition is None and offset is None and keep is None:
-        _mend_files(lake, table, file, as_of, yes)
-    elif not file and partition is not None and offset is not None:
-        _mend_records(lake, table, partition, offset, keep, as_of, yes)
+    elif file:
+        _mend(lake, table, list(dict.fromkeys(file)), yes)
     else:
-        raise RefusedError(
-            "firn mend needs to know what to take out; allowed: --file PATH, or --partition TOPIC-PARTITION --offset "
-            "N[-M] [--keep FILE], or --list"
-        )
+        raise RefusedError("firn mend needs to know what to take out; allowed: --file PATH, or --list")
 
 
-def _mend_files(lake: Lake, table: str, paths: Sequence[str], as_of: int | None, yes: bool) -> None:
-    named = named_files(lake, table, list(dict.fromkeys(paths)), as_of)
+def _mend(lake: Lake, table: str, paths: Sequence[str], yes: bool) -> None:
+    """Show the files at ``paths``, and take them if the person agrees; otherwise say how."""
+    named = named_files(lake, table, paths)
     for path, past in named.mended.items():
         show.line(f"{table}: {path} was taken by {past}; nothing to do")
     if not named.files:
         return
     _show_files(named)
-    options = [text for one in named.files for text in ("--file", one.path)]
-    _take(lake, Mending(table, named.snapshot_id, files=named.files), options, yes)
+    if not yes and not (sys.stdin.isatty() and typer.confirm(f"{table}: take this from main?")):
+        options = [text for one in named.files for text in ("--file", one.path)]
+        show.message(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
+        return
+    snapshot_id = mending.mend(lake, named)
+    if snapshot_id is None:
+        listed = shlex.join(["firn", "mend", table, "--list"])
+        show.message(f"{table}: the same was taken from main before, nothing to do; `{listed}` tells when")
+        return
+    _report(lake, table)
+    kept = f"branch {MENDED} keeps it" if named.kept else "nothing of it could be kept"
+    show.message(f"{table}: taken from main with snapshot {snapshot_id}; {kept}")
+    show.line("what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it")
+    # Other inputs make another plan, so no refusal of the former one holds it back (C20).
+    show.line("no `firn retry` is needed; if the run finds nothing due, --force runs anyway")
+    show.line(f"next: {shlex.join(['firn', 'run', table])}")
 
 
 def _show_files(named: NamedFiles) -> None:
@@ -143,94 +121,6 @@ def _missing(left: LeftInLog) -> Sequence[str]:
     )
 
 
-def _mend_records(
-    lake: Lake, table: str, where: TopicPartition, offsets: range, keep: str | None, as_of: int | None, yes: bool
-) -> None:
-    scanned = conflicts_at(lake, table, where, offsets, as_of)
-    named = str(offsets.start) if len(offsets) == 1 else f"{offsets.start}-{offsets.stop - 1}"
-    if not scanned.conflicts:
-        for past in dict.fromkeys(scanned.mended.values()):
-            own = [number for number, by in scanned.mended.items() if by == past]
-            place = f"offset {own[0]}" if len(own) == 1 else f"offsets {min(own)} to {max(own)}"
-            show.line(f"{table}: of {where}, what differed at {place} was taken by {past}")
-        show.line(f"{table}: {where} has no different records at offset {named}; nothing to do")
-        return
-    _show_records(scanned)
-    if keep is None:
-        if yes:
-            raise RefusedError("--yes needs --keep FILE; allowed: one of the files or digests above")
-        if scanned.samples != "full":
-            show.line(_how_to_see(table, scanned.samples))
-        show.line("nothing was changed; to take the others out, name the record that stays with --keep FILE or DIGEST")
-        return
-    parts = [one.parted(keep) for one in scanned.conflicts]
-    staying, copies = (tuple(copy for part in parts for copy in part[side]) for side in (0, 1))
-    show.line(f"to be taken from main: {count(len(copies), 'record')}; branch {MENDED} keeps copies")
-    for one in copies:
-        show.line(f"  offset {one.offset}: {one.digest}, row {one.position} of {one.path}")
-    show.line("  for the key of such a record, readers then see:")
-    if scanned.newer_files:
-        higher = count(scanned.newer_files, "file")
-        show.line(f"    its newest record with a higher offset (of {higher} with higher offsets), if there is one;")
-    show.line(f"    {'otherwise ' if scanned.newer_files else ''}the record that stays, if it has the same key;")
-    show.line("    otherwise the key's next older record, if there is one")
-    options = ["--partition", str(where), "--offset", named, "--keep", keep]
-    _take(lake, Mending(table, scanned.snapshot_id, copies=copies, staying=staying), options, yes)
-
-
-def _how_to_see(table: str, samples: Samples) -> str:
-    """How a person sees the records, and withholds them again."""
-    is_default = samples == DEFAULT.report_samples
-    back = f"unset {table} report.samples" if is_default else f"set {table} report.samples={samples}"
-    return (
-        f"`firn config set {table} report.samples=full` shows keys and values here, and in reports on failed work; "
-        f"`firn config {back}` hides them again"
-    )
-
-
-def _show_records(scanned: ScannedOffsets) -> None:
-    show.line(f"{scanned.table}, snapshot {scanned.snapshot_id}: {scanned.topic_partition}; rows are numbered from 0")
-    for one in scanned.conflicts:
-        records = {copy.digest for copy in one.copies}
-        show.line(f"  offset {one.offset}: {count(len(records), 'record')} that differ in {', '.join(one.differ_in)}")
-        for copy in one.copies:
-            show.line(f"    {_copy(one, copy)}")
-
-
-def _copy(one: ConflictingRecords, copy: RecordCopy) -> str:
-    shown = one.shown[copy.digest]
-    place = f"row {copy.position} of {copy.path}"
-    return f"{copy.digest}{f' {shown}' if shown else ''}: {place}, {_landed(copy.segment)}"
-
-
-def _landed(segment: Segment) -> str:
-    if is_rewritten(segment):
-        return f"rewritten by Firn to level {segment.level}, landing time unknown"
-    when = "" if segment.committed_ms is None else f" at {show.time(segment.committed_ms)}"
-    return f"landed{when} with sequence number {segment.sequence_number}"
-
-
-def _take(lake: Lake, chosen: Mending, options: Sequence[str], yes: bool) -> None:
-    """Make the mending if the person agrees; otherwise say how."""
-    if not yes and not (sys.stdin.isatty() and typer.confirm(f"{chosen.table}: take this from main?")):
-        command = ["firn", "mend", chosen.table, *options, "--as-of", str(chosen.snapshot_id), "--yes"]
-        show.message(f"nothing was changed; to take it: {shlex.join(command)}")
-        return
-    snapshot_id = mending.mend(lake, chosen)
-    if snapshot_id is None:
-        listed = shlex.join(["firn", "mend", chosen.table, "--list"])
-        show.message(f"{chosen.table}: the same was taken from main before, nothing to do; `{listed}` tells when")
-        return
-    _report(lake, chosen.table)
-    kept = f"branch {MENDED} keeps it" if chosen.kept or chosen.copies else "nothing of it could be kept"
-    show.message(f"{chosen.table}: taken from main with snapshot {snapshot_id}; {kept}")
-    if chosen.files:
-        show.line("what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it")
-    # Other inputs make another plan, so no refusal of the former one holds it back (C20).
-    show.line("no `firn retry` is needed; if the run finds nothing due, --force runs anyway")
-    show.line(f"next: {shlex.join(['firn', 'run', chosen.table])}")
-
-
 def _report(lake: Lake, table: str) -> None:
     """Let the data-quality pages tell of the mending; if that fails, for example since the table has other faults, the
     next run does it."""
@@ -240,3 +130,39 @@ def _report(lake: Lake, table: str) -> None:
     with suppress(FirnError, OSError):
         write_snapshot(lake, table, clock.now_ms())
         build_reports(lake)
+
+
+def _show_mended(lake: Lake, table: str, as_json: bool) -> None:
+    """Print what mendings took from main of ``table``, newest mending first."""
+    with lake.answering():
+        files = list(mended(lake.table(table), table))
+    if as_json:
+        show.as_json([_document(one) for one in files])
+    elif not files:
+        show.line(f"{table}: nothing was mended")
+    else:
+        for taken, own in groupby(files, _taken):
+            show.line(f"{table}: {taken}:")
+            for one in own:
+                show.line(f"  {one.path}")
+                show.line(f"    {_contents(one)}{OUTCOMES[one.outcome]}")
+
+
+def _document(one: MendedFile) -> dict[str, object]:
+    document = asdict(one)
+    at_ms = document.pop("at_ms")
+    return {"at": None if at_ms is None else show.time(at_ms), **document}
+
+
+def _taken(one: MendedFile) -> str:
+    if one.at_ms is None:
+        return f"on branch {MENDED}, but no summary tells any more when it was taken"
+    return f"taken by {mendings.mending(one.snapshot_id, one.at_ms)}"
+
+
+def _contents(one: MendedFile) -> str:
+    """What the file holds, as far as metadata tells."""
+    if one.topic_partition is None or one.records is None:
+        return ""
+    offsets = "unknown offsets" if one.base_offset is None else f"offsets {one.offsets}"
+    return f"{one.topic_partition}, {offsets}, {count(one.records, 'record')}; "

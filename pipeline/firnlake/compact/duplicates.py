@@ -4,10 +4,10 @@ One of several identical records is kept. Two different records at one offset ar
 of them the log holds. If no offset is duplicated, only the offset column is read.
 """
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,18 @@ import pyarrow as pa
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import NO_HORIZON
 from firnlake.errors import RefusedError
-from firnlake.iceberg.keys import Flags, Longs
+from firnlake.iceberg.keys import Flags, Longs, joined
 from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.job.plan import Plan
-from firnlake.table.record_contents import MOST_OFFSETS, contents_of, described, differing, own_columns
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.policy import Samples
 from firnlake.table.segment import RUN
+from firnlake_expectations.wording import digest
+
+MOST_OFFSETS: Final = 100
+"""Number of offsets with different records that one error names."""
+SHOWN_BYTES: Final = 60
+"""Maximum size, in bytes, of a key or value in a message."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
             taken = batch.take(pa.array(rows))
             horizons = taken.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON).to_pylist()
             own = inputs.offsets(taken, segment).tolist()
-            fields = zip(own, rows.tolist(), horizons, contents_of(columns, taken), strict=True)
+            fields = zip(own, rows.tolist(), horizons, _contents_of(columns, taken), strict=True)
             for offset, row, horizon, content in fields:
                 yield offset, _Copy(number, start + row, segment.level, horizon, content)
         start += batch.num_rows
@@ -123,23 +130,39 @@ def _contradiction(
     inputs: PlanInputs, segments: Sequence[InputSegment], conflicts: Mapping[int, Sequence[_Copy]]
 ) -> RefusedError:
     """The error for different records at the same offset; it shows the first ones, as far as samples may be shown."""
-    plan, offset, last = inputs.plan, min(conflicts), max(conflicts)
+    plan, offset = inputs.plan, min(conflicts)
     records = [_record(inputs, segments[copy.segment], copy.row) for copy in conflicts[offset]]
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     # Records of one key may look the same as far as samples may be shown.
-    shown = " and ".join(dict.fromkeys(filter(None, described(inputs.columns, records, inputs.samples))))
+    shown = " and ".join(dict.fromkeys(filter(None, _described(inputs.columns, records, inputs.samples))))
     who = "which" if shown else "they"
-    differ = "" if inputs.samples == "full" else f"{who} differ in {', '.join(differing(records))}"
-    least = "at least " if len(conflicts) == MOST_OFFSETS else ""
-    others = f"does offset {last}" if len(conflicts) == 2 else f"do {least}{len(conflicts) - 1:,} more up to {last}"
-    more = f", and so {others}" if last > offset else ""
-    named = f"{offset}-{min(last, offset + MOST_OFFSETS - 1)}" if last > offset else str(offset)
-    mend = shlex.join(["firn", "mend", plan.table, "--partition", str(plan.topic_partition), "--offset", named])
+    differ = "" if inputs.samples == "full" else f"{who} differ in {', '.join(_differing(records))}"
+    perhaps = ", and perhaps more" if len(conflicts) == MOST_OFFSETS else ""
+    also = f" (also at {_ranges(conflicts.keys() - {offset})}{perhaps})" if len(conflicts) > 1 else ""
     return RefusedError(
-        f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records{more}: "
+        f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records{also}: "
         f"{', '.join(filter(None, (shown, differ)))}; {SHOWS_RECORDS}, or identical copies; the records are in "
-        f"{'; and in '.join(places)}; to inspect them and choose what to take out: {mend}"
+        f"{'; and in '.join(places)}; to delete the wrong one, with any engine: {_deletion(inputs, offset)}"
     )
+
+
+def _ranges(offsets: Iterable[int]) -> str:
+    """The ``offsets`` in words: ``3-7, 12``."""
+    ranges: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        first = ranges.pop()[0] if ranges and ranges[-1][1] == offset - 1 else offset
+        ranges.append((first, offset))
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _deletion(inputs: PlanInputs, offset: int) -> str:
+    """The SQL statement that deletes a record at ``offset``, but for the condition that tells it from the others."""
+    columns, where = inputs.columns, inputs.plan.topic_partition
+    topic = where.topic.replace("'", "''")
+    conditions = [f"{columns.topic} = '{topic}'"] if columns.topic else []
+    conditions += [f"{columns.partition} = {where.partition}"] if columns.partition else []
+    conditions += [f"{columns.offset} = {offset}", "<the wrong value>"]
+    return f"DELETE FROM {inputs.plan.table} WHERE {' AND '.join(conditions)}"  # noqa: S608  # not run
 
 
 def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str, Any]:
@@ -147,6 +170,69 @@ def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str,
     for batch in inputs.batches(segment):
         if row < start + batch.num_rows:
             record: Mapping[str, Any] = batch.slice(row - start, 1).to_pylist()[0]
-            return {name: record[name] for name in own_columns(inputs.columns, batch.schema)}
+            return {name: record[name] for name in _own_columns(inputs.columns, batch.schema)}
         start += batch.num_rows
     raise AssertionError(f"{segment.path} no longer has row {row}")
+
+
+def _contents_of(columns: ColumnRoles, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """SHA-256 of each record of ``batch``, over all content that a cleaning must preserve."""
+    names = _own_columns(columns, batch.schema)
+    flat = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
+    nested = [batch.column(name).to_pylist() for name in names if name not in flat]
+    valid = [batch.column(name).is_valid().cast(pa.int8()) for name in flat]
+    filled = [_filled(batch.column(name)) for name in flat]
+    for row, content in enumerate(joined([*valid, *filled]).to_pylist()):
+        beside = repr([column[row] for column in nested]).encode()
+        yield hashlib.sha256(len(content).to_bytes(8, "little") + content + beside).digest()
+
+
+def _filled(values: pa.Array) -> pa.Array:
+    """``values`` with NULL as zero or empty; a separate column records which were NULL."""
+    if not values.null_count:
+        return values
+    kind = values.type
+    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        return values.fill_null(pa.scalar(b"" if pa.types.is_large_binary(kind) else "", kind))
+    if pa.types.is_fixed_size_binary(kind):
+        return values.fill_null(pa.scalar(bytes(kind.byte_width), kind))
+    if pa.types.is_boolean(kind):
+        return values.fill_null(pa.scalar(False))  # noqa: FBT003  # the value, not a switch
+    return values.fill_null(pa.scalar(0, kind))
+
+
+def _own_columns(columns: ColumnRoles, schema: pa.Schema) -> list[str]:
+    """The record's own columns, which stay unchanged (C1): all columns except those that Firn writes."""
+    return [name for name in schema.names if name not in (columns.level, columns.delete_horizon)]
+
+
+def _described(columns: ColumnRoles, records: Sequence[Mapping[str, Any]], samples: Samples) -> list[str]:
+    """A text for each of the different ``records`` (values by column), empty if ``samples`` allows to show nothing."""
+    if samples == "none":
+        return [""] * len(records)
+    return [_whole(one) if samples == "full" else f"(key={_key(one, columns.key)})" for one in records]
+
+
+def _differing(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the columns in which ``records`` differ."""
+    first, *others = records
+    return [name for name in first if any(other[name] != first[name] for other in others)]
+
+
+def _key(record: Mapping[str, Any], columns: Sequence[str]) -> str:
+    parts = [record[name] for name in columns]
+    if None in parts:
+        return "NULL"
+    return digest([part if isinstance(part, bytes) else str(part).encode() for part in parts])
+
+
+def _whole(record: Mapping[str, object]) -> str:
+    return "(" + ", ".join(f"{name}={_short(value)}" for name, value in record.items() if value is not None) + ")"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        text = repr(bytes(value[:SHOWN_BYTES]))[1:]
+        return text if len(value) <= SHOWN_BYTES else f"{text}… ({len(value)} bytes)"
+    text = str(value)
+    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}…"

@@ -29,7 +29,7 @@ SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
 ERASURES: Final = "firn_erasures"
 """Requests to erase keys, and their outcomes (C30). The branch has no records and exists from the first request on."""
 MENDED: Final = "firn_mended"
-"""What `firn mend` has taken from main (C36). The branch exists from the first mending that could keep something."""
+"""Data files that `firn mend` has taken from main (C36). The branch exists since the first one that could be kept."""
 FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, MENDED)
 """All branches that Firn makes."""
 MEMORY_BRANCHES: Final = (REMOVED_TOMBSTONES, ERASURES)
@@ -206,16 +206,3 @@ def at_snapshot(table: Table, snapshot_id: int | None) -> Table:
     """``table`` as if ``snapshot_id`` were its current snapshot; for reading only."""
     metadata = table.metadata.model_copy(update={"current_snapshot_id": snapshot_id})
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-
-
-def main_as_of(table: Table, snapshot_id: int | None) -> tuple[Table, int]:
-    """``table`` as readers of main saw it at ``snapshot_id`` (None: now), and the id of that snapshot.
-
-    Raises RefusedError if main's history has no such snapshot, or no snapshot at all.
-    """
-    line = [one.snapshot_id for one in ancestors(table)]
-    wanted = snapshot_id if snapshot_id is not None else next(iter(line), None)
-    if wanted is None or wanted not in line:
-        found = f"no snapshot {wanted} in main's history" if line else "no snapshot"
-        raise RefusedError(f"table {'.'.join(table.name())} has {found}; allowed: one that has not expired")
-    return at_snapshot(table, wanted), wanted

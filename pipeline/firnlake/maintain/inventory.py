@@ -45,7 +45,7 @@ class Keeper:
     """The branch, tag or snapshot that keeps a file in the table.
 
     ``kind`` is ``tag``, ``branch``, ``head`` (of main, or of one of Firn's branches) or ``snapshot``. The branch of
-    mended records counts as anybody's ``branch``. ``name`` is the name of the branch or tag, or empty for a snapshot
+    mended files counts as anybody's ``branch``. ``name`` is the name of the branch or tag, or empty for a snapshot
     that is on no branch.
     """
 
@@ -312,7 +312,7 @@ def _listed(table: Table, snapshot: Snapshot) -> list[ManifestFile] | None:
 
 
 def _is_firns(branch: str) -> bool:
-    """True for main and Firn's branches, except the branch of mended records: no lane erases keys there."""
+    """True for main and Firn's branches, except the branch of mended files: no lane erases keys there."""
     return branch in (MAIN_BRANCH, *FIRN_BRANCHES) and branch != MENDED
 
 

@@ -1,20 +1,15 @@
-"""Takes from main what a person names, because no lane can work with it: a damaged or lost data file, or records (C36).
+"""Takes from main the data files that a person names, because no lane can work with them: damaged or lost ones (C36).
 
-One commit takes it from main and adds it to the branch ``firn_mended``: a data file by reference, whatever can still be
-read of it; a record as a copy, because main's data file stays and a position delete hides the record there (C27). A
-lost file is not added, since no reader of the branch could get past it; the summary of the commit names it.
+One commit takes a file from main and adds it, by reference, to the branch ``firn_mended``, whatever can still be read
+of it. A lost file is not added, since no reader of the branch could get past it; the summary of the commit names it.
 
 What Firn remembers of main's history stays. The log goes on with records missing, so nothing has begun anew (C33).
 """
 
-import uuid
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 from pyarrow.fs import FileType
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -26,9 +21,9 @@ from firnlake.iceberg.branches import (
     HAS_SIDE_BRANCHES,
     MENDED,
     ancestors,
+    at_snapshot,
     check_names,
     has_side_branches,
-    main_as_of,
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
@@ -37,15 +32,12 @@ from firnlake.iceberg.commit import Commit, CommitRequest, settle
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import Stores, path_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
-from firnlake.iceberg.position_deletes import PositionDeleteWriter
-from firnlake.iceberg.row_deletes import digest_of_all
-from firnlake.maintain.conflicting_records import RecordCopy
-from firnlake.table.mendings import PastMending, TakenParts, TakenRecords, copies_prefix, taken_files
+from firnlake.table.mendings import PastMending, TakenFiles, mended_entries, past_mendings, taken_files
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment, Segments
-from firnlake.table.segments import read, read_entries
+from firnlake.table.segments import facts, read, read_entries
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.table_report import MendedFile, Outcome
 from firnlake_expectations.wording import count
 
 MOST_FILES: Final = 100
@@ -91,41 +83,50 @@ class NamedFiles:
     """The named ``files`` of main in snapshot ``snapshot_id``, and what a mending that takes them leaves behind."""
 
     table: str
-    snapshot_id: int
+    snapshot_id: int | None
+    """None if main has no snapshot, and so no file."""
     files: tuple[NamedFile, ...]
     left: tuple[LeftInLog, ...]
     mended: Mapping[str, PastMending]
     """Named files that earlier mendings have taken from main, with the mending."""
 
+    @property
+    def kept(self) -> tuple[DataFile, ...]:
+        """The files that still exist."""
+        return tuple(one.file for one in self.files if not one.is_lost)
 
-def named_files(lake: Lake, identifier: str, paths: Sequence[str], as_of: int | None = None) -> NamedFiles:
-    """Find and read the data files at ``paths`` in snapshot ``as_of`` of main, by default the newest; changes nothing.
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Paths of the files that do not."""
+        return tuple(one.path for one in self.files if one.is_lost)
+
+
+def named_files(lake: Lake, identifier: str, paths: Sequence[str]) -> NamedFiles:
+    """Find and read the data files of main at ``paths``; changes nothing.
 
     The name of a file is enough if no other file of main, and none that a mending took, has the same. Raises
-    RefusedError for a path that is no data file of the snapshot, and for too many paths; UnavailableError when the
-    store does not answer.
+    RefusedError for a path that is no data file of main, and for too many paths; UnavailableError when the store does
+    not answer.
     """
     if len(paths) > MOST_FILES:
         raise RefusedError(f"{count(len(paths), 'file')} at once; allowed: up to {MOST_FILES}")
     with lake.answering():
         table = lake.table(identifier)
-        seen, snapshot_id = main_as_of(table, as_of)
-        of_main = {path_of(entry.data_file.file_path): entry.data_file for entry, _ in read_entries(seen)}
+        of_main = {path_of(entry.data_file.file_path): entry.data_file for entry, _ in read_entries(table)}
         taken = taken_files(table)
         wanted = {_whole(path, of_main.keys() | taken): path for path in paths}
         live = {path: of_main[path] for path in wanted if path in of_main}
         mended = {wanted[one]: by for one, by in taken.items() if one in wanted and one not in live}
         unknown = [path for one, path in wanted.items() if one not in live and path not in mended]
         if unknown:
-            raise _unknown(identifier, snapshot_id, unknown[0], of_main)
-        segments = read(seen, identifier)
+            raise _unknown(identifier, unknown[0], of_main)
+        segments = read(table, identifier)
         by_path = {one.path: one for one in segments}
-        chosen = [live[one] for one in wanted if one in live]
-        files = [_named(table, file, by_path.get(file.file_path)) for file in chosen]
-    return NamedFiles(identifier, snapshot_id, tuple(files), tuple(_left(segments, files)), mended)
+        files = [_named(table, file, by_path.get(file.file_path)) for file in live.values()]
+    return NamedFiles(identifier, segments.snapshot_id, tuple(files), tuple(_left(segments, files)), mended)
 
 
-def _unknown(identifier: str, snapshot_id: int, path: str, of_main: Mapping[str, DataFile]) -> RefusedError:
+def _unknown(identifier: str, path: str, of_main: Mapping[str, DataFile]) -> RefusedError:
     same = sorted(of_main[one].file_path for one in _with_name(path, of_main))
     if same:
         return RefusedError(
@@ -133,8 +134,8 @@ def _unknown(identifier: str, snapshot_id: int, path: str, of_main: Mapping[str,
             f"one of them: {'; '.join(same[:MOST_FILES])}"
         )
     return RefusedError(
-        f"table {identifier}: snapshot {snapshot_id} of main has no data file {path}; allowed: a path as Firn's "
-        "messages name it, or the name of one file"
+        f"table {identifier}: main has no data file {path}; allowed: a path as Firn's messages name it, or the name of "
+        "one file"
     )
 
 
@@ -188,144 +189,98 @@ def _span(segment: Segment) -> tuple[int, int]:
     return (segment.base_offset, segment.last_offset) if segment.base_offset >= 0 else (0, LONG_MAX)
 
 
-@dataclass(frozen=True)
-class Mending:
-    """What to take from main of ``table``, as a person has seen it in snapshot ``snapshot_id``."""
+def mend(lake: Lake, named: NamedFiles) -> int | None:
+    """Take the ``named`` files from main, in one commit; return its snapshot, or None if another mending has taken them
+    since they were shown.
 
-    table: str
-    snapshot_id: int
-    files: tuple[NamedFile, ...] = ()
-    copies: tuple[RecordCopy, ...] = ()
-    staying: tuple[RecordCopy, ...] = ()
-    """The copies of the records that stay at the offsets of ``copies``."""
-
-    @property
-    def kept(self) -> tuple[DataFile, ...]:
-        """The files that still exist."""
-        return tuple(one.file for one in self.files if not one.is_lost)
-
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """Paths of the files that do not."""
-        return tuple(one.path for one in self.files if one.is_lost)
-
-    @property
-    def parts(self) -> TakenParts:
-        """What the commit's summary says that it takes."""
-        by_path: dict[str, list[RecordCopy]] = defaultdict(list)
-        for one in self.copies:
-            by_path[one.path].append(one)
-        records = (
-            TakenRecords(
-                path=path,
-                topic_partition=str(own[0].segment.topic_partition),
-                offsets=tuple(one.offset for one in own),
-                positions=tuple(one.position for one in own),
-            )
-            for path, own in by_path.items()
-        )
-        return TakenParts(files=tuple(file.file_path for file in self.kept), lost=self.lost, records=tuple(records))
-
-
-def mend(lake: Lake, mending: Mending) -> int | None:
-    """Take what ``mending`` names from main, in one commit; return its snapshot, or None if nothing was left to take.
-
-    Each try checks that main still has what was shown: the same files and, where records are taken, the same row-level
-    deletes. Appends in between do no harm. Raises ConflictError when main has changed otherwise; RefusedError when the
-    table can't have the branch; UnavailableError when the store does not answer; and the errors of ``settle``.
+    Each try checks that main still has what was shown. Appends in between do no harm. Raises ConflictError when main
+    has changed otherwise; RefusedError when the table can't have the branch; UnavailableError when the store does not
+    answer; and the errors of ``settle``.
     """
     with lake.answering():
-        table = lake.table(mending.table)
+        table = lake.table(named.table)
         check_names(table)
-        if (mending.kept or mending.copies) and not has_side_branches(table.properties):
+        if named.kept and not has_side_branches(table.properties):
             raise RefusedError(
-                f"table {mending.table}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
+                f"table {named.table}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
                 f"branch {MENDED} can't keep what is taken; allowed: files that are lost"
             )
-        for one in mending.copies:
-            if one.segment.copies > 1:
-                raise RefusedError(
-                    f"table {mending.table} lists {one.path} {one.segment.copies} times, and no lane takes such a file "
-                    "with row-level deletes; allowed: a file that is listed once (rewrite_data_files makes one)"
-                )
-        if _done_by(table, mending) is not None:
-            return None
         manifests = Manifests(table.io)
-        _check(table, mending, manifests)
-        commit = Commit(table, _changes(table, mending).items())
+        commit = Commit(table, _changes(table, named).items())
 
     def request(current: Table) -> CommitRequest | None:
-        if _done_by(current, mending) is not None:
-            return None
         check_names(current)
-        _check(current, mending, manifests)
-        return commit.request(current, manifests)
+        return commit.request(current, manifests) if _is_to_take(current, named, manifests) else None
 
-    return settle(lake, mending.table, request).snapshot_id
-
-
-def _done_by(table: Table, mending: Mending) -> int | None:
-    """The snapshot of another mending that has taken exactly the same since it was shown; None without one."""
-    newer = takewhile(lambda one: one.snapshot_id != mending.snapshot_id, ancestors(table))
-    same = (one.snapshot_id for one in newer if TakenParts.of(one) == mending.parts)
-    return next(same, None)
+    return settle(lake, named.table, request).snapshot_id
 
 
-def _check(table: Table, mending: Mending, manifests: Manifests) -> None:
-    """Raise ConflictError unless main of ``table`` has what was shown."""
-    try:
-        main_as_of(table, mending.snapshot_id)
-    except RefusedError as error:
-        raise ConflictError(f"{error}; main has changed, look again") from error
-    shown = {one.path: one.segment.deletes for one in (*mending.copies, *mending.staying)}
-    wanted = {*shown, *(one.path for one in mending.files)}
-    live = {entry.data_file.file_path: deletes for entry, deletes in read_entries(table, manifests, wanted)}
-    again = f"table {mending.table}: main has changed since snapshot {mending.snapshot_id}, look again: "
-    for path in sorted(wanted):
-        if path not in live:
-            raise ConflictError(f"{again}it no longer has {path}")
-        if path in shown and digest_of_all(live[path]) != shown[path]:
-            raise ConflictError(f"{again}other row-level deletes apply to {path}")
-    for path in mending.lost:
+def _is_to_take(table: Table, named: NamedFiles, manifests: Manifests) -> bool:
+    """True if main of ``table`` has what was shown, False if it has none of it because mendings took it since.
+
+    Raises ConflictError if main has changed otherwise.
+    """
+    again = f"table {named.table}: main has changed since snapshot {named.snapshot_id}, look again: "
+    if named.snapshot_id not in {one.snapshot_id for one in ancestors(table)}:
+        raise ConflictError(f"{again}its history no longer has this snapshot")
+    wanted = {one.path for one in named.files}
+    missing = wanted - {entry.data_file.file_path for entry, _ in read_entries(table, manifests, wanted)}
+    if missing == wanted and {path_of(path) for path in wanted} <= taken_files(table).keys():
+        return False
+    if missing:
+        raise ConflictError(f"{again}it no longer has {min(missing)}")
+    for path in named.lost:
         if not _is_lost(table, path):
             raise ConflictError(f"{again}{path} was lost, and is there again")
+    return True
 
 
-def _changes(table: Table, mending: Mending) -> Mapping[str, BranchChange]:
-    """The changes of main and of the branch, with new files for the records that are taken."""
-    summary = mending.parts.summary()
-    held = {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, MENDED))}
-    kept = [file for file in mending.kept if file.file_path not in held]
-    deletes: list[DataFile] = []
-    if mending.copies:
-        records, deletes = _written(table, mending.copies)
-        kept += records
-    removed = [one.path for one in mending.files]
-    changes: dict[str, BranchChange] = {MAIN_BRANCH: Change(removed=removed, deletes=deletes, summary=summary)}
-    return changes | {MENDED: Change(added=kept, summary=summary)} if kept else changes
+def _changes(table: Table, named: NamedFiles) -> Mapping[str, BranchChange]:
+    """The changes of main and of the branch."""
+    summary = TakenFiles(files=tuple(one.file_path for one in named.kept), lost=named.lost).summary()
+    on_it = {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, MENDED))}
+    added = [file for file in named.kept if file.file_path not in on_it]
+    changes: dict[str, BranchChange] = {MAIN_BRANCH: Change(removed=[one.path for one in named.files], summary=summary)}
+    return changes | {MENDED: Change(added=added, summary=summary)} if added else changes
 
 
-def _written(table: Table, copies: Sequence[RecordCopy]) -> tuple[list[DataFile], list[DataFile]]:
-    """Write ``copies`` to new data files, and position deletes that hide them in their own; one of each kind for each
-    Iceberg partition."""
-    folder = f"{copies_prefix(table)}{uuid.uuid4().hex}"
-    paths = {one.path for one in copies}
-    sources = {entry.data_file.file_path: Source.of(entry.data_file) for entry, _ in read_entries(table, among=paths)}
-    places: dict[tuple[int, tuple[Any, ...]], dict[str, list[RecordCopy]]] = defaultdict(lambda: defaultdict(list))
-    for one in copies:
-        source = sources[one.path]
-        places[source.spec_id, source.partition][one.path].append(one)
-    records, deletes = [], []
-    options = WriteOptions(table.schema(), dict(table.properties))
-    for number, ((spec_id, partition), by_path) in enumerate(places.items()):
-        location = f"{folder}/{number:05}"
-        writer = ParquetFileWriter(table.io.new_output(f"{location}-records.parquet"), options, partition)
-        for one in sorted((one for own in by_path.values() for one in own), key=lambda one: (one.offset, one.path)):
-            writer.write(one.row)
-        records.append(writer.close().data_file(spec_id))
-        output = table.io.new_output(f"{location}-deletes.parquet")
-        with PositionDeleteWriter(output, spec_id, partition) as hiding:
-            for path in sorted(by_path):
-                hiding.write(path, np.array(sorted(one.position for one in by_path[path]), dtype=np.int64))
-            deletes.append(hiding.close().data_file())
-    return records, deletes
+def mended(table: Table, identifier: str) -> Iterator[MendedFile]:
+    """What mendings took from main of table ``identifier``, newest mending first, as far as the summaries of their
+    snapshots and the branch tell. Raises RefusedError when another tool uses the branch's name."""
+    on_it = {entry.data_file.file_path: past for entry, past in mended_entries(table)}
+    segments = {one.path: one for one in read(on_branch(table, MENDED), identifier)}
+    for past in past_mendings(table):
+        taken = past.taken
+        before = _before(table, identifier, past, {*taken.files, *taken.lost} - segments.keys())
+        for path in taken.files:
+            outcome: Outcome = "kept" if path in on_it else "dropped"
+            yield _mended_file(past, path, segments.get(path) or before.get(path), outcome)
+        for path in taken.lost:
+            yield _mended_file(past, path, before.get(path), "lost")
+    # The summaries have expired, or another writer added the file.
+    for path in (path for path, past in on_it.items() if past is None):
+        yield _mended_file(None, path, segments.get(path), "kept")
+
+
+def _before(table: Table, identifier: str, past: PastMending, paths: Collection[str]) -> Mapping[str, Segment]:
+    """The segments at ``paths`` in the snapshot of main before the mending, if that has not expired."""
+    made = table.snapshot_by_id(past.snapshot_id) if paths and past.snapshot_id is not None else None
+    if made is None or made.parent_snapshot_id is None:
+        return {}
+    entries = read_entries(at_snapshot(table, made.parent_snapshot_id), among=paths)
+    found = (facts(table, identifier, entry) for entry, _ in entries)
+    return {one.path: one for one in found if isinstance(one, Segment)}
+
+
+def _mended_file(past: PastMending | None, path: str, segment: Segment | None, outcome: Outcome) -> MendedFile:
+    known = segment is not None and segment.base_offset >= 0
+    return MendedFile(
+        at_ms=past.at_ms if past else None,
+        snapshot_id=past.snapshot_id if past else None,
+        path=path,
+        topic_partition=str(segment.topic_partition) if segment else None,
+        base_offset=segment.base_offset if segment and known else None,
+        last_offset=segment.last_offset if segment and known else None,
+        records=segment.records if segment else None,
+        outcome=outcome,
+    )

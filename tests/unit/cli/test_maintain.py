@@ -42,7 +42,8 @@ def test_the_command_in_a_long_reason_can_be_copied(
     monkeypatch.setenv("COLUMNS", "80")
     lines = firn("maintain", landed, "--dry-run").out.splitlines()
     assert any(line.endswith("see below") for line in lines)
-    assert any(line.endswith(f": firn mend {landed} --partition orders-0 --offset 0") for line in lines)
+    where = "topic = 'orders' AND partition = 0 AND offset = 0 AND <the wrong value>"
+    assert any(line.endswith(f": DELETE FROM {landed} WHERE {where}") for line in lines)  # noqa: S608  # not run
 
 
 def test_c25_it_goes_once(firn: Firn, landed: str, orphan: Path) -> None:

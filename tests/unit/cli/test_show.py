@@ -62,7 +62,7 @@ def test_a_pipe_has_a_line_per_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert second == f"{LONG}      3           1       1 B           5  none"
 
 
-REFUSED = "orders-0 full: offset 1 differs; allowed: one; the records are in s3://b/a b.parquet; to see them: firn mend"
+REFUSED = "orders-0 full: offset 1 differs; allowed: one; the records are in s3://b/a b.parquet; to delete one: DELETE"
 
 
 def test_a_message_breaks_at_its_clauses_on_a_narrow_terminal_only(

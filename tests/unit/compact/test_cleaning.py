@@ -239,19 +239,25 @@ def test_c20_two_different_records_at_one_offset_are_refused(tmp_path: Path, oth
     with pytest.raises(RefusedError, match="offset 1 of t-0 holds different records") as caught:
         cleaned(plan_inputs(tmp_path, segments), tmp_path)
     assert "allowed: one record per offset" in str(caught.value)
-    assert str(caught.value).endswith(" --offset 1")
+    where = "topic = 't' AND partition = 0 AND offset = 1 AND <the wrong value>"
+    assert str(caught.value).endswith(f": DELETE FROM db.t WHERE {where}")  # noqa: S608  # not run
 
 
-@pytest.mark.parametrize(("last", "more", "named"), [(7, "4 more", "3-7"), (1200, "at least 999 more", "201-1200")])
-def test_c20_all_offsets_with_different_records_are_named(tmp_path: Path, last: int, more: str, named: str) -> None:
+@pytest.mark.parametrize(
+    ("different", "named"),
+    [
+        ([3, 5], "offset 3 of t-0 holds different records (also at 5): "),
+        ([3, 5, 6, 7, 9], "offset 3 of t-0 holds different records (also at 5-7, 9): "),
+        (range(3, 121), "offset 21 of t-0 holds different records (also at 22-120, and perhaps more): "),
+    ],
+)
+def test_c20_all_offsets_with_different_records_are_named(tmp_path: Path, different: Sequence[int], named: str) -> None:
     """Some writers do not sort their files: here, the second file has the highest offsets first."""
-    rows = [Row(number, b"a") for number in range(last + 1)]
-    others = [Row(number, b"b") for number in reversed(range(3, last + 1))]
-    with pytest.raises(
-        RefusedError, match=f"offset \\d+ of t-0 holds different records, and so do {more} up to"
-    ) as caught:
+    rows = [Row(number, b"a") for number in range(121)]
+    others = [Row(number, b"b") for number in reversed(different)]
+    with pytest.raises(RefusedError) as caught:
         cleaned(plan_inputs(tmp_path, [Held(0, rows), Held(3, others)]), tmp_path)
-    assert str(caught.value).endswith(f" --offset {named}")
+    assert named in str(caught.value)
 
 
 def test_c16_a_tail_segment_that_loses_nothing_is_not_written_again(tmp_path: Path) -> None:

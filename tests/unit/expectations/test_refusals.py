@@ -4,17 +4,18 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from pyiceberg.expressions import EqualTo, Reference
+from pyiceberg.expressions.literals import literal
 
 from firnlake.compact import keys
 from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
-from firnlake.maintain.mend import mend
 from firnlake.run import LaneRun, run
 from firnlake.validate.validate import build_reports
 from firnlake_expectations.table_report import page_of
 from firnlake_expectations.templates import REFUSALS
-from tests.support.mending import chosen, take, tear
+from tests.support.mending import take, tear
 from tests.support.pages import text_of
 from tests.support.sabotage import replaced
 from tests.support.topics import NOW, Record, Topic, updates
@@ -41,8 +42,7 @@ def conflicting(topic: Topic) -> Topic:
 def test_the_row_of_its_run_tells_it_after_the_plan_has_succeeded(conflicting: Topic) -> None:
     (lane,) = worked(conflicting)
     assert (len(lane.plans), len(lane.failures)) == (3, 1)
-    (keep, *_) = (one.path for one in conflicting.segments())
-    mend(conflicting.lake, chosen(conflicting, 1, keep))
+    conflicting.lake.table(conflicting.table).delete(EqualTo(term=Reference("value"), value=literal(b"another")))
     assert failed_plans(conflicting.lake, conflicting.table), "the marker waits for the next try"
     (lane,) = worked(conflicting, NOW + 60_000)
     assert not lane.failures

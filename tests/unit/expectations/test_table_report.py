@@ -12,7 +12,7 @@ import pytest
 from firnlake_expectations.docs import LISTED, REASON, REFUSED, build_pages
 from firnlake_expectations.judge import judge
 from firnlake_expectations.refusals import Refusal
-from firnlake_expectations.table_report import MendedPart, Seen, Tombstones, page_of
+from firnlake_expectations.table_report import MendedFile, Seen, Tombstones, page_of
 from firnlake_expectations.tables import AFTER, BEFORE
 from firnlake_expectations.templates import TABLES
 from firnlake_expectations.verdicts import verdicts
@@ -136,7 +136,7 @@ def test_what_is_due_or_waits_for_a_time_is_told(tmp_path: Path) -> None:
 def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None:
     """What was judged is kept, but that is not all there is to know."""
     judged(tmp_path, plan("one"))
-    reason = "offset 7 holds <b>different</b> records; to see `a <b>` them: `firn mend`"
+    reason = "offset 7 holds <b>different</b> records; to delete `a <b>` one: `DELETE FROM`"
     seen("orders-0", held={"orders-1": reason}).write(tmp_path)
     front, own = pages(tmp_path)
     assert re.search(r"db.orders kept 1 topic partition [0-9]", front), "in the table's row, each in its column"
@@ -149,7 +149,7 @@ def test_what_waits_for_a_person_is_told_before_all_else(tmp_path: Path) -> None
     assert "1 topic partition waits for a person" in own
     assert "orders kept 1 waits 1 14" in own, "in the topic's row"
     html = (tmp_path / page_of(CLAIM.table)).read_text(encoding="utf-8")
-    lines = "&lt;b&gt;different&lt;/b&gt; records<br>to see <code>a &lt;b&gt;</code> them: <code>firn mend</code>"
+    lines = "&lt;b&gt;different&lt;/b&gt; records<br>to delete <code>a &lt;b&gt;</code> one: <code>DELETE FROM</code>"
     assert lines in html, "clauses and commands stand apart, and what data says stays text"
 
 
@@ -218,13 +218,13 @@ class TestRefusals:
 class TestMendings:
     """What a person has taken from main is listed: when, what, how much, and how long it is kept."""
 
-    def test_each_part_has_a_row(self, tmp_path: Path) -> None:
-        parts = (
-            MendedPart(CLAIM.now_ms, 42, "s3://lake/<b>.parquet", "orders-0", "1 to 9", 9, "kept"),
-            MendedPart(CLAIM.now_ms, 41, "s3://lake/x.parquet", "orders-1", "", 3, "dropped"),
-            MendedPart(None, None, "s3://lake/y.parquet", None, "", None, "lost"),
+    def test_each_file_has_a_row(self, tmp_path: Path) -> None:
+        files = (
+            MendedFile(CLAIM.now_ms, 42, "s3://lake/<b>.parquet", "orders-0", 1, 9, 9, "kept"),
+            MendedFile(CLAIM.now_ms, 41, "s3://lake/x.parquet", "orders-1", None, None, 3, "dropped"),
+            MendedFile(None, None, "s3://lake/y.parquet", None, None, None, None, "lost"),
         )
-        replace(seen("orders-0"), mended=parts).write(tmp_path)
+        replace(seen("orders-0"), mended=files).write(tmp_path)
         _, own = pages(tmp_path)
         for row in (
             "2026-11-21 12:00:00 42 s3://lake/<b>.parquet orders-0 1 to 9 9 on branch firn_mended, until somebody",
@@ -239,7 +239,7 @@ class TestMendings:
         assert "Mendings" not in pages(tmp_path)[1]
 
     def test_many_are_cut(self, tmp_path: Path) -> None:
-        one = MendedPart(CLAIM.now_ms, 42, "s3://lake/x.parquet", "orders-0", "1", 1, "kept")
+        one = MendedFile(CLAIM.now_ms, 42, "s3://lake/x.parquet", "orders-0", 1, 1, 1, "kept")
         replace(seen("orders-0"), mended=(one,) * (LISTED + 1)).write(tmp_path)
         _, own = pages(tmp_path)
         assert own.count("x.parquet") == LISTED

@@ -18,7 +18,7 @@ from firnlake.inspect.status.document import TopicSpace
 from firnlake.inspect.status.gather import status_of
 from firnlake.inspect.status.rows import Query, Status, read
 from firnlake.job.stage import Stage
-from firnlake.maintain.mend import Mending, mend, named_files
+from firnlake.maintain.mend import mend, named_files
 from firnlake.table import segments
 from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import NOW, TABLE, Fates, append, judged, only_plan, ready, row
@@ -82,8 +82,7 @@ class TestFigures:
         append(lake, [row(2, topic="carts")])
         before = lake.table(TABLE).metadata.current_snapshot_id
         (carts,) = segments.read(lake.table(TABLE), TABLE).by_partition[TopicPartition("carts", 0)]
-        named = named_files(lake, TABLE, [carts.path])
-        mend(lake, Mending(TABLE, named.snapshot_id, files=named.files))
+        mend(lake, named_files(lake, TABLE, [carts.path]))
         found = status(lake)
         assert found.summary.space.side_bytes == sizes(lake, MENDED) == carts.bytes
         assert {one.topic: one.side_bytes for one in found.details().topics} == {"carts": carts.bytes, "orders": 0}

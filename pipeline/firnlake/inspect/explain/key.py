@@ -8,11 +8,10 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, head_of, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.cleaning import Keeping, KeyRecords
 from firnlake.inspect.explain.holds import Prospects, Reason, never_taken
-from firnlake.inspect.explain.mended import Mended, mended_of
 from firnlake.inspect.explain.partition import ExplainedCommit, History
 from firnlake.inspect.explain.versions import Key, Version, Versions
 from firnlake.job.failures import failed_plans
@@ -21,6 +20,7 @@ from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.requests import digests_of, named_keys
 from firnlake.plan.read_states import sense_table
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.mendings import mended_entries
 from firnlake.table.segment import RUN, Segments
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS
@@ -28,7 +28,7 @@ from firnlake.table.transactions import NO_TRANSACTIONS
 
 @dataclass(frozen=True)
 class Kept:
-    """A record that readers see, and the rule that keeps it."""
+    """A record that is kept, on main or on a branch, and the rule by which it is."""
 
     record: Version
     reason: Reason
@@ -53,8 +53,8 @@ class KeyExplanation:
     kept: tuple[Kept, ...]
     removed_tombstones: tuple[Version, ...]
     """Removed tombstones of the key. Firn restores one if an older record of the key lands late (C9)."""
-    mended: tuple[Mended, ...]
-    """Records that `firn mend` took out, as far as a branch keeps them."""
+    mended: tuple[Kept, ...]
+    """Records that `firn mend` took out, as far as the branch ``firn_mended`` keeps them, in offset order (C36)."""
     unreadable: tuple[str, ...]
     """Damaged files that `firn mend` took out, which may hold further records of the key."""
     removed: tuple[Removed, ...]
@@ -100,7 +100,7 @@ def explain_key(
         )
         kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
     removed, reach = _removed(table, columns, key, only, commits)
-    mended, unreadable = mended_of(table, reader)
+    mended, unreadable = _mended(table, reader)
     return KeyExplanation(
         identifier,
         segments.snapshot_id,
@@ -144,6 +144,27 @@ def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -
             yield Kept(version, never_taken(strays[version.path]))
         elif keeping:
             yield Kept(version, keeping.reason(place))
+
+
+def _mended(table: Table, versions: Versions) -> tuple[list[Kept], list[str]]:
+    """The records of the key that mendings took from main, as far as the branch keeps them; and paths of files on the
+    branch that may hold further ones, but can't be read."""
+    head = head_of(table, MENDED)
+    if head is None:
+        return [], []
+    mended: list[Kept] = []
+    unreadable: list[str] = []
+    candidates = versions.files(head.snapshot_id)
+    for entry, past in mended_entries(table):
+        path = entry.data_file.file_path
+        if path not in candidates:
+            continue
+        reason = Reason("C36", f"taken by {past or 'firn mend, with a snapshot that has expired'}")
+        try:
+            mended += [Kept(one, reason) for one in versions.of(head.snapshot_id, among=frozenset({path}))]
+        except (OSError, RefusedError, pa.ArrowException):
+            unreadable.append(path)
+    return sorted(mended, key=lambda one: one.record.place), unreadable
 
 
 def _removed(

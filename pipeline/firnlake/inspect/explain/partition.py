@@ -48,7 +48,7 @@ class ExplainedCommit:
     removed: int = 0
     """Number of records that Firn's plan removed, for any reason; 0 without a plan."""
     mended: bool = False
-    """True when a person had `firn mend` take files or records out (C36)."""
+    """True when a person had `firn mend` take files out (C36)."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "ExplainedCommit":

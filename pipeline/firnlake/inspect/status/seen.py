@@ -12,14 +12,14 @@ from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import DAMAGED
 from firnlake.inspect.status.rows import Status
-from firnlake.maintain.mended import mended_parts
+from firnlake.maintain.mend import mended
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
-from firnlake_expectations.table_report import MendedPart, Seen
+from firnlake_expectations.table_report import MendedFile, Seen
 from firnlake_expectations.wording import plain
 
 MENDED_SHOWN: Final = 100
-"""Maximum number of mended parts that pages list, newest first; ``firn mend --list`` lists all."""
+"""Maximum number of mended files that pages list, newest first; ``firn mend --list`` lists all."""
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +40,11 @@ def _limits(policy: Policy) -> str:
     return ", ".join([*told, f"retention.bytes = {size}"] if size >= 0 else told)
 
 
-def _mended(lake: Lake, table: Table, identifier: str) -> tuple[MendedPart, ...]:
-    """The newest mended parts; none if a manifest of a snapshot before a mending is gone or damaged."""
+def _mended(lake: Lake, table: Table, identifier: str) -> tuple[MendedFile, ...]:
+    """The files that the newest mendings took; none if a manifest of a snapshot before a mending is gone or damaged."""
     try:
         with lake.answering():
-            return tuple(islice(mended_parts(table, identifier), MENDED_SHOWN))
+            return tuple(islice(mended(table, identifier), MENDED_SHOWN))
     except (FirnError, *DAMAGED) as error:
         log.warning("table %s: its report lists no mendings: %s", identifier, error)
         return ()

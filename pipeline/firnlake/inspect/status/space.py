@@ -63,7 +63,7 @@ def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
 def _removed(lines: Iterable[Sequence[Snapshot]]) -> Iterator[tuple[int, int | None]]:
     """For each commit of ``lines`` (branches, newest commit first), the parent's id and the bytes of removed files.
 
-    What a mending has taken is lost, or on the branch of mended records, so it takes no space of history.
+    What a mending has taken is lost, or on the branch of mended files, so it takes no space of history.
     """
     for line in lines:
         for commit, before in pairwise(line):
@@ -99,7 +99,7 @@ def _newest_stay(line: Sequence[Snapshot], staying: Collection[int]) -> bool:
 
 
 def mended_segments(table: Table, identifier: str) -> Iterable[Segment]:
-    """The segments on the branch of mended records."""
+    """The segments on the branch of mended files."""
     return read(on_branch(table, MENDED), identifier) if MENDED in table.metadata.refs else ()
 
 
@@ -112,7 +112,7 @@ def space_of(
 ) -> tuple[TableSpace, tuple[TopicSpace, ...]]:
     """The space of the table, and of each topic by name.
 
-    ``mended`` are the segments on the branch of mended records; after a rollback, main may have some of them again.
+    ``mended`` are the segments on the branch of mended files; after a rollback, main may have some of them again.
     ``work`` is Firn's work on the table so far.
     """
     share = _garbage_share(states, work)
