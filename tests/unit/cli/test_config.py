@@ -28,7 +28,7 @@ def test_each_value_names_its_source(firn: Firn, made: str, lake: Lake) -> None:
     found = shown(firn, made, "--topic", "orders")
     assert found["retention.ms"] == ("1h", "topic")
     assert found["merge.segments"] == ("9", "topic")
-    assert found["min.cleanable.dirty.ratio"] == ("1.0", "profile warpstream")
+    assert found["min.cleanable.dirty.ratio"] == ("1", "profile warpstream")
     assert found["clean.segments"] == ("32", "default")
     assert shown(firn, made)["merge.segments"] == ("7", "table")
     policy = Policies.parse(made, lake.table(made).properties).of("orders")
