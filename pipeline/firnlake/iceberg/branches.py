@@ -25,7 +25,7 @@ QUARANTINE: Final = "firn_quarantine"
 REMOVED_TOMBSTONES: Final = "firn_tombstones"
 """Tombstones that a cleaning removed; a tombstone returns to main when an older record of its key lands late (C9)."""
 SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
-"""The branches of every table, except a table with the property ``HAS_SIDE_BRANCHES`` = ``false``."""
+"""The branches that every table has from the start."""
 ERASURES: Final = "firn_erasures"
 """Requests to erase keys, and their outcomes (C30). The branch has no records and exists from the first request on."""
 MENDED: Final = "firn_mended"
@@ -48,17 +48,9 @@ QUARANTINED: Final = -1
 REMOVED: Final = -2
 """Level of tombstones on the branch ``firn_tombstones``."""
 
-HAS_SIDE_BRANCHES: Final = "firn.side.branches"
-"""Table property; ``false`` if the catalog accepts only one snapshot per commit, so the table has no side branches."""
-
 FOR_EVER_MS: Final = 2**63 - 1
 """The highest possible maximum age of a branch, in milliseconds. For a branch without a maximum age, the table's
 ``history.expire.max-ref-age-ms`` applies."""
-
-
-def has_side_branches(properties: Mapping[str, str]) -> bool:
-    """True when a commit to the table with these ``properties`` may carry side branches."""
-    return properties.get(HAS_SIDE_BRANCHES, "true").strip().lower() != "false"
 
 
 def ancestors(table: Table, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:

@@ -51,11 +51,12 @@ the more the next try must check. As long as the table stays as it was, each pau
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 
 _PASSING: Final = (
-    *(CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError),
+    *(CommitFailedException, CommitStateUnknownException),
+    *(ServerError, ServiceUnavailableError, TooManyRequestsError),
     OSError,
 )
-"""Errors after which the same request may succeed later, besides conflicts. OSError includes broken connections,
-timeouts and the errors of HTTP clients. They only decide how often a commit is tried, never what became of it."""
+"""Errors after which the same request may succeed later. OSError includes broken connections, timeouts and the errors
+of HTTP clients. They only decide how often a commit is tried, never what became of it."""
 
 
 @dataclass(frozen=True)
@@ -163,13 +164,10 @@ def commit_changes(
     lake: Lake,
     identifier: str,
     changes: Callable[[Table], Mapping[str, BranchChange]],
-    *,
-    may_be_unable: bool = False,
 ) -> Settled:
     """Commit the ``changes`` of main and side branches, which each try finds in the table as it was just loaded.
 
-    There is no commit if there are no changes. Raises the errors of ``settle``, which also explains ``may_be_unable``,
-    and of ``changes``.
+    There is no commit if there are no changes. Raises the errors of ``settle`` and of ``changes``.
     """
     ids = SnapshotIds()
 
@@ -177,7 +175,7 @@ def commit_changes(
         found = changes(table)
         return Commit(table, found.items(), ids).request(table, Manifests(table.io)) if found else None
 
-    return settle(lake, identifier, request, may_be_unable=may_be_unable)
+    return settle(lake, identifier, request)
 
 
 def settle(
@@ -185,20 +183,16 @@ def settle(
     identifier: str,
     request: Callable[[Table], CommitRequest | None],
     load: Callable[[], Table] | None = None,
-    *,
-    may_be_unable: bool = False,
 ) -> Settled:
     """Commit to table ``identifier`` until it is certain what became of the commit; return the outcome.
 
     Each try loads the table with ``load`` and asks the catalog for the ``request`` on exactly this load. ``request``
-    makes all checks of the commit; it returns None if there is nothing to do, and its errors end the commit. With
-    ``may_be_unable``, a conflict that the table does not show counts as a refusal, because some catalogs can't make
-    every commit.
+    makes all checks of the commit; it returns None if there is nothing to do, and its errors end the commit.
 
     Raises UnavailableError when other commits come first for PATIENCE_SECONDS; OutcomeUnknownError when the table does
     not show whether the commit was applied, or the catalog keeps refusing it.
     """
-    return _Settling(lake, identifier, request, load or (lambda: lake.table(identifier)), may_be_unable).run()
+    return _Settling(lake, identifier, request, load or (lambda: lake.table(identifier))).run()
 
 
 class _State(Enum):
@@ -256,7 +250,6 @@ class _Settling:
     identifier: str
     request: Callable[[Table], CommitRequest | None]
     load: Callable[[], Table]
-    may_be_unable: bool
     sent: _Sent | None = None
     tries: int = 0
     refusals: int = 0
@@ -333,8 +326,6 @@ class _Settling:
         """True if the same request may succeed later, as far as ``error`` tells; false for missing rights."""
         from sqlalchemy.exc import OperationalError
 
-        if isinstance(error, CommitFailedException):
-            return not self.may_be_unable
         return isinstance(error, (*_PASSING, OperationalError))
 
     def _unknown(self, sent: _Sent, why: str = "") -> OutcomeUnknownError:

@@ -5,7 +5,6 @@ Puffin file consists of blobs and a JSON footer (Iceberg, "Puffin spec"). A blob
 an Arrow stream, with one column per field.
 """
 
-import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -13,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import zstandard
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata, PuffinFile
 from pyiceberg.table.snapshots import (
@@ -26,9 +24,9 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
-from firnlake.errors import OutcomeUnknownError, RefusedError, UnavailableError
+from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot, SnapshotContents, place
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, newest_of
+from firnlake.iceberg.branches import SIDE_BRANCHES, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
@@ -180,31 +178,13 @@ def file_of(table: Table, snapshot_id: int) -> str | None:
     return next(files, None)
 
 
-log = logging.getLogger(__name__)
-
-
 def create_side_branches(lake: Lake, identifier: str) -> Table:
     """Create the missing side branches of table ``identifier``, empty, in one commit; return the table.
 
-    If the catalog accepts only one snapshot per commit, this function sets table properties instead of creating
-    branches: records without a key are not moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises
-    RefusedError when another tool uses the name of a side branch, and the errors of ``commit_changes``.
+    Raises RefusedError when another tool uses the name of a side branch, and the errors of ``commit_changes``.
     """
 
     def missing(table: Table) -> Mapping[str, BranchChange]:
         return {name: Change() for name in SIDE_BRANCHES if newest_of(table, name) is None}
 
-    try:
-        commit_changes(lake, identifier, missing, may_be_unable=True)
-    except OutcomeUnknownError as error:
-        if not isinstance(error.__cause__, CommitFailedException):
-            raise
-        log.warning(
-            "table %s: catalog %s refuses a commit of several snapshots (%s), so records without a key can't "
-            "be quarantined, and removed tombstones can't be restored",
-            identifier,
-            lake.name,
-            error.__cause__,
-        )
-        lake.set_properties(identifier, {HAS_SIDE_BRANCHES: "false", "firn.null.keys": "fail"})
-    return lake.table(identifier)
+    return commit_changes(lake, identifier, missing).table

@@ -18,12 +18,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import (
-    HAS_SIDE_BRANCHES,
     MENDED,
     ancestors,
     at_snapshot,
     check_names,
-    has_side_branches,
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
@@ -200,11 +198,6 @@ def mend(lake: Lake, named: NamedFiles) -> int | None:
     with lake.answering():
         table = lake.table(named.table)
         check_names(table)
-        if named.kept and not has_side_branches(table.properties):
-            raise RefusedError(
-                f"table {named.table}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
-                f"branch {MENDED} can't keep what is taken; allowed: files that are lost"
-            )
         manifests = Manifests(table.io)
         commit = Commit(table, _changes(table, named).items())
 

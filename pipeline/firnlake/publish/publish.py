@@ -16,25 +16,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import (
     ERASURES,
-    HAS_SIDE_BRANCHES,
     QUARANTINE,
     REMOVED_TOMBSTONES,
     check_names,
-    has_side_branches,
 )
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
-from firnlake.iceberg.files import job_folder, name_of
+from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.collect import delete_files, discard
+from firnlake.job.collect import discard
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan, stage_parts
@@ -132,21 +129,8 @@ def _publish(lake: Lake, target: Table, identifier: str) -> PublishResult:
     if not done.publications:
         raise _NothingPublishedError(failures)
     fresh = [validated[one.plan_id] for one in done.publications if not one.repeated]
-    if not has_side_branches(target.properties):
-        _delete_tombstones(lake, stage, fresh)
     _delete(lake, identifier, [name_of(file.file_path) for one in fresh for file in one.files.all])
     return PublishResult(done.publications, failures)
-
-
-def _delete_tombstones(lake: Lake, stage: Stage, published: Sequence[_Validated]) -> None:
-    """For a table without side branches, delete the files of removed tombstones, which were only for the judge.
-
-    The commit has removed the inputs of the stage from main, so no other commit can publish these files.
-    """
-    names = {name_of(file.file_path) for one in published for file in one.files.removed_tombstones}
-    with suppress(FirnError), lake.answering():
-        files = [file for name, file in stage.stored().items() if name in names] if names else []
-        delete_files(stage.table, job_folder(stage.table, stage.job_id), files)
 
 
 def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
@@ -193,7 +177,7 @@ class _StagedWork:
         removed = [file for one in chosen for file in one.files.removed_tombstones]
         beside = [path for one in chosen for path in one.replaced_beside]
         for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, beside, removed)):
-            if (gone or files) and has_side_branches(target.properties):
+            if gone or files:
                 changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
         searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
         if searched:
@@ -209,7 +193,7 @@ class _StagedWork:
         self.stage.check_undisturbed()
         check_names(current)
         chosen = self._chosen(plans)
-        problems: dict[str, FirnError] = dict(self._incomplete(current, chosen))
+        problems: dict[str, FirnError] = dict(self._incomplete(chosen))
         problems |= CheckedInputs.find(
             current, [one.plan for one in chosen if one.plan.id not in problems], manifests
         ).conflicts
@@ -224,8 +208,8 @@ class _StagedWork:
         work = {one.plan.id: (one.plan, one.counts) for one in left}
         return {**problems, **landed_conflicts(current, work, manifests)}
 
-    def _incomplete(self, current: Table, chosen: Sequence[_Validated]) -> Mapping[str, RefusedError]:
-        """By plan id, errors for results that changed after the verdict (C23), or need a branch that does not exist."""
+    def _incomplete(self, chosen: Sequence[_Validated]) -> Mapping[str, RefusedError]:
+        """By plan id, errors for results that changed after the verdict (C23)."""
         there, refused = self.stage.stored(), {}
         for one in chosen:
             subject = _subject(self.stage, one.plan)
@@ -235,11 +219,6 @@ class _StagedWork:
                 refused[one.plan.id] = RefusedError(
                     f"{subject}: gone or changed in length: {len(gone)} of {count(len(paths), 'file')}, first "
                     f"{gone[0]}; allowed: all files as they were written (discard the stage and plan again)"
-                )
-            elif one.files.quarantined and not has_side_branches(current.properties):
-                refused[one.plan.id] = RefusedError(
-                    f"{subject}: the result has {count(_records(one.files.quarantined), 'record')} without a key, but "
-                    f"the table has no branch {QUARANTINE} ({HAS_SIDE_BRANCHES} is false); allowed: firn.null.keys=fail"
                 )
         return refused
 
@@ -319,7 +298,3 @@ def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
         if one.plan.lane is Lane.CONVERT
         for segment in one.plan.inputs
     }
-
-
-def _records(files: Sequence[DataFile]) -> int:
-    return sum(file.record_count for file in files)

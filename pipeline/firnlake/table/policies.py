@@ -51,7 +51,6 @@ TABLE_ONLY = frozenset(
         "validate.suites",
         "validate.suites.large",
         "late.max.ms",
-        "side.branches",
     }
     | {name for name in NAMES if name.startswith("erase.")}
 )

@@ -259,10 +259,6 @@ class Policy(BaseModel):
         ge=1,
         description="Maximum number of position delete files per Iceberg partition before `convert` merges them.",
     )
-    side_branches: bool = Field(
-        default=True,
-        description="Whether the catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
-    )
 
     problem: str = Field(
         default="",

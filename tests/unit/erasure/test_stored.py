@@ -8,7 +8,7 @@ from pyiceberg.table.update import RemoveStatisticsUpdate
 
 from firnlake import clock
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import ERASURES, HAS_SIDE_BRANCHES, on_branch
+from firnlake.iceberg.branches import ERASURES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.files import metadata_folder
@@ -150,9 +150,4 @@ class TestRefusals:
     def test_nothing_is_added_to_requests_that_are_lost(self, lake: Lake) -> None:
         on_disk(location_of(lake.table(TABLE)) or "").unlink()
         with pytest.raises(RefusedError, match="is gone"):
-            ask(lake, request(2))
-
-    def test_a_catalog_of_one_snapshot_per_commit(self, lake: Lake) -> None:
-        lake.set_properties(TABLE, {HAS_SIDE_BRANCHES: "false"})
-        with pytest.raises(RefusedError, match=r"firn\.side\.branches is false.*allowed: a catalog that takes several"):
             ask(lake, request(2))

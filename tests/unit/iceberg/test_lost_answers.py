@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from firnlake.errors import OutcomeUnknownError, RefusedError
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, QUARANTINED, SIDE_BRANCHES, ancestors
+from firnlake.iceberg.branches import QUARANTINED, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine
 from firnlake.ingest.land import land
@@ -130,10 +130,8 @@ def test_c25_a_discard_deletes_nothing_before_it_is_known(lake: Lake, stage: Sta
 
 @pytest.mark.parametrize("says", WAYS)
 def test_c25_a_table_that_was_created_without_an_answer_is_whole(lake: Lake, says: str) -> None:
-    """A catalog that does not answer is not taken for one that refuses."""
     table = records.create(through(lake, "no", says=says), TABLE, {})
     assert set(SIDE_BRANCHES) <= set(table.metadata.refs)
-    assert HAS_SIDE_BRANCHES not in table.properties
     assert len(table.metadata.snapshots) == 1 + len(SIDE_BRANCHES)
     with pytest.raises(RefusedError, match="already exists"):
         records.create(lake, TABLE, {})

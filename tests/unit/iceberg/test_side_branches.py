@@ -1,7 +1,6 @@
-"""Side branches are made when Firn takes a table in hand; a catalog that can't move them is told apart from one that is
-busy, that others commit to, or that does not answer."""
+"""Side branches are made when Firn takes a table in hand, also while others commit, and if the catalog is busy or does
+not answer once."""
 
-import logging
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -14,27 +13,18 @@ from sqlalchemy.exc import OperationalError
 from firnlake.errors import UnavailableError
 from firnlake.iceberg import commit
 from firnlake.iceberg.branches import (
-    HAS_SIDE_BRANCHES,
     QUARANTINE,
     SIDE_BRANCHES,
     ancestors,
-    has_side_branches,
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.ingest.adopt import Choice, adopt
-from firnlake.inspect.status.gather import status_of
-from firnlake.job.collect import discard
-from firnlake.job.lane import Lane
-from firnlake.plan.make import plan_table
 from firnlake.table import records
-from firnlake.table.policies import Policies
-from firnlake.table.segments import read
 from tests.support import lakes
-from tests.support.lakes import NOW, TABLE, Fates, append, append_two, only_plan, ready, row
+from tests.support.lakes import TABLE, Fates, append, append_two, only_plan, ready, row
 from tests.support.publishing import publish
-from tests.support.single_snapshot import single_snapshots
 from tests.support.watched import watched
 
 CDC = "shop.customers"
@@ -50,24 +40,10 @@ def foreign_table(lake: Lake, *rows: tuple[str, int]) -> None:
 
 
 def made(lake: Lake, identifier: str = TABLE) -> None:
-    """It has both branches, empty, and nothing is said of it."""
+    """It has both branches, empty."""
     table = lake.table(identifier)
     assert {MAIN_BRANCH, *SIDE_BRANCHES} <= set(table.metadata.refs)
     assert all(not lakes.paths(on_branch(table, name)) for name in SIDE_BRANCHES)
-    assert HAS_SIDE_BRANCHES not in table.properties
-    assert "firn.null.keys" not in table.properties
-    assert has_side_branches(table.properties)
-
-
-def told(lake: Lake, identifier: str = TABLE) -> None:
-    """It has none, and says so."""
-    table = lake.table(identifier)
-    assert set(SIDE_BRANCHES).isdisjoint(table.metadata.refs)
-    assert table.properties[HAS_SIDE_BRANCHES] == "false"
-    assert table.properties["firn.null.keys"] == "fail"
-    assert not has_side_branches(table.properties)
-    policy = Policies.parse(identifier, table.properties).default
-    assert (policy.side_branches, policy.null_keys) == (False, "fail")
 
 
 class TestMaking:
@@ -109,63 +85,6 @@ class TestMaking:
         assert len(lake.table(table).metadata.snapshots) == before + 1 + len(SIDE_BRANCHES)
 
 
-class TestRefused:
-    """A catalog that takes one snapshot per commit."""
-
-    @pytest.fixture
-    def narrow(self, lake: Lake) -> Lake:
-        return single_snapshots(lake)
-
-    def test_a_new_table_says_so(self, lake: Lake, narrow: Lake, caplog: pytest.LogCaptureFixture) -> None:
-        with caplog.at_level(logging.WARNING):
-            table = records.create(narrow, TABLE, {"firn.null.keys": "quarantine"})
-        told(lake)
-        assert table.metadata_location == lake.table(TABLE).metadata_location
-        (said,) = (one.getMessage() for one in caplog.records)
-        assert said.startswith(f"table {TABLE}: catalog lake refuses a commit of several snapshots (only one snapshot")
-
-    def test_an_adopted_table_says_so_and_so_does_one_that_is_adopted_again(self, lake: Lake, narrow: Lake) -> None:
-        foreign_table(lake, ("a", 1), ("b", 2))
-        before = lakes.snapshot(lake, CDC)
-        adopt(narrow, CDC, Choice(("id",), "lsn"))
-        told(lake, CDC)
-        adopt(narrow, CDC, Choice(("id",), "lsn"))
-        told(lake, CDC)
-        assert lakes.snapshot(lake, CDC) == before
-        assert sorted(lake.table(CDC).scan().to_arrow()["lsn"].to_pylist()) == [1, 2]
-
-    def test_c5_a_topic_partition_with_null_keys_waits_and_the_others_go_on(self, lake: Lake, narrow: Lake) -> None:
-        records.create(narrow, TABLE, {})
-        append(lake, [row(0, key=None), row(0, partition=1)])
-        append(lake, [row(1), row(1, partition=1)])
-        (plan,) = plan_table(narrow, TABLE, Lane.FULL, NOW, force=True)
-        assert plan.partition == 1
-        status = status_of(lake, TABLE, NOW)
-        waits, free = status.partitions
-        assert any("null key" in blocker or "without a key" in blocker for blocker in waits.blockers), waits.blockers
-        assert free.blockers == ()
-        publish(narrow, ready(narrow, plan, [row(1, partition=1)], Fates(superseded=1)).identifier)
-        assert lakes.offsets(lake) == [0, 1, 1]
-        assert {one.level for one in read(lake.table(TABLE), TABLE).by_partition[plan.topic_partition]} == {3}
-
-    def test_c25_stages_are_discarded_there_as_anywhere(self, lake: Lake, narrow: Lake) -> None:
-        records.create(narrow, TABLE, {})
-        append_two(lake, row(0), row(1))
-        stage = ready(narrow, only_plan(narrow), [row(1)], Fates(superseded=1))
-        assert discard(narrow, stage.identifier) == 1
-        assert lakes.offsets(lake) == [0, 1]
-
-    def test_where_it_takes_them_by_now_they_are_made_and_the_table_goes_on_as_it_was_told(
-        self, lake: Lake, narrow: Lake
-    ) -> None:
-        """A value that a user has set is never changed."""
-        foreign_table(lake, ("a", 1))
-        adopt(narrow, CDC, Choice(("id",), "lsn"))
-        adopt(lake, CDC, Choice(("id",), "lsn"))
-        assert set(SIDE_BRANCHES) <= set(lake.table(CDC).metadata.refs)
-        assert not has_side_branches(lake.table(CDC).properties)
-
-
 def again_and_again(call: str, times: int, action: Callable[[], object]) -> Callable[[str], None]:
     """Act at the first ``times`` of those calls."""
     left = [times]
@@ -179,7 +98,7 @@ def again_and_again(call: str, times: int, action: Callable[[], object]) -> Call
 
 
 class TestOthers:
-    """Errors that look like a refusal and are none."""
+    """Others commit meanwhile, or the catalog is busy or does not answer."""
 
     @pytest.fixture
     def without(self, lake: Lake, table: str) -> str:
@@ -209,12 +128,11 @@ class TestOthers:
         made(lake)
 
     def test_c26_others_append_for_ever(self, lake: Lake, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """There is a limit; what others do is not taken for a refusal of the catalog."""
+        """There is a limit."""
         monkeypatch.setattr(commit, "PATIENCE_SECONDS", 0)
         racing = again_and_again("before swap", 100, lambda: append(lake, [row(0)]))
         with pytest.raises(UnavailableError, match="lost every race against other commits"):
             create_side_branches(watched(lake, racing), without)
-        assert has_side_branches(lake.table(without).properties)
         assert set(SIDE_BRANCHES).isdisjoint(lake.table(without).metadata.refs)
 
     def test_c22_others_change_properties_all_the_time(self, lake: Lake, without: str) -> None:
@@ -248,7 +166,7 @@ class TestOthers:
 
         with pytest.raises(UnavailableError, match="the connection broke"):
             create_side_branches(watched(lake, again_and_again("before load", 1, down)), without)
-        assert HAS_SIDE_BRANCHES not in lake.table(without).properties
+        assert set(SIDE_BRANCHES).isdisjoint(lake.table(without).metadata.refs)
 
 
 def test_c5_a_table_whose_creation_was_cut_short_gets_them_with_the_first_commit_that_needs_them(lake: Lake) -> None:

@@ -24,7 +24,6 @@ from tests.support import lakes
 from tests.support.erasing import request
 from tests.support.late import late
 from tests.support.mending import failures, head, held, landed, lose, shown, take, tear, waits
-from tests.support.single_snapshot import single_snapshots
 from tests.support.topics import DAY, NOW, Topic, updates
 
 
@@ -245,16 +244,6 @@ def test_c26_a_wrong_name_is_refused(topic: Topic, files: list[str], wrong: str)
 def test_c26_so_are_too_many(topic: Topic) -> None:
     with pytest.raises(RefusedError, match="101 files at once; allowed: up to 100"):
         shown(topic, *map(str, range(MOST_FILES + 1)))
-
-
-def test_a_table_that_can_have_no_branch_loses_only_lost_files(topic: Topic, files: list[str]) -> None:
-    topic.lake.set_properties(topic.table, {"firn.side.branches": "false"})
-    with pytest.raises(RefusedError, match=f"branch {MENDED} can't keep"):
-        take(topic, files[1])
-    lose(files[1])
-    mending = shown(topic, files[1])
-    assert mend(single_snapshots(topic.lake), mending)
-    assert topic.offsets() == [0, 1, 4]
 
 
 def test_a_branch_of_somebody_else_is_not_taken_for_firns(topic: Topic, files: list[str]) -> None:

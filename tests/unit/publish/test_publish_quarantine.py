@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
+from firnlake.errors import ConflictError
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.quarantine import batches
 from firnlake.job.collect import discard
@@ -14,11 +14,10 @@ from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
 from firnlake.plan.make import plan_table
 from firnlake.publish.attempts import Publication
-from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, append_two, only_plan, ready, row
 from tests.support.publishing import publish
-from tests.support.stages import crash_after_commit, data_of
+from tests.support.stages import crash_after_commit
 from tests.support.watched import Killed, Nth, die, watched
 
 pytestmark = pytest.mark.usefixtures("table")
@@ -57,18 +56,6 @@ def test_c5_it_is_moved_as_it_was(lake: Lake) -> None:
     assert moved["level"] == QUARANTINED
     (batch,) = batches(lake, TABLE)
     assert (batch.reason, batch.job, batch.records) == ("null key", stage.job_id, 1)
-
-
-def test_c9_a_table_without_side_branches_keeps_no_file_of_removed_tombstones(lake: Lake) -> None:
-    """The judge alone needed it."""
-    lake.set_properties(TABLE, {HAS_SIDE_BRANCHES: "false"})
-    stage = tombstone_stage(lake)
-    publish(lake, stage.identifier)
-    assert lakes.offsets(lake) == [1]
-    assert on(lake, REMOVED_TOMBSTONES) == []
-    assert {str(path) for path in files_under(data_of(stage))} == {
-        str(on_disk(path)) for path in lakes.paths(lake.table(TABLE))
-    }
 
 
 @pytest.mark.parametrize(("made", "branch"), [(null_key_stage, QUARANTINE), (tombstone_stage, REMOVED_TOMBSTONES)])
@@ -189,25 +176,6 @@ def test_c5_c25_publishing_at_the_same_time_moves_it_once(lake: Lake) -> None:
     assert all(isinstance(one, Publication) for one in found), found
     assert [moved["offset"] for moved in quarantined(lake)] == [0]
     assert lakes.offsets(lake) == [1]
-
-
-def test_c5_a_table_without_a_quarantine_refuses_it(lake: Lake) -> None:
-    """Its catalog takes one snapshot per commit, which was not known when the plan was made."""
-    stage = null_key_stage(lake)
-    lake.set_properties(TABLE, {HAS_SIDE_BRANCHES: "false"})
-    with pytest.raises(
-        RefusedError, match=r" 1 record without a key, but .* no branch .*; allowed: firn.null.keys=fail"
-    ):
-        publish(lake, stage.identifier)
-    assert lakes.offsets(lake) == [0, 1]
-
-
-def test_c9_a_table_without_one_for_removed_tombstones_does_not_remember_them(lake: Lake) -> None:
-    stage = tombstone_stage(lake)
-    lake.set_properties(TABLE, {HAS_SIDE_BRANCHES: "false"})
-    publish(lake, stage.identifier)
-    assert lakes.offsets(lake) == [1]
-    assert on(lake, REMOVED_TOMBSTONES) == []
 
 
 def test_c5_a_branch_that_is_gone_is_made_again(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.lanes.erasure.memory import change_erasures, check_has_branches
+from firnlake.lanes.erasure.memory import change_erasures
 from firnlake.lanes.erasure.requests import SECRET_BYTES, Erasures, Request, digests_of, named_keys
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import tombstones_on_branch
@@ -60,10 +60,9 @@ def ask(
 
     Without ``topic``, the table must have only one topic. Without ``within_ms``, Firn has
     30 days. A key of which the table has never held a record is no error. Raises RefusedError for a key that does not
-    fit the table, an unknown topic, or a table that can't keep requests.
+    fit the table, or an unknown topic.
     """
     table = lake.table(identifier)
-    check_has_branches(table, identifier)
     columns = ColumnRoles.of(table, identifier)
     policy = Policies.parse(identifier, table.properties).default
     wanted = list(dict.fromkeys(named_keys(table, columns, keys)))

@@ -20,8 +20,6 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
 from firnlake.iceberg.branches import (
     ERASURES,
-    HAS_SIDE_BRANCHES,
-    has_side_branches,
     named_on,
     newest_of,
     number_of_main,
@@ -159,11 +157,9 @@ class ErasuresChange:
 def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
     """Change the erasures of table ``identifier`` in a separate commit, which gives main an empty snapshot.
 
-    There is no commit if ``edit`` changes nothing. ``edit`` may be called several times. Raises RefusedError when the
-    table can't have the branch, and the errors of ``commit_changes``.
+    There is no commit if ``edit`` changes nothing. ``edit`` may be called several times. Raises the errors of
+    ``commit_changes``.
     """
-    table = lake.table(identifier)
-    check_has_branches(table, identifier)
     change = ErasuresChange(edit)
 
     def changes(current: Table) -> Mapping[str, BranchChange]:
@@ -171,15 +167,6 @@ def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
         return {ERASURES: change} if edit(known) != known else {}
 
     commit_changes(lake, identifier, changes)
-
-
-def check_has_branches(table: Table, identifier: str) -> None:
-    """Raise RefusedError when ``table`` can't have branch `firn_erasures`."""
-    if not has_side_branches(table.properties):
-        raise RefusedError(
-            f"table {identifier}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
-            "requests to erase keys can't be kept; allowed: a catalog that takes several snapshots"
-        )
 
 
 LONGEST_WAIT_MS: Final = 3_600_000
