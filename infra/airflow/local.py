@@ -24,6 +24,7 @@ from infra.airflow import settings
 from infra.demo import load, producer
 from infra.environment import CHECKOUT
 from infra.processes import members, start, started, stop
+from infra.spark_server import start_server
 
 HEALTHY_WITHIN = 300  # seconds; a slow and busy machine needs half of it
 PASSWORDS = "simple_auth_manager_passwords.json.generated"
@@ -65,8 +66,9 @@ def up(home: Path, port: int) -> None:
         )
         if migrate.returncode != 0:
             raise SystemExit(f"firn: Airflow's database could not be made: {migrate.stderr.strip()[-2000:]}")
+        spark, environment["SPARK_REMOTE"] = start_server(airflow)
         processes = [start(name, command, airflow, environment) for name, command in COMPONENTS.items()]
-        wait_until_healthy(processes, port, airflow)
+        wait_until_healthy([spark, *processes], port, airflow)
         # Not earlier: tasks that start before the server answers fail.
         unpause = ["airflow", "dags", "unpause", "--yes", "--treat-dag-id-as-regex", f"{load.DAG_ID}|{producer.DAG_ID}"]
         subprocess.run(unpause, env=environment, check=True, capture_output=True)

@@ -1,10 +1,9 @@
 """The settings under which Airflow runs on one machine: for the demo, for `make up`, and for the tests.
 
 All are Airflow's own environment variables. A real deployment has its own Airflow and needs of these only
-the dags folder, the connection and the variables that say where the lake is.
+the dags folder and the variables that say where the lake is, and a connection to its Spark.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -41,10 +40,8 @@ def environment(home: Path, port: int = PORT) -> dict[str, str]:
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
-            {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
-        ),
         "PATH": f"{CHECKOUT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYICEBERG_"))}
+    foreign = ("AIRFLOW_", "PYICEBERG_", "SPARK_REMOTE")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return inherited | catalog_of(lake) | own

@@ -5,8 +5,9 @@ at the level that every entry writes. The head is landed on top in a few commits
 """
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from firnlake.engine import server
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
@@ -27,6 +27,7 @@ from infra.bench.data import KEY_BYTES, NOW_MS, Shape, Stream, batches, slices, 
 from infra.bench.measure import Figures, Share, measured
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import iceberg_session
+from infra.spark_server import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +54,7 @@ class Bench:
     scratch: Path
     warm: set[str] = field(default_factory=set)
     """Names of entries whose classes are loaded and compiled."""
+    _ends: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def local(self) -> Engine:
@@ -71,12 +73,9 @@ class Bench:
 
     @cached_property
     def address(self) -> str:
-        """The address of a session on a Spark Connect server."""
-        return server.join(self._server, "firn bench").address
-
-    @property
-    def _server(self) -> Path:
-        return self.scratch / "server"
+        """The address of a session on a Spark Connect server, which all processes with this address share."""
+        server = self._ends.enter_context(serving(self.scratch, f"local[{self.cores}]"))
+        return f"{server};session_id={uuid.uuid4()}"
 
     def sql(self, statement: str) -> None:
         """Run a statement in Spark to its end."""
@@ -91,7 +90,7 @@ class Bench:
         """Stop Spark, wherever it was started."""
         if "spark" in self.__dict__:
             self.spark.stop()
-        server.stop(self._server)
+        self._ends.close()
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,16 @@
 HOME (default .firn/demo) is emptied first if it is a demo's. Exit code 1 when the run failed or anything differs.
 """
 
-import atexit
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from firnlake import clock
-from firnlake.engine import server
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
@@ -37,6 +36,7 @@ from infra.airflow import settings
 from infra.demo import changelog, segments
 from infra.demo.check import LevelCount, count_levels, differences
 from infra.demo.load import DAG_ID, LEVELED, TABLE, load
+from infra.spark_server import serving
 
 MARK = ".firn-demo"
 DAY_MS = 86_400_000
@@ -70,20 +70,19 @@ def print_levels(title: str, counts: Iterable[LevelCount]) -> None:
     console.print(printed)
 
 
-def start(environment: dict[str, str], log: Path, spark: Path) -> "subprocess.Popen[str]":
-    """Start a Spark Connect server, with its files in ``spark``, and Airflow, which waits for runs of the DAG."""
+def start(environment: dict[str, str], log: Path, ends: ExitStack) -> "subprocess.Popen[str]":
+    """Start a Spark Connect server, which ``ends`` stops, and Airflow, which waits for runs of the DAG."""
     with (
         log.open("w") as output,
         subprocess.Popen(["airflow", "db", "migrate"], env=environment, stdout=output, stderr=output) as migration,
     ):
-        address = server.join(spark, "firn demo").address
+        address = ends.enter_context(serving(log.parent))
     if migration.returncode != 0:
         raise SystemExit(f"firn: Airflow's database could not be made, see {log}")
-    # Without a connection, Firn's tasks use the server that this variable names.
-    own = {name: value for name, value in environment.items() if name != "AIRFLOW_CONN_SPARK_DEFAULT"}
     return subprocess.Popen(
         [sys.executable, "-m", "infra.airflow.headless", DAG_ID, str(log)],
-        env=own | {"SPARK_REMOTE": address},
+        # Without a connection, Firn's tasks use the server that this variable names, and here all the same session.
+        env=environment | {"SPARK_REMOTE": f"{address};session_id={uuid.uuid4()}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -186,14 +185,13 @@ def main() -> int:
 
     console.rule("a changelog lands")
     lake = Lake.load()
-    atexit.register(server.stop, home / "spark")
-    # Spark and Airflow take half a minute to start: they do while the changelog lands.
-    with ThreadPoolExecutor(1) as beside:
-        starting = beside.submit(start, environment, log, home / "spark")
-        load(lake, home / "landing", console)
-        airflow = starting.result()
-    print_levels("before", count_levels(lake.table(TABLE)))
-    with airflow:
+    with ExitStack() as ends:
+        # Spark and Airflow take half a minute to start: they do while the changelog lands.
+        with ThreadPoolExecutor(1) as beside:
+            starting = beside.submit(start, environment, log, ends)
+            load(lake, home / "landing", console)
+            airflow = ends.enter_context(starting.result())
+        print_levels("before", count_levels(lake.table(TABLE)))
         console.rule("Airflow runs the DAG")
         run_dag(airflow)
         code = finish(lake, home, log, airflow)

@@ -1,7 +1,6 @@
 """Connections of Airflow to Spark: what a task's process gets of them."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,26 +18,10 @@ for connection, conf in json.loads(sys.argv[1]):
         answers.append(spark_environment("spark_own", conf))
     except Exception as error:
         answers.append(f"{type(error).__name__}: {error}")
-os.environ.pop("AIRFLOW_CONN_SPARK_DEFAULT", None)
 answers.append(spark_environment("spark_default", {}))
 os.environ["SPARK_REMOTE"] = "sc://two"
 answers.append(spark_environment("spark_default", {}))
 print(json.dumps(answers))
-"""
-SHARE = """
-import json
-from dataclasses import dataclass
-from firnlake.airflow.dag.spark import shared
-
-@dataclass
-class Run:
-    dag_id: str
-    run_id: str
-
-drivers = {"FIRN_SPARK_MASTER": "local[*]"}, {"FIRN_SPARK_MASTER": "spark://one:7077"}, {"SPARK_REMOTE": "sc://one"}
-named = {"SPARK_REMOTE": "sc://one/;session_id=42"}
-runs = [{"dag_run": Run("d", "../1")}, {"dag_run": Run("d", "../2")}]
-print(json.dumps([[shared(given, run) for run in runs] for given in (*drivers, named)]))
 """
 OPTIONS = {"spark.driver.extraJavaOptions": "-Da=b -Dc"}
 WITH_OPTIONS = "--conf 'spark.driver.extraJavaOptions=-Da=b -Dc' pyspark-shell"
@@ -75,7 +58,7 @@ CASES: tuple[tuple[dict[str, Any], dict[str, str], object], ...] = (
 def answers(airflow: LocalAirflow) -> list[Any]:
     """The answers to all CASES, and those for a default connection that does not exist, from one process."""
     cases = json.dumps([case[:2] for case in CASES])
-    done = airflow.python("-c", ASK, cases, PYSPARK_PYTHON="python9", SPARK_REMOTE=None)
+    done = airflow.python("-c", ASK, cases, PYSPARK_PYTHON="python9")
     assert done.returncode == 0, done.stderr
     all_answers: list[Any] = json.loads(done.stdout.splitlines()[-1])
     return all_answers
@@ -92,23 +75,3 @@ def test_c26_a_connection_is_a_driver_or_a_server_or_refused(answers: list[Any],
 
 def test_the_default_connection_need_not_exist(answers: list[Any]) -> None:
     assert answers[-2:] == [driver("local[*]"), {"SPARK_REMOTE": "sc://two"}]
-
-
-def test_the_tasks_of_a_run_share_a_spark_on_one_machine_and_a_session_elsewhere(airflow: LocalAirflow) -> None:
-    def asked(executor: str) -> list[list[dict[str, str]]]:
-        done = airflow.python("-c", SHARE, AIRFLOW__CORE__EXECUTOR=executor, TMPDIR="/tmp")
-        assert done.returncode == 0, done.stderr
-        answers: list[list[dict[str, str]]] = json.loads(done.stdout.splitlines()[-1])
-        return answers
-
-    here, cluster, remote, named = asked("LocalExecutor")
-    one, two = (Path(given["FIRN_SPARK_SERVER"]) for given in here)
-    assert one != two
-    assert {one.parent, two.parent} == {Path("/tmp")}  # a digest is one name, whatever the run's id is
-    assert cluster == [{"FIRN_SPARK_MASTER": "spark://one:7077"}] * 2
-    assert len({given["SPARK_REMOTE"] for given in remote}) == 2
-    assert all(given["SPARK_REMOTE"].startswith("sc://one/;session_id=") for given in remote)
-    assert named == [{"SPARK_REMOTE": "sc://one/;session_id=42"}] * 2
-    here, *others = asked("CeleryExecutor")
-    assert here == [{"FIRN_SPARK_MASTER": "local[*]"}] * 2
-    assert others == [cluster, remote, named]

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from infra.spark_server import serving
 from tests.support.masters import run_on
 
 pytestmark = pytest.mark.nightly
 
 
 def test_c20_map_and_a_worker_that_dies(tmp_path: Path) -> None:
-    # Spark starts a server of its own for such an address.
-    run_on(tmp_path, "not cluster", SPARK_REMOTE="local[2]")
+    with serving(tmp_path, "local[2]") as address:
+        run_on(tmp_path, "not cluster", SPARK_REMOTE=address)

@@ -78,14 +78,14 @@ class Engines:
         return not self._without
 
     def _started(self) -> "SparkEngine":
-        from firnlake.engine.session import application, shares_session, start
+        from firnlake.engine.session import application, ends_with_command, start
         from firnlake.engine.spark import SparkEngine
 
         session = start(self._title)
         said = application(session)
         if said and self._tell:
             self._tell(said)
-        engine = SparkEngine(session, owned=not shares_session())
+        engine = SparkEngine(session, owned=ends_with_command())
         engine.check()
         return engine
 

@@ -226,7 +226,7 @@ def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
 
 def reason(error: Exception) -> str:
     """One line from Spark's error: the innermost cause. Stack traces are in Spark's own log."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     causes = [found[1] or found[2] for line in lines if (found := _CAUSE.match(line))]
     plain = [line for line in lines if not line.startswith(("at ", "An error occurred"))]
     return (causes[-1:] or plain[:1] or [type(error).__name__])[0]

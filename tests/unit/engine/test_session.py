@@ -1,14 +1,12 @@
 """Messages about a Spark session that does not start."""
 
 import socket
-import threading
 
 import pytest
 
-from firnlake.engine.reach import obstacle, shown, within
-from firnlake.engine.session import start
+from firnlake.engine.session import ends_with_command, obstacle, shown, start
 from firnlake.engine.spark import reason
-from firnlake.errors import RefusedError, UnavailableError
+from firnlake.errors import RefusedError
 
 GRPC = """<_InactiveRpcError of RPC that terminated with:
 \tstatus = StatusCode.UNAVAILABLE
@@ -35,25 +33,17 @@ def test_r29_the_reason_is_the_innermost_cause(text: str, cause: str) -> None:
     assert reason(Exception(text)) == cause
 
 
-def test_what_is_not_ready_in_time_is_given_up() -> None:
-    never = threading.Event()
-    with pytest.raises(UnavailableError, match="not ready after 1 s"):
-        within(1, "starting Spark", never.wait)
-    never.set()
-
-
-def test_results_and_errors_of_a_start_arrive() -> None:
-    assert within(10, "starting Spark", lambda: 42) == 42
-    with pytest.raises(TimeoutError, match="of Spark's own"):
-        within(10, "starting Spark", lambda: (_ for _ in ()).throw(TimeoutError("of Spark's own")))
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5", "86401"])
-def test_a_limit_that_is_no_number_of_seconds_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("FIRN_SPARK_START_SECONDS", value)
-    monkeypatch.setenv("SPARK_REMOTE", "sc://nowhere.invalid")
-    with pytest.raises(RefusedError, match=rf"FIRN_SPARK_START_SECONDS is '{value}'; allowed: a number of seconds"):
+@pytest.mark.parametrize("value", ["local[2]", "spark://one:7077"])
+def test_c26_a_remote_that_is_no_connect_server_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", value)
+    with pytest.raises(RefusedError, match=r"SPARK_REMOTE is '.*'; allowed: .* Spark Connect server, sc://"):
         start("firn test")
+
+
+@pytest.mark.parametrize(("address", "ends"), [("sc://one", True), ("sc://one/;token=a;session_id=42", False)])
+def test_a_session_that_others_may_use_is_not_ended(monkeypatch: pytest.MonkeyPatch, address: str, ends: bool) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", address)
+    assert ends_with_command() is ends
 
 
 @pytest.mark.parametrize("address", ["local[2]", "yarn", "k8s://https://nowhere.invalid", "spark://one:port"])

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
 from firnlake.airflow.dag.planning import MappedJob, packed, plan_files
-from firnlake.airflow.dag.spark import spark_folder
 from firnlake.airflow.site.links import AS_OF, address_of, links_of
 from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.job import lease
@@ -245,18 +244,15 @@ def _waiting(table: str, failed: Collection[str]) -> list[str]:
 def sweep(
     table: str, dropped: list[str] | None, jobs_of_lanes: list[list[MappedJob] | None], outcomes: list[Any]
 ) -> None:
-    """Stop this run's Spark, and discard the run's leftovers: stages that were not published, and finished plans.
+    """Discard the run's leftovers: stages that were not published, and finished plans.
 
     A dry run discards nothing. The plans of a failed run stay for a day, so that a failed task that is cleared
     after a repair continues with the same plans.
     """
-    from firnlake.engine import server
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.collect import sweep as sweep_stages
 
     context = get_current_context()
-    if said := server.stop(spark_folder(context)):
-        log.info("log of the Spark of this run:\n%s", said)
     lake = Lake.load()
     if not context["params"]["dry_run"]:
         paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]

@@ -1,9 +1,9 @@
 """The command `firn` as a task, with the Spark that an Airflow connection names.
 
 The command runs in a child process of the task, so its memory is freed at its end, and a task that is killed ends it.
-Where all tasks run on one machine, those of a DAG run share one Spark, which the last task stops. Elsewhere, the child
-process is Spark's driver; the Spark master decides where executors run. Airflow's Spark provider is not used, because
-it installs pyspark-client, whose files overwrite those of pyspark.
+With a connection to Spark Connect, this process is a client of that server. Otherwise it is Spark's driver; the Spark
+master decides where executors run. Airflow's Spark provider is not used, because it installs pyspark-client, whose
+files overwrite those of pyspark.
 """
 
 import json
@@ -13,16 +13,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperator, Connection
-from airflow.sdk import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from firnlake.airflow.configuration import DEFAULT_CONNECTION, TableSettings
@@ -90,7 +86,7 @@ _TYPES = ("spark", "spark_connect", "generic")
 """Types of connections to Spark. Without Airflow's Spark provider, Airflow's form offers only the last type."""
 _EXTRAS = {"queue": "spark.yarn.queue", "namespace": "spark.kubernetes.namespace"}
 """Extras of a connection to a Spark master, and the Spark settings for which they stand."""
-_SPARK_VARIABLES = frozenset({"FIRN_SPARK_MASTER", "FIRN_SPARK_SERVER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"})
+_SPARK_VARIABLES = frozenset({"FIRN_SPARK_MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"})
 """Environment variables that say which Spark a process uses."""
 
 
@@ -141,9 +137,7 @@ class FirnOperator(BaseOperator):
         command, *rest = self.arguments
         # The UI shows the arguments as a user would type them.
         self.arguments = [command, "--engine", self.engine, *rest]
-        environment = {}
-        if self.engine != "local":
-            environment = shared(spark_environment(self.conn_id, self.conf), context)
+        environment = {} if self.engine == "local" else spark_environment(self.conn_id, self.conf)
         log.info("firn %s", shlex.join(self.arguments))
         self._command = Command(self.arguments, environment)
         try:
@@ -179,36 +173,6 @@ def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, 
         "execution_timeout": timedelta(minutes=settings.timeout_minutes),
         "map_index_template": "{{ task.topic_partitions }}",
     }
-
-
-def shared(environment: Mapping[str, str], context: "Context") -> dict[str, str]:
-    """``environment``, such that all tasks of the DAG run use one Spark session; the log says so if they can't."""
-    from firnlake.engine.session import SERVER_FOLDER, with_session
-
-    if remote := environment.get("SPARK_REMOTE"):
-        return {**environment, "SPARK_REMOTE": with_session(remote, _id_of(context))}
-    executor, master = airflow_conf.get("core", "executor"), environment["FIRN_SPARK_MASTER"]
-    if executor == "LocalExecutor" and master.startswith("local"):
-        return {**environment, SERVER_FOLDER: str(spark_folder(context))}
-    log.info(
-        "if this task needs Spark, it starts its own, because other tasks may run elsewhere (executor %s, master %s); "
-        "with a connection to Spark Connect, all tasks of a run share one session",
-        executor,
-        master,
-    )
-    return dict(environment)
-
-
-def spark_folder(context: "Context") -> Path:
-    """The folder of the Spark server of a DAG run on this machine. Its name is a digest: ids may be no file names."""
-    return Path(tempfile.gettempdir(), f"firn-spark-{_id_of(context).hex}")
-
-
-def _id_of(context: "Context") -> uuid.UUID:
-    """An id of the DAG run, the same in all of its tasks."""
-    run = context["dag_run"]
-    # Another Airflow on this machine may have runs with the same ids.
-    return uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([os.environ.get("AIRFLOW_HOME"), run.dag_id, run.run_id]))
 
 
 def spark_environment(conn_id: str, conf: Mapping[str, str]) -> dict[str, str]:
