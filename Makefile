@@ -22,8 +22,8 @@ SET_3 := tests/lanes
 SET_4 := tests/faults tests/spark
 UNIT_1 := $(addprefix tests/unit/,cli expectations iceberg ingest maintain)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
-SET_5 := $(UNIT_1) tests/findings
-SET_6 := $(filter-out tests/airflow tests/conformance tests/findings tests/unit tests/support tests/__pycache__ \
+SET_5 := $(UNIT_1)
+SET_6 := $(filter-out tests/airflow tests/conformance tests/unit tests/support tests/__pycache__ \
 	$(SET_3) $(SET_4),$(patsubst %/,%,$(wildcard tests/*/))) $(UNIT_2)
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
 
@@ -187,11 +187,11 @@ NUMBERS ?=
 # Where it is set: only flips that the list says are noticed, against the tests that it names.
 LISTED ?=
 .PHONY: mutants
-mutants: setup ## flip 200 rules in the code, one at a time: the tests must notice each flip that tests/nets/mutants.toml lists as noticed
+mutants: setup ## flip rules in the code, one at a time: the tests must notice each flip that tests/nets/mutants.toml lists as noticed
 	@$(BIN)/python -m tests.nets.mutants --numbers "$(NUMBERS)" $(if $(LISTED),--listed)
 
 .PHONY: defects
-defects: setup ## put 40 former defects back into the code, one at a time: each must make tests fail
+defects: setup ## put former defects back into the code, one at a time: each must make tests fail
 	@$(BIN)/python -m tests.nets.defects --numbers "$(NUMBERS)"
 
 TRIALS ?= 1-1000

@@ -8,8 +8,7 @@ from pathlib import Path
 from infra.bench.results import Case, Report
 
 BYTES = ("raw bytes", "written", "data", "metadata", "peak", "peak of JVM", "peak of all")
-WAITS = ("longest wait", "mean wait", "longest lag")
-SECONDS = ("seconds", "core seconds", "compact", "validate", "by digest", "by key", *WAITS)
+SECONDS = ("seconds", "core seconds", "compact", "validate", "by digest", "by key", "longest lag")
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,7 @@ def test_a_pattern_has_the_dags_of_the_tables_that_were_found(airflow: LocalAirf
     assert "pattern shop.* has no tables yet: the DAG firn_maintain looks for them when it runs" in text
 
 
+@pytest.mark.nightly
 def test_firn_maintain_finds_the_tables_of_a_pattern(migrated: Path, tmp_path: Path) -> None:
     airflow = make(tmp_path, {"shop.a": "", "hr.pay": ""}, migrated)
     (tmp_path / "tables.toml").write_text('[tables."shop.*"]\n')

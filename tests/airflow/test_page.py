@@ -21,6 +21,8 @@ from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import Server, at_free_port, logged_in
 from tests.support.overviews import rows_of, write_overview
 
+pytestmark = pytest.mark.nightly
+
 TABLE, DAG_ID = "t.shown", "firn__t__shown"
 ERASED, MANY, TORN = "shop.erased", "t.many", "t.torn-file"
 DAY_MS = 86_400_000

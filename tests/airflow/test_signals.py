@@ -7,6 +7,8 @@ import pytest
 
 from tests.airflow.conftest import LocalAirflow
 
+pytestmark = pytest.mark.nightly
+
 TABLE = "t.idle"
 
 

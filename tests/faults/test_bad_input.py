@@ -146,6 +146,7 @@ def test_overlapping_plans_one_wins(topic: Topic) -> None:
     assert topic.offsets() == [1, 2]
 
 
+@pytest.mark.nightly
 def test_no_space_for_a_stage(topic: Topic, tmp_path: Path) -> None:
     """A limit on file sizes stands in for a full disk: to the writer both are a failed write."""
     topic.land([record._replace(value=os.urandom(6_000_000)) for record in HISTORY])

@@ -7,6 +7,8 @@ import pytest
 from firnlake.iceberg.catalog import Lake
 from tests.faults.harness.maintenance import trial
 
+pytestmark = pytest.mark.nightly
+
 SEEDS = range(1, 9)
 """Always the same; `make faults-maintenance` tries others."""
 

@@ -7,6 +7,8 @@ import pytest
 from firnlake.iceberg.catalog import Lake
 from tests.faults.harness.steps import trial
 
+pytestmark = pytest.mark.nightly
+
 SEEDS = range(1, 8)
 """Always the same; `make faults-steps` tries others. Seeds 6 and 52 have found something: half of a file that a full
 disk left of a landing, a store's error as it was."""

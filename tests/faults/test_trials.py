@@ -36,6 +36,7 @@ def place(request: pytest.FixtureRequest) -> Workplace:
     return Workplace(partial(request.getfixturevalue, "spark"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", SEEDS)
 def test_c25_whatever_goes_wrong_nothing_is_lost_and_nothing_is_left(
     lake: Lake, place: Workplace, reader: Reader, tmp_path: Path, seed: int

@@ -2,12 +2,16 @@
 
 from collections import Counter
 
+import pytest
+
 from firnlake import clock
 from firnlake.job.lane import Lane
 from firnlake.table.policies import Policies
 from infra.bench.amplification import Model
 from infra.bench.arrivals import START_MS, Arrivals, uniform
 from tests.support.topics import Record, Topic
+
+pytestmark = pytest.mark.nightly
 
 HOUR_MS = 3_600_000
 LOOK_MS = 2 * HOUR_MS

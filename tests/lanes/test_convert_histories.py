@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext, suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW
 from tests.support.upsert_histories import Step, histories
 from tests.support.upserts import Row, equality_deletes_left, upserts
+
+pytestmark = pytest.mark.nightly
 
 
 @bounded(4)

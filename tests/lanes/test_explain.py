@@ -26,6 +26,7 @@ STEPS = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(times(1)))
 def test_an_explained_outcome_is_the_outcome(topic: Topic, seed: int) -> None:
     """Random histories with late files, stamps, horizons, lags and records without a key; lane after lane."""

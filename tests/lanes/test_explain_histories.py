@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from firnlake.publish.publish_jobs import publish_stages, retain_plans
 from firnlake.validate.validate import validate
 from tests.support.examples import bounded
 from tests.support.topics import DAY, NOW, Record, Topic
+
+pytestmark = pytest.mark.nightly
 
 HOUR = 3_600_000
 _numbers = itertools.count()

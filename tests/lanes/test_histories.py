@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def test_c2_c3_c9_in_offset_order(
     assert len(topic.seen()) == len({record.key for record in topic.seen()}), "one record per key in the tail"
 
 
+@pytest.mark.nightly
 @bounded(3)
 @given(steps, clocks, st.sampled_from(["6", "1000"]), st.randoms(use_true_random=False))
 def test_c2_c3_c7_c9_with_late_and_repeated_segments(

@@ -19,6 +19,8 @@ from tests.support.fuzz import HOSTILE_NAMES
 from tests.support.pages import Page
 from tests.support.topics import DAY, NOW, Record, Topic
 
+pytestmark = pytest.mark.nightly
+
 KEYS = (*(name.encode() for name in HOSTILE_NAMES[::4]), b"\xff\xfe", b"k" * 10_000)
 OURS = {"footer", "section", "h3"}
 """Elements of the reports beside those of the table's page."""

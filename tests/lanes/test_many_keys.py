@@ -26,6 +26,7 @@ def many_keys() -> Iterator[None]:
         yield
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(times(1)))
 def test_c2_to_c9_plans_with_many_keys_are_cleaned_as_others(lake: Lake, engine: Engine, seed: int) -> None:
     topics = Topic(lake, engine, f"keys.few{seed}"), Topic(lake, engine, f"keys.many{seed}")

@@ -34,11 +34,13 @@ def pair(
     return Pair((Topic(lake, engine, f"engines.{name}_local"), Topic(lake, spark_engine, f"engines.{name}_spark")))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(times(1)))
 def test_c22_c24_random_histories(pair: Pair, seed: int) -> None:
     through_all_lanes(pair, seed)
 
 
+@pytest.mark.nightly
 def test_c22_plans_with_many_keys(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firnlake.compact.keys.KEY_BYTES", 500)
     through_all_lanes(pair, seed=2)

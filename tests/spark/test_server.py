@@ -14,6 +14,8 @@ from infra.environment import SOURCES
 from infra.processes import members, started
 from infra.spark_server import serving
 
+pytestmark = pytest.mark.nightly
+
 WORK = """
 import json, os
 from firnlake.engine.choice import Engines

@@ -53,6 +53,7 @@ def test_topic_of(path: str, topic: str) -> None:
     assert segments.topic_of(path) == topic
 
 
+@pytest.mark.nightly
 def test_default_thresholds_fire_on_what_is_landed(shipped: list[Change], tmp_path: Path) -> None:
     """A topic partition needs 32 landed segments for a merge, 32 × 32 for a clean after it (C13, C14)."""
     batches = list(segments.write_batches(shipped, tmp_path))

@@ -58,6 +58,7 @@ def test_keys_count_and_values_do_not(
     assert has_many_keys(replace(inputs, segments=(segment,))) is many
 
 
+@pytest.mark.nightly
 def test_more_keys_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_survey, "MEMORY_BYTES", 24 << 20)
     number = 400_000

@@ -80,6 +80,7 @@ SABOTAGED = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("claim", "make", "trusted"),
     [

@@ -134,6 +134,7 @@ def test_a_branch_holds_what_it_added(lake: Lake, removed_twice: Table) -> None:
     assert told.expirable_bytes <= told.history_bytes - sum(added.values()), "both of its commits' files stay"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(6))
 def test_c29_random_histories(lake: Lake, table: str, seed: int) -> None:
     choose = random.Random(seed)  # noqa: S311  # a history, not a secret

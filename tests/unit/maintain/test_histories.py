@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import pytest
 from hypothesis import Phase, example, given
 from hypothesis import strategies as st
 
@@ -30,6 +31,8 @@ from tests.support import lakes
 from tests.support.examples import bounded
 from tests.support.lakes import Fates, row
 from tests.support.publishing import publish
+
+pytestmark = pytest.mark.nightly
 
 HOUR_MS = 3_600_000
 ORPHANS_AGE_MS: Final = 3 * DAY_MS

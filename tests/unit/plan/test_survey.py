@@ -126,6 +126,7 @@ def test_c12_what_is_due_is_never_left_out(
     assert [where for where in surveyed if where in expected] == expected
 
 
+@pytest.mark.nightly
 @given(surveys())
 def test_c12_states_are_those_of_sense_and_equally_dirty(found: tuple[DueSurvey, list[PartitionState]]) -> None:
     survey, states = found
@@ -140,6 +141,7 @@ def test_c12_states_are_those_of_sense_and_equally_dirty(found: tuple[DueSurvey,
     assert ratios == {where: state.dirty_ratio for where, state in by_name.items()}
 
 
+@pytest.mark.nightly
 @given(surveys())
 def test_c17_segments_that_no_plan_can_take_are_seen(found: tuple[DueSurvey, list[PartitionState]]) -> None:
     survey, states = found

@@ -21,6 +21,8 @@ from tests.support.examples import bounded
 from tests.support.lakes import NOW
 from tests.support.publishing import retain
 
+pytestmark = pytest.mark.nightly
+
 HOUR = 3_600_000
 _numbers = itertools.count()
 
