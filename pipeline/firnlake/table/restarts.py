@@ -52,7 +52,7 @@ class Restart:
     """Timestamp of the newest record of what landed before it, epoch milliseconds."""
 
     def message(self, newest: int) -> str:
-        """What was seen, and what people can do about it; ``newest`` is the highest sequence number in the table."""
+        """The message of the block. ``newest`` is the highest sequence number in the table."""
         topic = self.segment.topic_partition.topic
         return (
             f"topic {topic}: segment {self.segment} landed after offset {self.end}, but its oldest record "
@@ -82,13 +82,13 @@ def restarts(segments: Iterable[Segment], late_through: int) -> Iterator[Restart
         newest = max(newest, *map(_newest_ms, together))
 
 
-def is_rewritten(segment: Segment) -> bool:
+def _is_rewritten(segment: Segment) -> bool:
     """True when Firn wrote ``segment``; lane `erase` keeps the level of what it rewrites."""
     return segment.level != LANDED or job_of(segment.path) is not None
 
 
 def _landing(segment: Segment) -> int:
-    return 0 if is_rewritten(segment) else segment.sequence_number
+    return 0 if _is_rewritten(segment) else segment.sequence_number
 
 
 def _newest_ms(segment: Segment) -> int:
@@ -109,4 +109,4 @@ def _landed_ms(segment: Segment) -> int | None:
 
     The commits of Firn's own segments tell the clock of a run, which may lie in the past, and others may forge one.
     """
-    return None if segment.by_firn or is_rewritten(segment) else segment.committed_ms
+    return None if segment.by_firn or _is_rewritten(segment) else segment.committed_ms
