@@ -29,7 +29,7 @@ ON_DEMAND = ("maintain", "memory", "replay", "search")
 
 def families(scale: float) -> "Families":
     """All families by name, in the order of the report."""
-    from infra.bench import amplification, base, convert, maintain, memory, replay, search, sense, whole
+    from infra.bench import base, convert, maintain, memory, replay, search, sense, whole
 
     return {
         "demo": whole.demo,
@@ -37,7 +37,6 @@ def families(scale: float) -> "Families":
         **{family.name: family.cases for family in base.families(scale)},
         "equality": convert.equality,
         "positions": convert.positions,
-        "amplification": amplification.cases,
         "replay": replay.cases,
         "maintain": maintain.cases,
         "memory": memory.cases,

@@ -26,7 +26,6 @@ _CELLS = {
     "equality": _DELETING,
     "positions": _DELETING,
     "search": ("seconds", "by digest", "by key", "data"),
-    "amplification": ("written per byte", "held per byte", "most held", "segments", "most segments"),
     "replay": ("written per record", "held per key", "most segments", "longest lag", "full cleanings"),
 }
 """By family, the figures that a cell shows; elsewhere seconds and processor seconds."""

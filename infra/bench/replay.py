@@ -6,7 +6,7 @@ records, all of one size: those that plans wrote per record that landed, and tho
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
 
@@ -20,8 +20,7 @@ from firnlake.run import run
 from firnlake.table import records
 from firnlake.table.segment import TAIL
 from firnlake.table.segments import read
-from infra.bench.arrivals import START_MS, Arrivals, uniform
-from infra.bench.data import Shape, Stream, batches, in_order
+from infra.bench.data import Longs, Shape, Stream, batches, in_order
 from infra.bench.inputs import NAMESPACE, Bench, drop
 from infra.bench.measure import Figures, in_turns
 from infra.bench.results import Case
@@ -30,10 +29,13 @@ TABLE: Final = f"{NAMESPACE}.replay"
 KEYS: Final = 5_000
 RECORDS: Final = 38_400
 VALUE_BYTES: Final = (30, 200, 970)
-RATE: Final = 20 / 30
-"""Records per second."""
-EVERY_MS: Final = 32 * 30_000
+RECORDS_PER_FILE: Final = 20
+RECORD_MS: Final = 1_500
+"""Between two records, and so 30 s between two files: a file lands with its last record."""
+EVERY_MS: Final = 32 * RECORDS_PER_FILE * RECORD_MS
 """Between two runs."""
+START_MS: Final = 1_767_225_600_000
+"""Start of the virtual clock, epoch milliseconds: 2026-01-01T00:00:00Z."""
 POLICIES: Final[Mapping[str, str]] = {
     "Firn": "firn",
     "Kafka": "kafka",
@@ -44,36 +46,36 @@ POLICIES: Final[Mapping[str, str]] = {
 
 def cases(bench: Bench) -> Iterator[Case]:
     """A case for each size of values; the reference is as large at every scale."""
-    arrivals = replace(uniform(KEYS, RECORDS), rate=RATE)
+    keys = np.random.default_rng([0, 0]).integers(0, KEYS, RECORDS)
     for size in VALUE_BYTES:
-        entries = {name: partial(_replayed, bench, arrivals, size, profile) for name, profile in POLICIES.items()}
+        entries = {name: partial(_replayed, bench, keys, size, profile) for name, profile in POLICIES.items()}
         title = f"{RECORDS:,} records over {KEYS:,} uniform keys, 20 in a file, values of {size} B"
         yield Case("replay", title, {"value bytes": size}, in_turns(entries, 1))
 
 
-def _replayed(bench: Bench, arrivals: Arrivals, size: int, profile: str) -> Figures:
-    """Land all of ``arrivals`` with values of ``size`` bytes, and run Firn after every 32 files."""
+def _replayed(bench: Bench, keys: Longs, size: int, profile: str) -> Figures:
+    """Land records of ``keys`` with values of ``size`` bytes, and run Firn after every 32 files."""
     drop(bench.lake, TABLE)
     records.create(bench.lake, TABLE, {"firn.profile": profile})
-    shape, stream = Shape(size, "uniform", None, 1, 0), in_order(arrivals.keys)
-    live = np.cumsum(arrivals.previous < 0)
+    shape, stream = Shape(size, "uniform", None, 1, 0), in_order(keys)
+    _, firsts = np.unique(keys, return_index=True)
     landed, written, full = 0, 0, 0
     looks: list[_Look] = []
-    for now_ms in range(START_MS + EVERY_MS, arrivals.record_at_ms(len(arrivals.keys)) + EVERY_MS, EVERY_MS):
-        (end,) = arrivals.landed(np.array([now_ms])).tolist()
+    for now_ms in range(START_MS + EVERY_MS, START_MS + RECORDS * RECORD_MS + EVERY_MS, EVERY_MS):
+        end = min(RECORDS, (now_ms - START_MS) // RECORD_MS + 1) // RECORDS_PER_FILE * RECORDS_PER_FILE
         files = []
-        for first in range(landed, end, arrivals.per_segment):
+        for first in range(landed, end, RECORDS_PER_FILE):
             files.append(bench.scratch / f"{first:06}.parquet")
-            pq.write_table(_rows(arrivals, shape, stream, first), files[-1])
+            pq.write_table(_rows(shape, stream, first), files[-1])
         land(bench.lake, TABLE, files)
-        landed, keys = end, int(live[end - 1])
-        looks.append(_Look.at(bench, keys, now_ms))
+        landed, seen = end, int(np.count_nonzero(firsts < end))
+        looks.append(_Look.at(bench, seen, now_ms))
         for lane in run(bench.lake, TABLE, now_ms, lambda _: bench.local):
             if lane.failures:
                 raise RuntimeError(f"{TABLE}: {lane.failures}")
             written += sum(one.counts.records_out for one in lane.publications if one.counts)
             full += len(lane.publications) if lane.lane is Lane.FULL else 0
-        looks.append(_Look.at(bench, keys, now_ms))
+        looks.append(_Look.at(bench, seen, now_ms))
     return {
         "written per record": written / landed,
         "held per key": float(np.mean([look.held for look in looks])),
@@ -102,9 +104,10 @@ class _Look:
         return cls(sum(one.records for one in segments) / keys, len(segments), (now_ms - oldest) / 1000)
 
 
-def _rows(arrivals: Arrivals, shape: Shape, stream: Stream, first: int) -> pa.Table:
-    """The records of one file, from offset ``first``, with the timestamps of ``arrivals``."""
-    rows = batches(shape, stream, first, first + arrivals.per_segment).select(records.KAFKA_COLUMNS)
-    stamps = [arrivals.record_at_ms(offset) * 1000 for offset in range(first, first + arrivals.per_segment)]
-    place = rows.schema.get_field_index("timestamp")
-    return rows.set_column(place, rows.schema.field(place), pa.array(stamps).cast(rows.schema.field(place).type))
+def _rows(shape: Shape, stream: Stream, first: int) -> pa.Table:
+    """The records of one file, from offset ``first``, with the timestamps of the virtual clock."""
+    offsets = range(first, first + RECORDS_PER_FILE)
+    rows = batches(shape, stream, offsets.start, offsets.stop).select(records.KAFKA_COLUMNS)
+    stamps = [(START_MS + offset * RECORD_MS) * 1000 for offset in offsets]
+    index = rows.schema.get_field_index("timestamp")
+    return rows.set_column(index, rows.schema.field(index), pa.array(stamps).cast(rows.schema.field(index).type))
