@@ -55,8 +55,8 @@ def _place(path: str, part: float) -> int:
     columns = pq.read_metadata(path).row_group(0)
     chunks = [columns.column(number) for number in range(columns.num_columns)]
     chunk = chunks[int(part * len(chunks))]
-    length = chunk.total_compressed_size
-    return int(chunk.data_page_offset) + int((part * len(chunks) % 1) * (length - 1))
+    first = chunk.dictionary_page_offset or chunk.data_page_offset
+    return int(first) + int((part * len(chunks) % 1) * (chunk.total_compressed_size - 1))
 
 
 EVENTS = ("flipped bit",)

@@ -14,6 +14,7 @@ from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
 from tests.faults.harness.workplace import Choice, Workplace
+from tests.support.clocks import judging_late
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -37,7 +38,7 @@ def each(seeds: Iterable[int], kind: Kind = Kind.SQLITE, choice: Choice = Choice
 
 def trials_of_steps(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
     """The same of the steps that work on metadata alone."""
-    with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
+    with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake, judging_late():
         return [_told(steps.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
 
 
