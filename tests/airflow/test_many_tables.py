@@ -1,0 +1,217 @@
+"""Many tables: no DAG depends on how many others there are, and no DAG file has more of them than Airflow can parse."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
+from infra.airflow import settings
+from infra.environment import CHECKOUT
+from tests.airflow.conftest import LocalAirflow
+from tests.support.lakes import append, row
+
+AT_MOST = 2
+TABLES = ("shop.a", "shop.b", "shop.c", "shop.d", "shop.e")
+WITH_ALL = {
+    "firn.py": ["firn__shop__a", "firn__shop__b", "firn_maintain"],
+    "firn_2.py": ["firn__shop__c", "firn__shop__d"],
+    "firn_3.py": ["firn__shop__e"],
+    "firn_4.py": [],
+    "firn_refused.py": [],
+}
+
+PARSE = """
+import gc, json, logging, sys, time
+from pathlib import Path
+from airflow.dag_processing.dagbag import BundleDagBag
+from airflow.sdk import BaseOperator
+from airflow.serialization.serialized_objects import DagSerialization
+from firnlake.airflow.dag import tables
+
+folder, tables.MOST = Path(sys.argv[1]), int(sys.argv[2])
+logging.disable()
+gc.disable()
+said = {}
+for file in sorted(folder.glob("*.py")):
+    before = sum(issubclass(type(one), BaseOperator) for one in gc.get_objects())
+    started = time.process_time()
+    bag = BundleDagBag(file, bundle_path=folder, bundle_name="dags", load_op_links=False)
+    seconds = time.process_time() - started
+    tasks = sum(issubclass(type(one), BaseOperator) for one in gc.get_objects()) - before
+    dags = {name: json.dumps(DagSerialization.to_dict(dag), default=str) for name, dag in bag.dags.items()}
+    said[file.name] = {"dags": dags, "errors": "".join(bag.import_errors.values()), "tasks": tasks, "seconds": seconds}
+(folder / "said.json").write_text(json.dumps(said))
+"""
+
+
+@dataclass(frozen=True)
+class ParsedFile:
+    """A DAG file as the DAG processor sees it: its DAGs, serialized, its error, the tasks that it made, CPU seconds."""
+
+    dags: dict[str, str]
+    errors: str
+    tasks: int
+    seconds: float
+
+
+def airflow_in(home: Path) -> LocalAirflow:
+    """An Airflow without a metadata database, which parsing does not need."""
+    return LocalAirflow(settings.environment(home), Lake.embedded(home), home)
+
+
+def parse(home: Path, tables: str, *files: str, at_most: int = AT_MOST, **changes: str) -> Mapping[str, ParsedFile]:
+    """Parse each of the checkout's DAG ``files``, by default all, with ``tables`` in firn.toml.
+
+    A file that the checkout does not have is a copy of firn.py.
+    """
+    folder = home / "dags"
+    folder.mkdir()
+    for file in files or [path.name for path in (CHECKOUT / "dags").glob("*.py")]:
+        source = CHECKOUT / "dags" / file
+        shutil.copy(source if source.exists() else CHECKOUT / "dags" / "firn.py", folder / file)
+    (folder / "firn.toml").write_text(tables)
+    done = airflow_in(home).python("-c", PARSE, str(folder), str(at_most), **changes)
+    assert done.returncode == 0, done.stderr
+    return {name: ParsedFile(**one) for name, one in json.loads((folder / "said.json").read_text()).items()}
+
+
+def listed(*tables: str) -> str:
+    return "[tables]\n" + "".join(f'"{table}" = {{}}\n' for table in tables)
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ParsedFile]:
+    return parse(tmp_path_factory.mktemp("many"), listed(*TABLES))
+
+
+@pytest.mark.xfail(strict=True, reason="F1: each trigger holds the names of all tables")
+def test_f1_the_dag_of_a_table_names_no_other_table(parsed: Mapping[str, ParsedFile]) -> None:
+    dags = {name: text for file in parsed.values() for name, text in file.dags.items() if name != "firn_maintain"}
+    assert len(dags) == len(TABLES)
+    strangers = {name: [one for one in TABLES if one in text] for name, text in dags.items()}
+    assert strangers == {"firn__" + table.replace(".", "__"): [table] for table in TABLES}
+
+
+@pytest.mark.xfail(strict=True, reason="F1: one DAG file holds all tables, however many")
+def test_f1_tables_beyond_a_file_are_in_the_next(parsed: Mapping[str, ParsedFile]) -> None:
+    assert {name: sorted(file.dags) for name, file in parsed.items()} == WITH_ALL
+    assert "".join(file.errors for file in parsed.values()) == ""
+    assert all(table in parsed["firn.py"].dags["firn_maintain"] for table in TABLES)
+
+
+@pytest.mark.xfail(strict=True, reason="F1: firn_refused.py builds every DAG again")
+def test_f1_firn_refused_builds_no_task(parsed: Mapping[str, ParsedFile]) -> None:
+    assert parsed["firn.py"].tasks > 0
+    assert parsed["firn_refused.py"].tasks == 0
+
+
+@pytest.mark.xfail(strict=True, reason="F1: one DAG file holds all tables, however many")
+def test_f1_tables_without_a_file_are_named(tmp_path: Path) -> None:
+    parsed = parse(tmp_path, listed(*TABLES), "firn.py", "firn_3.py", "firn_refused.py")
+    assert sorted(parsed["firn.py"].dags) == WITH_ALL["firn.py"]
+    assert sorted(parsed["firn_3.py"].dags) == WITH_ALL["firn_3.py"]
+    assert parsed["firn.py"].errors == parsed["firn_3.py"].errors == ""
+    assert f"tables shop.c, shop.d: no DAG, because a DAG file holds {AT_MOST} tables and " in (
+        parsed["firn_refused.py"].errors
+    )
+    assert "shop.e" not in parsed["firn_refused.py"].errors
+
+
+REFUSED = """
+[tables]
+"shop.good" = {}
+"shop.cron" = { schedule = "daily" }
+"shop.timeout" = { timeout_minutes = 10000000000000 }
+"shop.approval" = { approval_minutes = 10000000000000 }
+"shop.deadline" = { deadline_minutes = 10000000000000 }
+"shop.retry" = { retry_seconds = 100000000000000 }
+"shop.notified" = { notify = [{ class = "builtins.int", nobody = 1 }] }
+"%s.namespace" = {}
+"""
+
+
+def test_a_table_without_a_dag_is_an_import_error(tmp_path: Path) -> None:
+    parsed = parse(tmp_path, REFUSED % ("long" * 30), at_most=20)
+    assert sorted(parsed["firn.py"].dags) == ["firn__shop__good", "firn_maintain"]
+    assert parsed["firn.py"].errors == ""
+    told = parsed["firn_refused.py"].errors
+    names = ("cron", "timeout", "approval", "deadline", "retry", "notified")
+    assert [name for name in names if f"table shop.{name}: " not in told] == []
+    assert f"table {'long' * 30}.namespace: tag cannot be longer" in told
+    assert "shop.good" not in told
+
+
+@pytest.mark.xfail(strict=True, reason="F1: a task builds other DAGs than its own")
+@pytest.mark.parametrize(
+    ("dag_id", "files"), [("firn_maintain", {"firn.py"}), ("firn__shop__e", {"firn.py", "firn_2.py", "firn_3.py"})]
+)
+def test_f1_a_task_builds_its_own_dag_alone(tmp_path: Path, dag_id: str, files: set[str]) -> None:
+    """Also from a file that held the table before it moved to the next one."""
+    parsed = parse(
+        tmp_path, listed(*TABLES), "firn.py", "firn_2.py", "firn_3.py", _AIRFLOW_PARSING_CONTEXT_DAG_ID=dag_id
+    )
+    assert {name: list(file.dags) for name, file in parsed.items()} == {
+        name: [dag_id] if name in files else [] for name in ("firn.py", "firn_2.py", "firn_3.py")
+    }
+
+
+@pytest.mark.nightly
+def test_f1_a_thousand_tables_have_their_dags_in_time(tmp_path: Path) -> None:
+    names = [f"shop.orders_{number:04d}" for number in range(1000)]
+    parsed = parse(tmp_path, listed(*names), at_most=250)
+    assert {name: (len(file.dags), file.errors) for name, file in parsed.items()} == {
+        "firn.py": (251, ""),
+        "firn_2.py": (250, ""),
+        "firn_3.py": (250, ""),
+        "firn_4.py": (250, ""),
+        "firn_refused.py": (0, ""),
+    }
+    assert max(file.seconds for file in parsed.values()) < 30 / 3
+
+
+SENSE = """
+import asyncio, json, sys
+from airflow.triggers.shared_stream import SharedStreamManager
+from firnlake.airflow.trigger import ThresholdTrigger
+
+async def announced(manager, table):
+    trigger = ThresholdTrigger(table=table, seconds=0.1)
+    key = trigger.shared_stream_key()
+    stream = manager.subscribe(trigger_id=table, trigger=trigger, key=key)
+    try:
+        async for event in trigger.filter_shared_stream(stream):
+            return event.payload["table"]
+    finally:
+        await manager.unsubscribe(table, key)
+
+async def main():
+    manager = SharedStreamManager()
+    waiting = asyncio.create_task(announced(manager, "t.idle"))
+    events = [await announced(manager, "t.first"), await announced(manager, "t.later")]
+    keys = {ThresholdTrigger(table=table, seconds=0.1).shared_stream_key() for table in ("t.first", "t.later")}
+    print("RESULT", json.dumps({"events": events, "loops": len(keys), "idle": waiting.done()}))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="F1: each trigger holds the names of all tables")
+def test_f1_a_loop_that_polls_goes_on_with_the_table_that_comes_later(tmp_path: Path) -> None:
+    airflow = airflow_in(tmp_path)
+    for table in ("t.idle", "t.first", "t.later"):
+        records.create(airflow.lake, table, {"firn.merge.segments": "2"})
+    for table in ("t.first", "t.later") * 2:
+        append(airflow.lake, [row(0)], table)
+    done = airflow.python("-c", SENSE)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    said: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    assert said == {"events": ["t.first", "t.later"], "loops": 1, "idle": False}
