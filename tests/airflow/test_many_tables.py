@@ -90,7 +90,6 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ParsedFile]
     return parse(tmp_path_factory.mktemp("many"), listed(*TABLES))
 
 
-@pytest.mark.xfail(strict=True, reason="F1: each trigger holds the names of all tables")
 def test_f1_the_dag_of_a_table_names_no_other_table(parsed: Mapping[str, ParsedFile]) -> None:
     dags = {name: text for file in parsed.values() for name, text in file.dags.items() if name != "firn_maintain"}
     assert len(dags) == len(TABLES)
@@ -98,20 +97,17 @@ def test_f1_the_dag_of_a_table_names_no_other_table(parsed: Mapping[str, ParsedF
     assert strangers == {"firn__" + table.replace(".", "__"): [table] for table in TABLES}
 
 
-@pytest.mark.xfail(strict=True, reason="F1: one DAG file holds all tables, however many")
 def test_f1_tables_beyond_a_file_are_in_the_next(parsed: Mapping[str, ParsedFile]) -> None:
     assert {name: sorted(file.dags) for name, file in parsed.items()} == WITH_ALL
     assert "".join(file.errors for file in parsed.values()) == ""
     assert all(table in parsed["firn.py"].dags["firn_maintain"] for table in TABLES)
 
 
-@pytest.mark.xfail(strict=True, reason="F1: firn_refused.py builds every DAG again")
 def test_f1_firn_refused_builds_no_task(parsed: Mapping[str, ParsedFile]) -> None:
     assert parsed["firn.py"].tasks > 0
     assert parsed["firn_refused.py"].tasks == 0
 
 
-@pytest.mark.xfail(strict=True, reason="F1: one DAG file holds all tables, however many")
 def test_f1_tables_without_a_file_are_named(tmp_path: Path) -> None:
     parsed = parse(tmp_path, listed(*TABLES), "firn.py", "firn_3.py", "firn_refused.py")
     assert sorted(parsed["firn.py"].dags) == WITH_ALL["firn.py"]
@@ -147,7 +143,6 @@ def test_a_table_without_a_dag_is_an_import_error(tmp_path: Path) -> None:
     assert "shop.good" not in told
 
 
-@pytest.mark.xfail(strict=True, reason="F1: a task builds other DAGs than its own")
 @pytest.mark.parametrize(
     ("dag_id", "files"), [("firn_maintain", {"firn.py"}), ("firn__shop__e", {"firn.py", "firn_2.py", "firn_3.py"})]
 )
@@ -203,7 +198,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.xfail(strict=True, reason="F1: each trigger holds the names of all tables")
 def test_f1_a_loop_that_polls_goes_on_with_the_table_that_comes_later(tmp_path: Path) -> None:
     airflow = airflow_in(tmp_path)
     for table in ("t.idle", "t.first", "t.later"):

@@ -11,8 +11,9 @@ def dags(file: str) -> "dict[str, DAG]":
     """The DAGs of ``file`` in Airflow's DAGs folder, by id: one per table, and `firn_maintain` for all tables.
 
     FIRN_TABLES names the file that lists the tables, by default ``firn.toml`` next to ``file``. A refused table has no
-    DAG, and the log says why.
+    DAG, and the log says why. A file has the DAGs of 250 tables; copies of it, named ``firn_2.py``, ``firn_3.py`` …,
+    have those of the next tables, 250 each.
     """
-    from firnlake.airflow.dag.tables import build_all
+    from firnlake.airflow.dag.tables import build_file
 
-    return {dag.dag_id: dag for dag in build_all(Path(file).parent).dags}
+    return {dag.dag_id: dag for dag in build_file(Path(file))}

@@ -1,6 +1,5 @@
 """The assets that start the DAG of a table, and the assets that may start other DAGs."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -19,6 +18,8 @@ from firnlake.airflow.configuration import TableSettings
 from firnlake.airflow.trigger import ThresholdTrigger
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from firnlake.publish.attempts import Publication
 
 
@@ -37,11 +38,10 @@ def outlet_of(table: str) -> AssetAlias:
     return AssetAlias(f"publications of Firn in {table}")
 
 
-def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeSchedule:
+def schedule_of(settings: TableSettings) -> AssetOrTimeSchedule:
     """The schedule of a table's DAG: runs start when a lane becomes due, and at the times of a cron expression.
 
-    The cron expression covers postponed or missed work. ``watched`` are all tables that the triggerer polls. Raises
-    ValueError for a wrong cron expression.
+    The cron expression covers postponed or missed work. Raises ValueError for a wrong cron expression.
     """
     try:
         # The timetable of airflow.sdk is checked only when Airflow serializes the whole DAG file.
@@ -50,7 +50,7 @@ def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeS
         raise ValueError(f"schedule is {settings.schedule!r}: {error}; allowed: a cron expression") from error
     asset = due_in(settings.name)
     if settings.watched:
-        asset.watchers = [AssetWatcher(f"thresholds of {settings.name}", ThresholdTrigger(settings.name, watched))]
+        asset.watchers = [AssetWatcher(f"thresholds of {settings.name}", ThresholdTrigger(settings.name))]
     return AssetOrTimeSchedule(timetable=CronTriggerTimetable(settings.schedule, timezone="UTC"), assets=[asset])
 
 

@@ -13,7 +13,7 @@ from functools import reduce
 from hashlib import sha256
 from operator import or_
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -23,6 +23,10 @@ LONGEST_ID: Final = 250
 """Maximum number of characters of a DAG id; allowed are letters, digits, ``-``, ``_`` and single dots."""
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9_-]|^_|_(?=_|\Z)|(?<=_)_")
 """Characters that a DAG id can't have, and underscores that could be confused with the two that stand for a dot."""
+
+
+Minutes: TypeAlias = Annotated[int, Field(ge=1, le=366 * 24 * 60)]
+"""At least a minute, at most a year."""
 
 
 class Notifier(BaseModel):
@@ -60,12 +64,12 @@ class Settings(BaseModel):
     retries: int = Field(default=5, ge=0, description="retries after a lost commit race or an outage")
     spark_retries: int = Field(default=1, ge=0, description="retries after a crash of Spark")
     retry_seconds: int = Field(default=30, ge=1, description="delay before a retry")
-    timeout_minutes: int = Field(default=360, ge=1, description="compact and validate tasks that run longer are killed")
-    deadline_minutes: int | None = Field(default=None, ge=1, description="`notify` reports runs that take longer")
+    timeout_minutes: Minutes = Field(default=360, description="compact and validate tasks that run longer are killed")
+    deadline_minutes: Minutes | None = Field(default=None, description="`notify` reports runs that take longer")
     approvers: tuple[str, ...] = Field(
         default=(), description="users who may approve a run that asks before publishing; empty: anyone"
     )
-    approval_minutes: int = Field(default=720, ge=1, description="time to approve; then the run publishes nothing")
+    approval_minutes: Minutes = Field(default=720, description="time to approve; then the run publishes nothing")
     notify: tuple[Notifier, ...] = Field(default=(), description="notifiers for failed verdicts and missed deadlines")
 
     @field_validator("spark")
@@ -117,11 +121,12 @@ class TableSettings(Settings):
 
 @dataclass(frozen=True)
 class Configured:
-    """The content of the file: settings of ``tables``, and a message for each section that is ``refused``.
+    """The content of the file ``path``: settings of ``tables``, and a message for each section that is ``refused``.
 
     ``patterns`` are the settings of the sections with patterns, whether or not a table matches.
     """
 
+    path: Path
     tables: Sequence[TableSettings]
     patterns: Sequence[TableSettings]
     refused: Sequence[str]
@@ -151,7 +156,7 @@ def read_tables(path: Path, known: Sequence[str] | None = None) -> Configured:
         if {*matched} <= {one.name for one in patterns}:
             wanted[name] = (defaults, *(sections[pattern] for pattern in matched), sections.get(name, {}))
     tables, wrong = _read(wanted, path)
-    return Configured(tables, patterns, [*refused, *wrong])
+    return Configured(path, tables, patterns, [*refused, *wrong])
 
 
 def _read(wanted: Mapping[str, Sequence[Any]], path: Path) -> tuple[list[TableSettings], list[str]]:

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from firnlake.airflow.configuration import Configured, read_tables
+
 if TYPE_CHECKING:
     from firnlake.iceberg.catalog import Lake
 
@@ -35,6 +37,11 @@ def known_tables(home: Path) -> list[str] | None:
     except (OSError, ValueError):
         return None
     return sorted(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def configured_in(folder: Path) -> Configured:
+    """The tables in the file FIRN_TABLES, by default ``firn.toml`` in ``folder``."""
+    return read_tables(Path(os.environ.get("FIRN_TABLES") or folder / "firn.toml"), known_tables(home()))
 
 
 def look(lake: "Lake") -> Discovery:

@@ -3,13 +3,13 @@
 One poll loop serves all tables of an Airflow (Airflow docs, "Event-driven scheduling": shared streams). Events are
 edge-triggered: a lane that stays due causes one event. The cron schedule of the DAG covers work that was announced but
 not done. Airflow's store of asset state (Airflow docs, "Asset State Store") keeps the announced work under the asset
-that the trigger watches, so neither a restart nor a change of the list of tables announces that work again.
+that the trigger watches, so a restart does not announce that work again.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
@@ -29,37 +29,37 @@ STORED = "firn.due"
 
 
 class ThresholdTrigger(BaseEventTrigger):
-    """Trigger that fires when a plan becomes due in ``table``, one of the ``tables`` that share a poll loop.
+    """Trigger that fires when a plan becomes due in ``table``.
 
+    It knows of no other table: a process that parses DAGs hashes a DAG, with its trigger, hundreds of times.
     The event has the table, the snapshot, the number of due plans, and the titles of the newly due ones, such as
     "orders-3 merge: 41 segments (…)".
     """
 
-    def __init__(self, table: str, tables: Sequence[str], seconds: float = SECONDS) -> None:
+    _subscribed: ClassVar[set["ThresholdTrigger"]] = set()
+    """The triggers whose tables the poll loop of this process reads."""
+
+    def __init__(self, table: str, seconds: float = SECONDS) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no types
         self.table = table
-        self.tables = list(tables)
         self.seconds = seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The form in which Airflow stores the trigger: the class and its arguments."""
         kind = type(self)
-        return (
-            f"{kind.__module__}.{kind.__qualname__}",
-            {"table": self.table, "tables": self.tables, "seconds": self.seconds},
-        )
+        return f"{kind.__module__}.{kind.__qualname__}", {"table": self.table, "seconds": self.seconds}
 
     def shared_stream_key(self) -> Hashable:
         """The key of the poll loop, equal for all tables that share it."""
-        return (type(self).__qualname__, *self.tables, self.seconds)
+        return (type(self).__qualname__, self.seconds)
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator["Look"]:
-        """Poll all tables in turn, forever."""
+        """Poll the tables of all subscribed triggers in turn, forever."""
         # In threads, because all triggers of a triggerer share the event loop.
         watch = await asyncio.to_thread(_watch)
         while True:
-            for table in kwargs["tables"]:
+            for table in sorted({trigger.table for trigger in cls._subscribed}):
                 look = await asyncio.to_thread(watch.look_now, table)
                 if look is not None:
                     yield look
@@ -68,14 +68,18 @@ class ThresholdTrigger(BaseEventTrigger):
     async def filter_shared_stream(self, stream: AsyncIterator["Look"]) -> AsyncIterator[TriggerEvent]:
         """The events of this trigger's table."""
         edge = await self._stored()
-        async for look in stream:
-            if look.table != self.table:
-                continue
-            before = edge.due
-            if crossed := edge.crossed(look):
-                yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
-            if edge.due != before:
-                await self._store(edge)
+        self._subscribed.add(self)
+        try:
+            async for look in stream:
+                if look.table != self.table:
+                    continue
+                before = edge.due
+                if crossed := edge.crossed(look):
+                    yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
+                if edge.due != before:
+                    await self._store(edge)
+        finally:
+            self._subscribed.discard(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the events of this trigger without a shared loop."""

@@ -1,6 +1,5 @@
 """The DAG of one table: a task group for each lane, in sequence, and then the tasks report, verdict and sweep."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -48,17 +47,15 @@ def default_args(settings: Settings) -> dict[str, Any]:
     }
 
 
-def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
-    """The DAG of one table; ``watched`` are all tables that the triggerer polls.
-
-    The report covers the lanes that were validated; the verdict covers every lane.
-    """
-    with DAG(
+def outline(settings: TableSettings) -> DAG:
+    """The DAG of one table, still without tasks. Raises an error for every wrong setting, so a task raises none."""
+    notifiers(settings)
+    return DAG(
         dag_id=settings.dag_id,
         description=f"Retain, merge, clean and compact {settings.name}",
         doc_md=lane_docs.DAG.format(table=settings.name, schedule=settings.schedule),
         tags=list(dict.fromkeys(["firn", settings.namespace, *settings.tags])),
-        schedule=schedule_of(settings, watched),
+        schedule=schedule_of(settings),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
@@ -66,7 +63,15 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         is_paused_upon_creation=settings.paused,
         default_args=default_args(settings),
         deadline=deadlines(settings) or None,
-    ) as dag:
+    )
+
+
+def build(settings: TableSettings) -> DAG:
+    """The DAG of one table.
+
+    The report covers the lanes that were validated; the verdict covers every lane.
+    """
+    with outline(settings) as dag:
         # Any, because these are references to results of tasks; the tasks receive the annotated types.
         jobs_of_lanes: list[Any] = []
         first = turn.override(doc_md=lane_docs.TASKS["turn"])(settings.name)

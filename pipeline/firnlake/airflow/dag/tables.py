@@ -4,22 +4,26 @@ An error in the settings of one table does not affect the DAGs of the other tabl
 """
 
 import logging
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from airflow.sdk import DAG, Param, get_current_context, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
-from firnlake.airflow.configuration import Settings, TableSettings, dag_id_of, read_tables
-from firnlake.airflow.dag.table import build, default_args
-from firnlake.airflow.discovery import home, known_tables
+from firnlake.airflow.configuration import Configured, Settings, TableSettings, dag_id_of
+from firnlake.airflow.dag.table import build, default_args, outline
+from firnlake.airflow.discovery import configured_in
 
 log = logging.getLogger(__name__)
 
 DAG_ID = "firn_maintain"
+MOST: Final = 250
+"""Maximum number of tables in a DAG file: they take 4 CPU seconds of the 30 s that Airflow gives to its import."""
+_FURTHER: Final = re.compile(r"firn_(\d+)\.py")
+"""Names of the DAG files after the first one, whose name is free."""
 EVERYTHING_AT_HOUR = 0
 """Hour (UTC) of the run that does all parts of maintenance; the other runs do only the cheap parts."""
 _DOC = """
@@ -135,38 +139,61 @@ def tidy_home() -> None:
         publishing.build(lake)
 
 
-@dataclass(frozen=True)
-class Built:
-    """The DAGs of the tables and `firn_maintain`, and a message for each table that is refused."""
-
-    dags: Sequence[DAG]
-    refused: Sequence[str]
-
-
-def build_all(folder: Path) -> Built:
-    """Build the DAGs of the tables in FIRN_TABLES, by default ``firn.toml`` in ``folder``.
+def build_file(file: Path) -> list[DAG]:
+    """Build the DAGs of the DAG file ``file``: those of its MOST tables, and in the first file also `firn_maintain`.
 
     A process that runs a task builds only the DAG of that task, because hundreds of other DAGs would take longer than
-    the task. Raises ValueError if the file is not TOML or has unknown sections.
+    the task. Raises ValueError if the list of tables is not TOML or has unknown sections.
     """
-    path = Path(os.environ.get("FIRN_TABLES") or folder / "firn.toml")
-    configured = read_tables(path, known_tables(home()))
-    refused = [*configured.refused]
+    configured = configured_in(file.parent)
     wanted = get_parsing_context().dag_id
-    watched = [table.name for table in configured.tables if table.watched]
-    dags, built = [], []
-    for table in configured.tables:
-        if wanted not in (None, DAG_ID, dag_id_of(table.name)):
-            continue
+    number = int(further[1]) if (further := _FURTHER.fullmatch(file.name)) else 1
+    if wanted is None:
+        tables = configured.tables[MOST * (number - 1) : MOST * number]
+    else:
+        tables = [table for table in configured.tables if table.dag_id == wanted]
+    dags, refused = _made(build, tables, configured.path)
+    if number == 1 and wanted in (None, DAG_ID):
+        dags.append(maintain(configured.tables, configured.patterns))
+        refused += [*configured.refused, *_without_file(configured, file.parent)]
+    if wanted is None:  # not in the log of every task
+        for line in refused:
+            log.warning("%s", line)
+    return dags
+
+
+def refused_in(folder: Path) -> list[str]:
+    """A message for each table that is refused, and for each DAG file that ``folder`` lacks. Builds no task.
+
+    Raises ValueError if the list of tables is not TOML or has unknown sections.
+    """
+    configured = configured_in(folder)
+    _, refused = _made(outline, configured.tables, configured.path)
+    return [*configured.refused, *refused, *_without_file(configured, folder)]
+
+
+def _made(
+    make: Callable[[TableSettings], DAG], tables: Iterable[TableSettings], path: Path
+) -> tuple[list[DAG], list[str]]:
+    """The DAGs that ``make`` returns for ``tables``, and a message for each table that it refuses."""
+    dags, refused = [], []
+    for table in tables:
         try:
-            dag = build(table, watched)
+            dag = make(table)
             dag.validate()  # type: ignore[no-untyped-call]  # Airflow's has no types
         except Exception as error:  # noqa: BLE001  # whatever the error is, it concerns one table
             refused.append(f"{path}: table {table.name}: {' '.join(str(error).split())}")
         else:
             dags.append(dag)
-            built.append(table)
-    if wanted is None:  # not in the log of every task
-        for line in refused:
-            log.warning("%s", line)
-    return Built([*dags, maintain(built, configured.patterns)], refused)
+    return dags, refused
+
+
+def _without_file(configured: Configured, folder: Path) -> Iterator[str]:
+    """A message for each further DAG file that ``folder`` lacks, with the tables that therefore have no DAG."""
+    for number, first in enumerate(range(MOST, len(configured.tables), MOST), 2):
+        if not (file := folder / f"firn_{number}.py").exists():
+            names = ", ".join(table.name for table in configured.tables[first : first + MOST])
+            yield (
+                f"{configured.path}: tables {names}: no DAG, because a DAG file holds {MOST} tables and {file} does "
+                "not exist: make it a copy of firn.py"
+            )
