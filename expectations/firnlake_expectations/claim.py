@@ -146,7 +146,7 @@ class JudgedColumns:
     offset            the integer that orders records
     topic, partition  None: every record belongs to `topic_name`, partition 0
     tombstone         a condition in DuckDB's SQL, NULL counting as false; None: no record is a tombstone
-    told_by           the columns that the condition reads
+    told_by           the columns that the condition reads, in which they are called `told_0`, `told_1`, ...
     level, delete_horizon   the two columns that a cleaning writes; it must not change other columns (C1)
     transactions      True when transaction columns, if there are any, are Kafka's (C10)
     uuids             key columns whose 16 bytes are a UUID, which reports show as text
@@ -157,7 +157,7 @@ class JudgedColumns:
     topic: str | None = "topic"
     partition: str | None = "partition"
     topic_name: str = ""
-    tombstone: str | None = '"value" IS NULL'
+    tombstone: str | None = "told_0 IS NULL"
     told_by: tuple[str, ...] = ("value",)
     level: str = "level"
     delete_horizon: str = "delete_horizon"

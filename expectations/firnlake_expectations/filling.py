@@ -66,7 +66,7 @@ class Filler:
             read = 0
             for records in part.read(self._wanted(part)):
                 table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
-                self._take(self._seen(table, part, read, duck), part, held[part.side])
+                self._take(*self._seen(table, part, read, duck), part, held[part.side])
                 read += table.num_rows
             if part.records is not None:
                 counted.append((part, read))
@@ -87,20 +87,22 @@ class Filler:
         compared = self._visible.columns if self._visible and part.has_deletes else ()
         return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
 
-    def _seen(self, table: pa.Table, part: Part, first: int, duck: Duck) -> pa.Table:
-        """Those of the records in `table` that readers see, before or after; of side SHOWN with the two flags. They
-        begin at place `first` of `part`."""
+    def _seen(self, table: pa.Table, part: Part, first: int, duck: Duck) -> tuple[pa.Table, pa.Table]:
+        """Those of the records in `table` that readers see, before or after, and of side SHOWN the flags of each. The
+        records begin at place `first` of `part`."""
         seen = self._flags(table, part, part.listed, first, duck)
         if seen is not None and part.side in (BEFORE, SHOWN):
             self._count_hidden(part, table.num_rows - (pc.sum(seen).as_py() or 0), duck)
         wanted = list(self._layout.wanted(part))
         if part.side != SHOWN:
-            return table if seen is None else table.filter(seen).select(wanted)
+            return table if seen is None else table.filter(seen).select(wanted), pa.table({})
         after = self._flags(table, part, part.after, first, duck)
         every, shown = pa.repeat(pa.scalar(value=True), table.num_rows), table.select(wanted)
-        for column, flag in zip(FLAGS.values(), (seen, after), strict=True):
-            shown = shown.append_column(column, every if flag is None else flag)
-        return shown if seen is None or after is None else shown.filter(pc.or_(seen, after))
+        flags = pa.table([every if flag is None else flag for flag in (seen, after)], FLAGS)
+        if seen is None or after is None:
+            return shown, flags
+        either = pc.or_(seen, after)
+        return shown.filter(either), flags.filter(either)
 
     def _flags(self, table: pa.Table, part: Part, listed: Listed | None, first: int, duck: Duck) -> pa.Array | None:
         """A flag per record that readers see with the deletes `listed`; None: all of them."""
@@ -114,21 +116,21 @@ class Filler:
                 plan = "NULL" if part.plan is None else part.plan
                 duck.run(f"INSERT INTO hidden SELECT {plan}, name, {number} FROM part_name")
 
-    def _take(self, table: pa.Table, part: Part, held: LoadedRecords) -> None:
+    def _take(self, table: pa.Table, flags: pa.Table, part: Part, held: LoadedRecords) -> None:
         if not table.num_rows:
             return
         plans = self._plans(table)
         place = part.plan
         ours = plans.is_valid() if place is None else pc.fill_null(pc.equal(plans, place), fill_value=False)
         ours = pc.and_(ours, table.column(self._layout.reading.offset).is_valid().combine_chunks())
-        table = table.append_column(
-            PLAN, plans if place is None else pa.repeat(pa.scalar(place, pa.int32()), len(plans))
-        )
+        numbers = plans if place is None else pa.repeat(pa.scalar(place, pa.int32()), len(plans))
+        beside = pa.table([numbers, *flags.columns], [PLAN, *flags.column_names])
         if pc.all(ours).as_py():
-            held.add(table)
+            held.add(table, beside)
             return
-        held.add(table.filter(ours))
-        held.strange(table.filter(pc.invert(ours)))
+        held.add(table.filter(ours), beside.filter(ours))
+        strange = pc.invert(ours)
+        held.strange(table.filter(strange), beside.filter(strange))
 
     def _plans(self, records: pa.Table) -> pa.Array:
         """Index of the claim that covers each record; NULL when none does."""
@@ -151,13 +153,13 @@ class LoadedRecords:
 
     def __init__(self, duck: Duck, layout: Layout, side: str) -> None:
         self._duck, self._layout, self._side = duck, layout, side
-        self._tables: dict[tuple[str, ...], list[pa.Table]] = {}
+        self._tables: dict[tuple[str, ...], list[tuple[pa.Table, pa.Table]]] = {}
         self._rows = self._bytes = 0
 
-    def add(self, table: pa.Table) -> None:
-        """Add the records of `table`."""
+    def add(self, table: pa.Table, beside: pa.Table) -> None:
+        """Add the records of `table`, with what the judge says of each in `beside`."""
         # `plain_columns` unifies, table by table, types that differ only by the writer's choice.
-        self._tables.setdefault(tuple(table.column_names), []).append(table)
+        self._tables.setdefault(tuple(table.column_names), []).append((table, beside))
         self._rows += table.num_rows
         self._bytes += table.nbytes
         if self._rows >= ROWS or self._bytes >= BYTES:
@@ -165,17 +167,18 @@ class LoadedRecords:
 
     def flush(self) -> None:
         """Narrow the buffered records."""
-        for tables in self._tables.values():
-            self._insert(pa.concat_tables(tables), self._side, "*")
+        for held in self._tables.values():
+            tables, beside = map(pa.concat_tables, zip(*held, strict=True))
+            self._insert(tables, beside, self._side, "*")
         self._tables.clear()
         self._rows = self._bytes = 0
 
-    def strange(self, table: pa.Table) -> None:
+    def strange(self, table: pa.Table, beside: pa.Table) -> None:
         """Add records that no claim covers."""
-        self._insert(table, "strangers", 'plan, "offset", key')
+        self._insert(table, beside, "strangers", 'plan, "offset", key')
 
-    def _insert(self, taken: pa.Table, into: str, columns: str) -> None:
-        seen, query = self._layout.narrowed(taken, self._side)
+    def _insert(self, taken: pa.Table, beside: pa.Table, into: str, columns: str) -> None:
+        seen, query = self._layout.narrowed(taken, beside, self._side)
         requested = self._layout.requested
         if requested and into == IN_PLACE:
             schema, reading = self._layout.schema, self._layout.reading

@@ -45,10 +45,12 @@ _KINDS = {
 _ALWAYS = ("plan", "offset", "level", "horizon")
 _OF_VALUES = ("tombstone", "fingerprint")
 _OF_TRANSACTIONS = ("control", "transactional", "producer")
-PLAN: Final = "firn plan"
-"""Column with the index of the claim, in records that are about to be narrowed."""
-FLAGS: Final = {"shown_before": "firn shown before", "shown_after": "firn shown after"}
-"""The flags of side SHOWN, before and after, by their columns in records that are about to be narrowed."""
+PLAN: Final = "plan"
+"""The index of the claim that covers a record."""
+FLAGS: Final = ("shown_before", "shown_after")
+"""The flags of side SHOWN."""
+_PREFIX: Final = "firn_"
+"""Prefix of the columns of records that are about to be narrowed, which keeps them apart from words of SQL."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class Layout:
 
     @property
     def transactions(self) -> bool:
-        """True when the schema has transaction columns."""
-        return "is_control" in self.schema.names or "is_transactional" in self.schema.names
+        """True when the table has transaction columns."""
+        return bool(self.reading.of_transactions(self.schema.names))
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -141,47 +143,39 @@ class Layout:
         duck.run("CREATE TABLE files (plan INTEGER, name VARCHAR, told BIGINT, found BIGINT)")
         duck.run("CREATE TABLE hidden (plan INTEGER, name VARCHAR, records BIGINT)")
 
-    def narrowed(self, taken: pa.Table, side: str) -> tuple[dict[str, pa.Table], str]:
-        """Tables to register, and the query over them that narrows the records `taken` from `side`."""
+    def narrowed(self, taken: pa.Table, beside: pa.Table, side: str) -> tuple[dict[str, pa.Table], str]:
+        """Tables to register, and the query over them that narrows the records `taken` from `side`. `beside` has, for
+        each record, its PLAN, and on side SHOWN its FLAGS.
+
+        The query sees no name of a column of the records, so these may have any name.
+        """
         reading, names = self.reading, taken.column_names
         kept = [name for name in reading.kept(self.schema.names) if name in names]
-        plain = plain_columns(taken, kept, self._prefix)
+        plain = plain_columns(taken, kept, _PREFIX)
         places = dict(zip(kept, plain.column_names, strict=True))
         tables = {
-            f"{self._prefix}plan": taken.column(PLAN),
-            f"{self._prefix}level": taken.column(reading.level),
-            f"{self._prefix}horizon": _micros(taken.column(reading.delete_horizon)),
+            **{f"{_PREFIX}{name}": beside.column(name) for name in beside.column_names},
+            f"{_PREFIX}level": taken.column(reading.level),
+            f"{_PREFIX}horizon": _micros(taken.column(reading.delete_horizon)),
             **dict(zip(plain.column_names, plain.columns, strict=True)),
         }
         sql = {
-            "plan": f"{self._prefix}plan",
+            **{name: f"{_PREFIX}{name}" for name in beside.column_names},
             "offset": places[reading.offset],
-            "level": f"coalesce({self._prefix}level, 0)",
-            "horizon": f"{self._prefix}horizon",
+            "level": f"coalesce({_PREFIX}level, 0)",
+            "horizon": f"{_PREFIX}horizon",
             "fingerprint": hashed(plain.schema),
             "control": f"coalesce({places.get('is_control', 'false')}, false)",
             "transactional": f"coalesce({places.get('is_transactional', 'false')}, false)",
             "producer": places.get("producer_id", "NULL"),
             "tombstone": "false",
         }
-        for flag, column in FLAGS.items():
-            if column in names:
-                sql[flag] = f"{self._prefix}{flag}"
-                tables[sql[flag]] = taken.column(column)
         if reading.tombstone and all(name in names for name in reading.told_by):
             sql["tombstone"] = f"coalesce({reading.tombstone}, false)"
-            tables |= {name: taken.column(name) for name in reading.told_by}
+            tables |= {f"told_{place}": taken.column(name) for place, name in enumerate(reading.told_by)}
         columns = ", ".join(f'({sql[name]})::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
         key = self._key([places[name] for name in reading.key])
         return {"taken": pa.table(tables)}, f"SELECT {columns}, {key} AS key FROM taken"
-
-    @property
-    def _prefix(self) -> str:
-        """Prefix of our own column names, which keeps them apart from the names in a condition."""
-        prefix = "firn_"
-        while any(name.lower().startswith(prefix) for name in self.reading.told_by):
-            prefix += "_"
-        return prefix
 
     def _key(self, parts: Sequence[str]) -> str:
         if len(parts) == 1:

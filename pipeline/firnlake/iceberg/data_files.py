@@ -305,7 +305,8 @@ def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, fil
 def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
     """Number of records per batch when the columns ``names`` of a row group are read."""
     chunks = (group.column(place) for place in range(group.num_columns))
-    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names)
+    within = tuple(f"{name}." for name in names)  # a name may have dots of its own
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(within))
     per_record = size / max(1, group.num_rows) + 1
     return max(1, min(BATCH_RECORDS, int(BATCH_BYTES / per_record)))
 

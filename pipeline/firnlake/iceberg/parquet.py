@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
-from pyiceberg.expressions.literals import literal
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -280,16 +278,3 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, values)
     return values.cast(kind)
-
-
-EVERYTHING: BooleanExpression = AlwaysTrue()
-
-
-def equals(column: str, value: str | int | bytes | bool) -> BooleanExpression:
-    """Filter for rows whose ``column`` is exactly ``value``."""
-    return EqualTo(term=Reference(column), value=literal(value))
-
-
-def both(left: BooleanExpression, right: BooleanExpression) -> BooleanExpression:
-    """Filter for rows that pass ``left`` and ``right``."""
-    return And(left=left, right=right)

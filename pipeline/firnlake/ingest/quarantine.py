@@ -6,15 +6,15 @@ If topic partition, offset and content are the same, it is listed, counted and e
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField, PrimitiveType
@@ -26,8 +26,10 @@ from firnlake.iceberg.branches import QUARANTINE, ancestors, at_snapshot, on_bra
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.files import job_of
-from firnlake.iceberg.parquet import EVERYTHING
+from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.records import TRANSACTION_COLUMNS
@@ -36,9 +38,8 @@ from firnlake.table.topic_partition import TopicPartition, in_ms
 
 NULL_KEY: Final = "null key"
 """The only reason for quarantine."""
-_JOB: Final = "job"
 
-_NOT_EXPORTED = frozenset({"level", "delete_horizon", _JOB, *TRANSACTION_COLUMNS})
+_NOT_EXPORTED = frozenset({"level", "delete_horizon", *TRANSACTION_COLUMNS})
 """Columns that an export omits: Firn's own columns, and the transaction columns.
 
 A corrected record lands outside of any transaction, because only committed records are quarantined, and because the
@@ -120,7 +121,7 @@ def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) ->
         return found
     # The same job may have moved records of several topic partitions.
     sources = {file.file_path: f"{where} {job}" for where, job in doubtful for file in files[where, job]}
-    counts = Counter(_rows(table, columns, sources)[_JOB].to_pylist())
+    counts = Counter(_rows(table, columns, sources)[1])
     for number, (where, job) in enumerate(files):
         if (where, job) in doubtful:
             found[number] = replace(found[number], records=counts[f"{where} {job}"])
@@ -153,7 +154,7 @@ def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVER
     """The first ``limit`` selected records in the quarantine of table ``identifier``, in offset order."""
     table = lake.table(identifier)
     shows_values = samples_of(table.properties) == "full"
-    rows = _read(table, identifier, selection)
+    rows, jobs = _read(table, identifier, selection) or (None, ())
     return [
         Record(
             topic_partition=TopicPartition(row["topic"], row["partition"]),
@@ -162,9 +163,9 @@ def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVER
             value_bytes=None if row["value"] is None else len(row["value"]),
             value=row["value"] if shows_values else None,
             reason=NULL_KEY,
-            job=row[_JOB],
+            job=job,
         )
-        for row in (in_ms(rows.slice(0, limit)).to_pylist() if rows else ())
+        for row, job in zip(in_ms(rows.slice(0, limit)).to_pylist() if rows else (), jobs, strict=False)
     ]
 
 
@@ -182,7 +183,8 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     chosen = _read(lake.table(identifier), identifier, selection)
     if chosen is None:
         return 0
-    rows = chosen.drop_columns([name for name in chosen.column_names if name in _NOT_EXPORTED])
+    rows, _ = chosen
+    rows = rows.drop_columns([name for name in rows.column_names if name in _NOT_EXPORTED])
     try:
         if path.suffix == ".parquet":
             parquet.write_file(rows, path)
@@ -193,8 +195,8 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     return int(rows.num_rows)
 
 
-def _read(table: Table, identifier: str, selection: Selection) -> pa.Table | None:
-    """The selected records in offset order, with the job that moved each record; None if no record is selected."""
+def _read(table: Table, identifier: str, selection: Selection) -> tuple[pa.Table, Sequence[str]] | None:
+    """The selected records in offset order, and the job that moved each record; None if no record is selected."""
     columns = ColumnRoles.of(table, identifier)
     if columns.adopted:
         version = selection.as_of or f"'{QUARANTINE}'"
@@ -206,16 +208,28 @@ def _read(table: Table, identifier: str, selection: Selection) -> pa.Table | Non
     return _rows(table, columns, jobs) if jobs else None
 
 
-def _rows(table: Table, columns: ColumnRoles, jobs: Mapping[str, str]) -> pa.Table:
-    """The records in the files that ``jobs`` maps to jobs, by topic partition and offset, each record once."""
-    scan = table.scan().use_ref(QUARANTINE)
-    reader = ArrowScan(table.metadata, table.io, scan.projection(), EVERYTHING)
-    tasks = [task for task in scan.plan_files() if task.file.file_path in jobs]
-    tables = [(reader.to_table([task]), jobs[task.file.file_path]) for task in tasks]
-    parts = [rows.append_column(_JOB, pa.repeat(job, rows.num_rows)) for rows, job in tables]
-    places = [name for name in (columns.topic, columns.partition, columns.offset) if name is not None]
-    rows = pa.concat_tables(parts).sort_by([(name, "ascending") for name in (*places, _JOB)])
-    return _once(rows, places, {columns.level, columns.delete_horizon, _JOB})
+def _rows(table: Table, columns: ColumnRoles, jobs: Mapping[str, str]) -> tuple[pa.Table, Sequence[str]]:
+    """The records in the files that ``jobs`` maps to jobs, by topic partition and offset, each record once; and the job
+    of each."""
+    # PyIceberg's scan would turn a NULL list into an empty one.
+    files, parts, moved = DataFiles.of(table), [], []
+    for entry, deletes in read_entries(on_branch(table, QUARANTINE), among=jobs):
+        source = Source.of(entry.data_file)
+        deleted = DeletedFrom(source, FileDeletes(entry.sequence_number or 0, tuple(deletes)))
+        hidden = HiddenRecords(files, [deleted]).of(source) if deletes else None
+        found = pa.Table.from_batches(files.batches(source), files.arrow_schema())
+        parts.append(found if hidden is None else found.filter(pa.array(~hidden)))
+        moved.append(pa.repeat(jobs[source.path], parts[-1].num_rows))
+    rows = pa.concat_tables(parts)
+    names = (columns.topic, columns.partition, columns.offset)
+    # The columns have numbers here: Arrow would read a name that begins with a dot as a path.
+    keys = [*(rows[name] for name in names if name), pa.chunked_array(moved)]
+    places = pa.table(keys, [str(number) for number in range(len(keys))])
+    order = pc.sort_indices(places, [(name, "ascending") for name in places.column_names])
+    rows, places = rows.take(order), places.take(order)
+    contents = rows.drop_columns([columns.level, columns.delete_horizon])
+    kept = _once(contents, places.select(range(len(keys) - 1)).to_pylist())
+    return rows.take(kept), places.column(len(keys) - 1).take(kept).to_pylist()
 
 
 def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files: list[DataFile]) -> Batch:
@@ -250,19 +264,16 @@ def _offsets(file: DataFile, offset: NestedField) -> tuple[int | None, int | Non
     return bound(file.lower_bounds), bound(file.upper_bounds)
 
 
-def _once(rows: pa.Table, places: Sequence[str], ignored: Collection[str]) -> pa.Table:
-    """``rows``, given in the order of ``places``, without those that equal an earlier one in all but the ``ignored``
-    columns."""
+def _once(contents: pa.Table, places: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Numbers of those of ``contents``, which are in the order of their ``places``, that equal no earlier one."""
     kept: list[int] = []
-    contents = rows.drop_columns([name for name in rows.column_names if name in ignored])
-    at = rows.select(places).to_pylist()
-    for _, group in groupby(range(rows.num_rows), key=lambda number: tuple(at[number].values())):
+    for _, group in groupby(range(contents.num_rows), key=places.__getitem__):
         numbers = list(group)
         if len(numbers) > 1:
             same = contents.take(numbers).to_pylist()
             numbers = [number for position, number in enumerate(numbers) if same[position] not in same[:position]]
         kept += numbers
-    return rows.take(kept)
+    return kept
 
 
 def _lines(rows: pa.Table, path: Path) -> Iterator[str]:

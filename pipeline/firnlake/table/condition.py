@@ -1,12 +1,12 @@
 """A condition on a record's columns, such as ``op = 'd'``: parsed once, then evaluated by cleaner and judge separately.
 
 PyIceberg's parser of row filters parses the condition (PyIceberg docs, "Row filter syntax"). The cleaner evaluates the
-parsed expression on Arrow arrays (``mask``), and the judge runs the condition as SQL (``Condition.sql``). Both follow
-the rules of SQL, by which a comparison with NULL is neither true nor false.
+parsed expression on Arrow arrays (``mask``), and the judge runs the condition as SQL (``Condition.judged``). Both
+follow the rules of SQL, by which a comparison with NULL is neither true nor false.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -68,15 +68,17 @@ _COMPARED = {
 class Condition:
     """A checked condition.
 
-    ``sql`` is the condition in standard SQL as DuckDB runs it, and ``expression`` is its parsed form; both use the
-    columns' current names. ``columns`` are the columns' names in the original text, and ``reads`` are their current
-    names. If the condition is only that one column is NULL, ``null_of`` is this column's current name; otherwise None.
+    ``sql`` is the condition in standard SQL, and ``expression`` is its parsed form; both use the columns' current
+    names. ``columns`` are the columns' names in the original text, and ``reads`` are their current names. ``judged`` is
+    the SQL as DuckDB runs it: in it, the columns are called `told_0`, `told_1`, … in the order of ``reads``. If the
+    condition is only that one column is NULL, ``null_of`` is this column's current name; otherwise None.
     """
 
     sql: str
     expression: BooleanExpression
     columns: tuple[str, ...] = field(compare=False)
     reads: tuple[str, ...]
+    judged: str
     null_of: str | None
 
     @classmethod
@@ -93,11 +95,14 @@ class Condition:
         writer = _Sql(text, fields, subject)
         sql = writer.write(expression)
         present = {name: fields[name].name for name in writer.seen}
+        reads = tuple(sorted(present.values()))
+        places = {name: f"told_{place}" for place, name in enumerate(reads)}
         return cls(
             sql,
             _renamed(expression, present),
             tuple(sorted(present)),
-            tuple(sorted(present.values())),
+            reads,
+            replace(writer, places=places).write(expression),
             _null_of(expression, fields),
         )
 
@@ -194,6 +199,8 @@ class _Sql:
     text: str
     fields: Mapping[str, NestedField]
     subject: str
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Names in the SQL, by the current names of the columns; any other column has its current name, in quotes."""
     seen: set[str] = field(default_factory=set)
 
     def write(self, expression: BooleanExpression) -> str:
@@ -216,7 +223,7 @@ class _Sql:
 
     def _predicate(self, predicate: UnboundPredicate) -> str:
         column = self._column(predicate)
-        name = quoted(column.name)
+        name = self.places.get(column.name) or quoted(column.name)
         match predicate:
             case IsNull():
                 return f"({name} IS NULL)"

@@ -1,12 +1,12 @@
 """Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket.
 
-Also finds which data files of a plan are still live, and makes the scan tasks of a snapshot (PyIceberg plans none for a
-snapshot with equality deletes).
+Also finds which data files of a plan are still live, and which files of a snapshot may hold certain rows (PyIceberg
+plans no scan of a snapshot with equality deletes).
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 
 from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.manifests import Manifests, ahead
@@ -165,39 +165,32 @@ class LiveInputs:
 
 
 @dataclass(frozen=True)
-class PlannedFiles:
-    """The scan ``tasks`` of data files, by path; each task applies the position deletes of its file.
+class PlannedFile:
+    """A data file of a snapshot, and the row-level deletes that may apply to it; None if there are none."""
 
-    No task applies equality deletes, so ``unapplied`` has all row-level deletes of files that equality deletes reach.
-    """
-
-    tasks: Mapping[str, FileScanTask]
-    unapplied: Mapping[str, FileDeletes] = field(default_factory=dict)
+    file: DataFile
+    deletes: FileDeletes | None
 
 
-def planned(
-    table: Table, snapshot_id: int | None, row_filter: BooleanExpression, among: Collection[str] | None = None
-) -> PlannedFiles:
-    """The snapshot's files that may hold rows matching ``row_filter``; if ``among`` is given, only files at its paths.
+def planned(table: Table, snapshot_id: int, row_filter: BooleanExpression) -> Mapping[str, PlannedFile]:
+    """The snapshot's files that may hold rows matching ``row_filter``, by path.
 
     If the snapshot has equality deletes, no file is left out because of its bounds.
     """
-    snapshot = table.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    at = at_snapshot(table, snapshot_id)
+    snapshot, manifests = at.current_snapshot(), Manifests(table.io)
     listed = snapshot.manifests(table.io) if snapshot else []
-    manifests = Manifests(table.io)
-    deletes: dict[str, DataFile] = {
-        entry.data_file.file_path: entry.data_file
-        for entry in manifests.live(one for one in listed if one.content == ManifestContent.DELETES)
-    }
-    if not any(one.content == DataFileContent.EQUALITY_DELETES for one in deletes.values()):
+    deletes = manifests.live(one for one in listed if one.content == ManifestContent.DELETES)
+    kinds = {entry.data_file.content for entry in deletes}
+    found = None
+    if DataFileContent.EQUALITY_DELETES not in kinds:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        by_path = {task.file.file_path: task for task in scan.plan_files()}
-        return PlannedFiles({path: task for path, task in by_path.items() if among is None or path in among})
-    tasks: dict[str, FileScanTask] = {}
-    unapplied: dict[str, FileDeletes] = {}
-    for entry, own in read_entries(at_snapshot(table, snapshot_id), manifests, among):
-        path = entry.data_file.file_path
-        tasks[path] = FileScanTask(entry.data_file, {deletes[one.path] for one in own if not one.is_equality})
-        if any(one.is_equality for one in own):
-            unapplied[path] = FileDeletes(entry.sequence_number or 0, tuple(own))
-    return PlannedFiles(tasks, unapplied)
+        found = {task.file.file_path: PlannedFile(task.file, None) for task in scan.plan_files()}
+        if not kinds:
+            return found
+    return {
+        entry.data_file.file_path: PlannedFile(
+            entry.data_file, FileDeletes(entry.sequence_number or 0, tuple(own)) if own else None
+        )
+        for entry, own in read_entries(at, manifests, found)
+    }

@@ -10,7 +10,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import UUIDType
 
-from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.job.lane import Lane
 from firnlake.table.columns import ColumnRoles
@@ -119,20 +118,14 @@ def _read(files: DataFiles, source: Source, plan: str, columns: Sequence[str] | 
 def _reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
     """The roles of ``columns`` in the judge's terms."""
     condition = columns.is_tombstone
-    told_by = condition.reads if condition else ()
-    if len({name.lower() for name in told_by}) < len(told_by):
-        raise RefusedError(
-            f"{files.subject}: the tombstone condition reads the columns {', '.join(told_by)}; allowed: names that "
-            "differ in more than case"
-        )
     return JudgedColumns(
         key=columns.key,
         offset=columns.offset,
         topic=columns.topic,
         partition=columns.partition,
         topic_name=columns.topic_name,
-        tombstone=condition.sql if condition else None,
-        told_by=told_by,
+        tombstone=condition.judged if condition else None,
+        told_by=condition.reads if condition else (),
         level=columns.level,
         delete_horizon=columns.delete_horizon,
         transactions=not columns.adopted,

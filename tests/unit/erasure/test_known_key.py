@@ -80,7 +80,6 @@ def test_a_renamed_column_keeps_its_filter(tmp_path: Path) -> None:
     assert groups(source, {"key": BinaryType()}, key=b"key-0001") == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="E4: DuckDB probes the filter of a column whose name differs only in case")
 def test_e4_a_filter_of_a_column_whose_name_differs_only_in_case_says_nothing(tmp_path: Path) -> None:
     columns = {"Key": numbered(0, 9), "key": numbered(4, 6), "other": numbered(1, 3)}
     source = stored(tmp_path / "a", columns, per_group=2, filtered=list(columns))

@@ -40,16 +40,12 @@ def judged(
     return [judge(parts, schema, [like], reading, fingerprints=one, samples="full")[0] for one in (None, [taken])]
 
 
-QUOTES = [name for name in HOSTILE_NAMES if set(name) & set("\"';\\") and "\0" not in name]
-
-
-@pytest.mark.parametrize("name", [*QUOTES, "plan", "firn_plan", "firn_0", "c0", "key"])
+@pytest.mark.parametrize("name", [*HOSTILE_NAMES, "plan", "firn_plan", "firn plan", "firn_0", "told_0", "c0", "key"])
 def test_columns_may_have_any_name(name: str) -> None:
     """Also that of a column of the judge's own."""
-    quoted = '"' + name.replace('"', '""') + '"'
     reading = JudgedColumns(
         key=("id",), offset="seq", topic=None, partition=None, topic_name="t", level="lv", delete_horizon="dh",
-        tombstone=f"{quoted} = 'd'", told_by=(name,), transactions=False,
+        tombstone="told_0 = 'd'", told_by=(name,), transactions=False,
     )  # fmt: skip
     schema = pa.schema({"id": pa.int64(), "seq": pa.int32(), name: pa.large_string(), "lv": pa.int32(), "dh": MOMENT})
     stamp = datetime.fromtimestamp((CLAIM.stamp_ms or 0) / 1000, tz=UTC)

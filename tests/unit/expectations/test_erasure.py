@@ -200,7 +200,7 @@ def test_c30_a_keys_bytes_are_those_that_the_request_was_made_of(
     taken = pa.table({**{name: batch.column(name) for name in names}, "offset": range(len(values)), **rest})
     duck = Duck()
     layout.make(duck)
-    seen, query = layout.narrowed(taken.append_column("firn plan", pa.nulls(len(values), pa.int32())), BEFORE)
+    seen, query = layout.narrowed(taken, pa.table({"plan": pa.nulls(len(values), pa.int32())}), BEFORE)
     with duck.seeing(**seen):
         duck.run(f"CREATE TABLE held AS {query}")
     said = duck.dicts(" ".join(("SELECT", key_bytes("key", schema, reading), 'AS bytes FROM held ORDER BY "offset"')))

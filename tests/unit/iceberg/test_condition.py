@@ -171,7 +171,8 @@ def test_cleaner_and_judge_read_a_condition_alike(text: str, found: list[dict[st
     read = condition(text)
     records = pa.Table.from_pylist(found, schema=SCHEMA)
     with duckdb.connect(config={"threads": 1}) as database:
-        judged = database.from_arrow(records).project(f"coalesce({read.sql}, FALSE)").fetchall()
+        named = pa.table({"row": range(len(found))} | {f"told_{n}": records[name] for n, name in enumerate(read.reads)})
+        judged = database.from_arrow(named).project(f"coalesce({read.judged}, FALSE)").fetchall()
     expected = [value for (value,) in judged]
     assert mask(read.expression, records).to_pylist() == expected
     for batch in records.to_batches():

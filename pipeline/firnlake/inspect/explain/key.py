@@ -17,7 +17,7 @@ from firnlake.inspect.explain.versions import Key, Version, Versions
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.erasure.requests import digests_of, named_keys
+from firnlake.lanes.erasure.requests import digests_of, named_keys, named_values
 from firnlake.plan.read_states import sense_table
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.mendings import mended_entries
@@ -82,9 +82,10 @@ def explain_key(
         return KeyExplanation(identifier, None, key, (), (), (), (), (), "the table has no snapshot")
     table = lake.table(identifier)
     columns = ColumnRoles.of(table, identifier)
-    reader = Versions(table, columns, key, only)
+    named = None if key is None else named_values(table, columns, [key])
+    reader = Versions(table, columns, named, only)
     versions = reader.of(segments.snapshot_id)
-    removed_tombstones = _removed_tombstones(table, columns, key, only)
+    removed_tombstones = _removed_tombstones(table, reader) if named is not None else []
     erased_below = _erased_below(table, columns, key)
     states = {state.topic_partition: state for state in sensed}
     failed = failed_plans(lake, identifier)
@@ -99,7 +100,7 @@ def explain_key(
             erased_below=erased_below.get(topic_partition, 0),
         )
         kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
-    removed, reach = _removed(table, columns, key, only, commits)
+    removed, reach = _removed(table, columns, named, only, commits)
     mended, unreadable = _mended(table, reader)
     return KeyExplanation(
         identifier,
@@ -114,10 +115,10 @@ def explain_key(
     )
 
 
-def _removed_tombstones(table: Table, columns: ColumnRoles, key: Key, only: TopicPartition | None) -> list[Version]:
+def _removed_tombstones(table: Table, versions: Versions) -> list[Version]:
     """The removed tombstones of the key; a tombstone that was restored and removed again appears twice."""
     head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
-    return Versions(table, columns, key, only).of(head.snapshot_id) if head and key is not None else []
+    return versions.of(head.snapshot_id) if head else []
 
 
 def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[TopicPartition, int]:
@@ -168,7 +169,7 @@ def _mended(table: Table, versions: Versions) -> tuple[list[Kept], list[str]]:
 
 
 def _removed(
-    table: Table, columns: ColumnRoles, key: Key, only: TopicPartition | None, limit: int
+    table: Table, columns: ColumnRoles, named: pa.RecordBatch | None, only: TopicPartition | None, limit: int
 ) -> tuple[list[Removed], str]:
     """The records of the key that Firn's commits removed, newest commit first, and how far back the search went."""
     history = History(table)
@@ -188,9 +189,9 @@ def _removed(
         if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
             return removed, unknown.format(commit.snapshot_id, "the snapshot before it has expired")
         if place not in readers:
-            readers[place] = Versions(table, columns, key, TopicPartition.parse(place))
+            readers[place] = Versions(table, columns, named, TopicPartition.parse(place))
         try:
-            removed += _removed_by(commit, commit.parent_id, readers[place], has_key=key is not None)
+            removed += _removed_by(commit, commit.parent_id, readers[place], has_key=named is not None)
         except FileNotFoundError:
             return removed, unknown.format(commit.snapshot_id, "its data files are deleted")
     if history.complete:

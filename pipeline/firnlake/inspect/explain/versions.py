@@ -1,32 +1,29 @@
-"""Read all records of one key in a snapshot, each with its data file, by PyIceberg scans without a JVM.
+"""Read all records of one key in a snapshot, each with its data file, without a JVM.
 
 Key bounds exclude data files that can't hold the key. Data files never change, so each is read only once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
-from pyiceberg.expressions.literals import literal
-from pyiceberg.expressions.visitors import bind, extract_field_ids
-from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.types import BinaryType, FixedType
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, IsNull, Or, Reference
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 
-from firnlake.errors import RefusedError, UnavailableError
+from firnlake.errors import UnavailableError
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
-from firnlake.iceberg.parquet import EVERYTHING, both, equals
-from firnlake.iceberg.row_deletes import FileDeletes
+from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.condition import Condition, mask
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED
-from firnlake.table.segments import PlannedFiles, planned
+from firnlake.table.segments import PlannedFile, planned
 from firnlake.table.topic_partition import TopicPartition, in_ms
-from firnlake_expectations.wording import count
 
 Key: TypeAlias = tuple[bytes, ...] | None
 """The bytes of each key column's value, or of the value's text if it is not binary; None for records without a key."""
@@ -53,18 +50,21 @@ class Version:
 
 
 class Versions:
-    """The records of ``key`` in ``table``, in one topic partition or in all of them."""
+    """The records of a key in ``table``, in one topic partition or in all of them.
 
-    def __init__(self, table: Table, columns: ColumnRoles, key: Key, only: TopicPartition | None = None) -> None:
+    ``named`` has the key's columns, with one row; None for the records without a key.
+    """
+
+    def __init__(
+        self, table: Table, columns: ColumnRoles, named: pa.RecordBatch | None, only: TopicPartition | None = None
+    ) -> None:
         self._table = table
         self._columns = columns
+        self._only = only
         self._has_transactions = not columns.adopted and has_transactions(table)
-        self._filter = _with_key(table, columns, key)
-        for column, value in ((columns.topic, only and only.topic), (columns.partition, only and only.partition)):
-            if column and value is not None:
-                self._filter = both(equals(column, value), self._filter)
+        self._named = named
         self._files = DataFiles.of(table)
-        self._planned_files: dict[int, PlannedFiles] = {}
+        self._planned_files: dict[int, Mapping[str, PlannedFile]] = {}
         self._read: dict[frozenset[str], tuple[Version, ...]] = {}
 
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
@@ -72,36 +72,52 @@ class Versions:
 
         Raises FileNotFoundError when a data file of an old snapshot has been deleted.
         """
-        planned_files = self._planned(snapshot_id)
-        tasks = planned_files.tasks
-        paths = tasks.keys() if among is None else tasks.keys() & among
-        versions = [version for path in paths for version in self._versions(_Task.of(planned_files, path))]
+        files = self._planned(snapshot_id)
+        paths = files.keys() if among is None else files.keys() & among
+        versions = [version for path in paths for version in self._versions(files[path])]
         return sorted(versions, key=lambda version: (version.place, version.path))
 
     def files(self, snapshot_id: int) -> frozenset[str]:
         """The data files of the snapshot that may hold a record of the key."""
-        return frozenset(self._planned(snapshot_id).tasks)
+        return frozenset(self._planned(snapshot_id))
 
-    def _planned(self, snapshot_id: int) -> PlannedFiles:
+    def _planned(self, snapshot_id: int) -> Mapping[str, PlannedFile]:
         if snapshot_id not in self._planned_files:
-            self._planned_files[snapshot_id] = planned(self._table, snapshot_id, self._filter)
+            self._planned_files[snapshot_id] = planned(self._table, snapshot_id, self._bounds())
         return self._planned_files[snapshot_id]
 
-    def _versions(self, task: "_Task") -> tuple[Version, ...]:
+    def _bounds(self) -> BooleanExpression:
+        """What the bounds of a data file have to allow; not all of it decides whether a record is of the key."""
+        names, only = self._columns, self._only
+        known = {} if self._named is None else self._named.to_pylist()[0]
+        known |= {name: value for name, value in zip((names.topic, names.partition), only or (), strict=False) if name}
+        terms: list[BooleanExpression] = [EqualTo(term=Reference(name), value=value) for name, value in known.items()]
+        if self._named is None:
+            first, *others = (IsNull(term=Reference(name)) for name in names.key)
+            terms.append(Or(first, *others) if others else first)
+        return And(AlwaysTrue(), AlwaysTrue(), *terms)
+
+    def _versions(self, planned_file: PlannedFile) -> tuple[Version, ...]:
         # Row-level deletes determine which rows of a file a reader sees, so they are part of the cache's key.
-        unapplied = task.unapplied.files if task.unapplied else ()
-        deletes = (*(one.file_path for one in task.scan.delete_files), *(one.path for one in unapplied))
-        seen = frozenset({task.path, *deletes})
+        deletes = planned_file.deletes.files if planned_file.deletes else ()
+        seen = frozenset({planned_file.file.file_path, *(one.path for one in deletes)})
         if seen not in self._read:
-            self._read[seen] = self._scanned(task)
+            try:
+                self._read[seen] = self._scanned(planned_file)
+            except UnavailableError as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    raise error.__cause__ from error
+                raise
         return self._read[seen]
 
-    def _scanned(self, task: "_Task") -> tuple[Version, ...]:
+    def _scanned(self, planned_file: PlannedFile) -> tuple[Version, ...]:
         names = self._columns
         wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
         transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
-        rows = self._scan(task, self._filter, [name for name in (*wanted, *transactional) if name])
-        tombstones = self._tombstones(task) if rows.num_rows else frozenset()
+        columns = list(dict.fromkeys(name for name in (*wanted, *transactional) if name))
+        by_group = self._rows(planned_file, columns)
+        rows = pa.concat_tables([self._files.arrow_schema(columns).empty_table(), *by_group.values()])
+        tombstones = self._tombstones(planned_file, [group for group, found in by_group.items() if found.num_rows])
         return tuple(
             Version(
                 topic_partition=TopicPartition(
@@ -113,88 +129,64 @@ class Versions:
                 tombstone=row[names.offset] in tombstones,
                 timestamp_ms=row[names.timestamp] if names.timestamp else None,
                 delete_horizon_ms=row[names.delete_horizon],
-                path=task.path,
-                producer_id=row["producer_id"] if row.get("is_transactional") else None,
+                path=planned_file.file.file_path,
+                producer_id=row["producer_id"] if transactional and row["is_transactional"] else None,
             )
             for row in in_ms(rows).to_pylist()
             # Records without a topic partition belong to no log; the segment that holds them is reported.
-            if None not in (row.get(names.topic or "", ""), row.get(names.partition or "", 0))
+            if None not in [row[name] for name in (names.topic, names.partition) if name]
         )
 
-    def _tombstones(self, task: "_Task") -> frozenset[int]:
-        """Offsets of the key's tombstones. Values are large, so they are read only if metadata does not suffice."""
-        names, condition = self._columns, self._columns.is_tombstone
-        if condition is None or not _may_hold(self._table, condition, task.scan):
+    def _tombstones(self, planned_file: PlannedFile, groups: Sequence[int]) -> frozenset[int]:
+        """Offsets of the key's tombstones, which are in these row groups. Values are large, so they are read only if
+        metadata does not suffice."""
+        offset, condition = self._columns.offset, self._columns.is_tombstone
+        if not groups or condition is None or not _may_hold(self._table, condition, planned_file.file):
             return frozenset()
-        # A scan sometimes treats comparisons with NULL as true and returns too many rows, which the mask leaves out.
-        candidates = both(self._filter, condition.expression)
-        rows = self._scan(task, candidates, sorted({names.offset, *condition.reads}))
-        return frozenset(rows[names.offset].filter(mask(condition.expression, rows)).to_pylist())
+        found = self._rows(planned_file, sorted({offset, *condition.reads}), groups).values()
+        chosen = (rows[offset].filter(mask(condition.expression, rows)).to_pylist() for rows in found)
+        return frozenset(chain.from_iterable(chosen))
 
-    def _scan(self, task: "_Task", row_filter: BooleanExpression, columns: Sequence[str]) -> pa.Table:
-        schema = self._table.schema().select(*columns)
-        if task.unapplied is None:
-            return ArrowScan(self._table.metadata, self._table.io, schema, row_filter).to_table([task.scan])
-        bound = bind(self._table.schema(), row_filter, case_sensitive=True)
-        ids = extract_field_ids(bound)
-        names = [one.name for one in self._table.schema().fields if one.name in columns or one.field_id in ids]
-        source = Source.of(task.scan.file)
-        try:
-            hidden = HiddenRecords(self._files, [DeletedFrom(source, task.unapplied)]).of(source)
-            rows = pa.Table.from_batches(self._files.batches(source, names), self._files.arrow_schema(names))
-        except UnavailableError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise error.__cause__ from error
-            raise
-        seen = rows if hidden is None else rows.filter(pa.array(~hidden))
-        return seen.filter(expression_to_pyarrow(bound, self._table.schema())).select(list(schema.column_names))
+    def _rows(
+        self, planned_file: PlannedFile, columns: Sequence[str], groups: Iterable[int] | None = None
+    ) -> dict[int, pa.Table]:
+        """The ``columns`` of the file's records that are of the key and that readers see, by row group."""
+        names, source = self._columns, Source.of(planned_file.file)
+        deleted = [DeletedFrom(source, planned_file.deletes)] if planned_file.deletes else []
+        hidden = HiddenRecords(self._files, deleted).of(source)
+        deciding = (*names.key, names.topic, names.partition, "is_control" if self._has_transactions else None)
+        read = list(dict.fromkeys(name for name in (*columns, *deciding) if name))
+        found: dict[int, pa.Table] = {}
+        with self._files.opened(source) as file:
+            for group in range(file.file.metadata.num_row_groups) if groups is None else groups:
+                start, rows = file.first_record(group), []
+                for batch in file.batches(read, [group]):
+                    chosen, end = self._chosen(batch), start + batch.num_rows
+                    seen = chosen if hidden is None else chosen & ~hidden[start:end]
+                    rows.append(batch.select(columns).filter(pa.array(seen)))
+                    start = end
+                found[group] = pa.Table.from_batches(rows, self._files.arrow_schema(columns))
+        return found
+
+    def _chosen(self, batch: pa.RecordBatch) -> Flags:
+        """Flags of the records of the key. Control records are none, whatever their key bytes (C10)."""
+        names, keys = self._columns, keys_of(batch, self._columns.key)
+        if self._named is None:
+            chosen = keys.is_null()
+        else:
+            chosen = pc.fill_null(pc.equal(keys, keys_of(self._named, names.key)[0]), fill_value=False)
+        for name, value in zip((names.topic, names.partition), self._only or (), strict=False):
+            if name:
+                chosen = pc.and_(chosen, pc.fill_null(pc.equal(batch.column(name), value), fill_value=False))
+        if self._has_transactions:
+            chosen = pc.and_not(chosen, pc.fill_null(batch.column("is_control"), fill_value=False))
+        flags: Flags = chosen.to_numpy(zero_copy_only=False)
+        return flags
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A data file to read: its scan, and its row-level deletes if the scan does not apply all of them."""
-
-    path: str
-    scan: FileScanTask
-    unapplied: FileDeletes | None
-
-    @classmethod
-    def of(cls, planned_files: PlannedFiles, path: str) -> "_Task":
-        return cls(path, planned_files.tasks[path], planned_files.unapplied.get(path))
-
-
-def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
+def _may_hold(table: Table, condition: Condition, file: DataFile) -> bool:
     """False if the counts in the file's metadata show that none of its records meets ``condition``; otherwise True."""
     if condition.null_of is None:
         return True
     column = table.schema().find_field(condition.null_of)
-    return (task.file.null_value_counts or {}).get(column.field_id) != 0
-
-
-def _with_key(table: Table, columns: ColumnRoles, key: Key) -> BooleanExpression:
-    """Filter for the records of the key. The filter leaves out control records, whatever their key bytes (C10)."""
-    names = columns.key
-    if key is None:
-        absent = [IsNull(term=Reference(name)) for name in names]
-        chosen: BooleanExpression = absent[0] if len(absent) == 1 else Or(absent[0], absent[1], *absent[2:])
-    elif len(key) != len(names):
-        each = f"one for each of {', '.join(names)}"
-        raise RefusedError(f"a key of {count(len(key), 'part')}; allowed: {len(names)}, {each}")
-    else:
-        chosen = EVERYTHING
-        for name, part in zip(names, key, strict=True):
-            chosen = both(chosen, _equals(table, name, part))
-    if columns.adopted or not has_transactions(table):
-        return chosen
-    return both(chosen, Or(left=IsNull(term=Reference("is_control")), right=equals("is_control", value=False)))
-
-
-def _equals(table: Table, name: str, part: bytes) -> BooleanExpression:
-    kind = table.schema().find_field(name).field_type
-    if isinstance(kind, BinaryType | FixedType):
-        return equals(name, part)
-    try:
-        literal(part.decode()).to(kind)
-    except (ValueError, TypeError) as error:
-        raise RefusedError(f"key {part!r} is not a value of column {name}: {error}; allowed: {kind}") from error
-    return equals(name, part.decode())
+    return (file.null_value_counts or {}).get(column.field_id) != 0

@@ -129,6 +129,8 @@ def excluding(file: OpenFile, column: str, value: Any, row_groups: Collection[in
         return set()
     if not any(file.has_bloom_filter(column, one) for one in row_groups):
         return set()
+    if [name.lower() for name in file.file.schema_arrow.names].count(written.name.lower()) > 1:
+        return set()  # DuckDB might probe the filter of the other column
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as connection:
