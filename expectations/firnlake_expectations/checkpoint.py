@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS
@@ -115,7 +116,7 @@ def _run(
     from firnlake_expectations.suites import PLANS, suite_of
 
     actions = _actions()
-    source = context.data_sources.add_sqlite("firn", connection_string=f"sqlite:///{path}")
+    source = context.data_sources.add_sqlite("firn", connection_string=f"sqlite:///{quote(str(path))}")
     asset = source.add_table_asset(file_name(claim.table), table_name="evidence")
     suite = context.suites.add(suite_of(claim.lane))
     batch = asset.add_batch_definition_whole_table("all")
@@ -188,6 +189,11 @@ def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Seque
         )
 
 
+def configured(folder: Path) -> str:
+    """The path of `folder` in Great Expectations' configuration, where a dollar sign begins the name of a variable."""
+    return str(folder.resolve()).replace("$", r"\$")
+
+
 def context_of(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralDataContext:
     """A context that stores its results as files under `reports` and everything else in memory.
 
@@ -207,7 +213,7 @@ def context_of(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralD
                 "class_name": "ValidationResultsStore",
                 "store_backend": {
                     "class_name": "TupleFilesystemStoreBackend",
-                    "base_directory": str((reports / RESULTS).resolve()),
+                    "base_directory": configured(reports / RESULTS),
                     "suppress_store_backend_id": True,
                 },
             },

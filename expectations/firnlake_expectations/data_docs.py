@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
 from jinja2 import ChoiceLoader, DictLoader
 
-from firnlake_expectations.checkpoint import context_of
+from firnlake_expectations.checkpoint import configured, context_of
 from firnlake_expectations.promises.promise import EVERY_LANE
 from firnlake_expectations.suites import suite_of
 from firnlake_expectations.templates import CONTENT_POLICY, PAGES
@@ -28,7 +28,7 @@ def build_data_docs(reports: Path, target: Path) -> Path:
     site = {
         "class_name": "SiteBuilder",
         "show_how_to_buttons": False,
-        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(target.resolve())},
+        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": configured(target)},
         "site_index_builder": {
             "class_name": "DefaultSiteIndexBuilder",
             "view": views | {"class_name": "OfflineIndexPage"},

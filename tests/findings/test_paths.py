@@ -14,9 +14,6 @@ from tests.support.lakes import NOW, append, row
 
 NAMES = ("a%20b", "%3F%2F", "100%", "a b", 'it\'s "größe"', "a+b&c;[x]{0}", "${HOME}")
 
-HELD = ("100%", "a+b&c;[x]{0}")
-D3 = pytest.mark.xfail(strict=True, reason="D3: a path is put into addresses and settings as it is")
-
 
 @pytest.fixture
 def firn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
@@ -24,7 +21,7 @@ def firn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return command(monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("name", [one if one in HELD else pytest.param(one, marks=D3) for one in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_d3_a_home_is_the_folder_of_its_name(
     tmp_path: Path, firn: Firn, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -44,7 +41,6 @@ def test_d3_a_home_is_the_folder_of_its_name(
     assert java_properties(Lake.load())["uri"].startswith(f"jdbc:sqlite:{home / CATALOG_FILE}?")
 
 
-@D3
 def test_d3_two_names_are_two_lakes(tmp_path: Path, firn: Firn, monkeypatch: pytest.MonkeyPatch) -> None:
     records.create(Lake.embedded(tmp_path / "a b"), "shop.orders", {})
     monkeypatch.setenv("FIRN_HOME", str(tmp_path / "a%20b"))

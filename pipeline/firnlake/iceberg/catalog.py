@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -105,8 +106,8 @@ class Lake:
             EMBEDDED_NAME,
             {
                 "type": "sql",
-                "uri": f"sqlite:///{home / CATALOG_FILE}?timeout={BUSY_SECONDS}",
-                # The path is not percent-encoded, because PyIceberg and Spark take it literally.
+                # SQLAlchemy decodes the path of the catalog; PyIceberg and Spark take that of the warehouse literally.
+                "uri": f"{_address_of(home)}?timeout={BUSY_SECONDS}",
                 "warehouse": f"file://{home / 'warehouse'}",
             },
             home,
@@ -119,7 +120,7 @@ class Lake:
 
     @property
     def _is_embedded(self) -> bool:
-        return self.properties.get("uri", "").startswith(f"sqlite:///{self.home / CATALOG_FILE}")
+        return self.properties.get("uri", "").partition("?")[0] == _address_of(self.home)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -313,6 +314,11 @@ class Lake:
         if self._is_embedded:
             return str(self.home / CATALOG_FILE)
         return self.properties.get("uri", "no uri").rpartition("@")[2].partition("?")[0]
+
+
+def _address_of(home: Path) -> str:
+    """The address of the catalog that is embedded in folder ``home``."""
+    return f"sqlite:///{quote(str(home / CATALOG_FILE))}"
 
 
 def _is_busy(error: BaseException) -> bool:
