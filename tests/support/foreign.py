@@ -3,6 +3,7 @@ other manifests of the same files."""
 
 import uuid
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -178,3 +179,14 @@ class _Writer(ManifestWriterV2):
             schema_name="manifest_entry",
             metadata=self._meta,
         )
+
+
+def relisted(file: DataFile, **other: Any) -> DataFile:
+    """``file`` as another writer lists it: with the length that it has on the disk now, and with ``other`` facts."""
+    names = ("content", "file_path", "file_format", "partition", "record_count", "column_sizes", "value_counts")
+    names += ("null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+    size = on_disk(file.file_path).stat().st_size
+    facts = {name: getattr(file, name) for name in names} | {"file_size_in_bytes": size} | other
+    like = DataFile.from_args(**facts)
+    like.spec_id = file.spec_id
+    return like
