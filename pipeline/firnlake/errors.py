@@ -1,6 +1,9 @@
 """Firn's errors. Each message is one line, in which unprintable characters are escaped (contract C26)."""
 
+import logging
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 
 class FirnError(Exception):
@@ -21,6 +24,10 @@ class FirnError(Exception):
 
 class RefusedError(FirnError):
     """The input is not allowed. Another try without a change gives the same answer."""
+
+
+class FailedError(RefusedError):
+    """An unforeseen error ended a task. What the task was about waits, as after any refusal; all else goes on (C20)."""
 
 
 class GoneError(RefusedError):
@@ -57,6 +64,20 @@ class WaitingError(FirnError):
     """Topic partitions wait for a person: some of their segments can't be cleaned, or their plan was refused."""
 
     exit_code = 6
+
+
+def contained(error: Exception, subject: str) -> FirnError:
+    """``error`` if it is a FirnError; any other error of work on ``subject`` as the FirnError that ends only this work.
+
+    An error of a disk or store may pass; anything else would most likely happen again.
+    """
+    if isinstance(error, FirnError):
+        return error
+    log.debug("%s", subject, exc_info=error)
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    if isinstance(error, OSError):
+        return UnavailableError(f"{subject}: {reason}; try again later")
+    return FailedError(f"{subject}: {reason}; allowed: what Firn and its libraries can process")
 
 
 def _revived(kind: type[FirnError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> FirnError:

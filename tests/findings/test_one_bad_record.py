@@ -54,9 +54,6 @@ def assert_only_the_bad_one_waits(topic: Topic) -> None:
         pytest.param(-65_000_000_000_000_000, id="91 BC"),
     ],
 )
-@pytest.mark.xfail(
-    strict=True, reason="R17: one producer's absurd time stops the whole table, and status names nothing"
-)
 def test_r17_an_absurd_time_stops_its_topic_partition_alone(dirty: Topic, micros: int) -> None:
     table = dirty.lake.table(dirty.table)
     rows = foreign_rows(dirty.arrow(updates("z=1", start=3))).to_pylist()
@@ -72,7 +69,6 @@ def test_r17_an_absurd_time_stops_its_topic_partition_alone(dirty: Topic, micros
     assert_only_the_bad_one_waits(dirty)
 
 
-@pytest.mark.xfail(strict=True, reason="R17: the judge that fails at one plan blames none, and holds up all of its job")
 def test_r17_a_result_that_can_not_be_judged_stops_its_plan_alone(dirty: Topic) -> None:
     plans = dirty.plans(Lane.FULL)
     (stage,) = {outcome.stage for outcome in compact(dirty.lake, plans, dirty.engine)}
@@ -85,7 +81,6 @@ def test_r17_a_result_that_can_not_be_judged_stops_its_plan_alone(dirty: Topic) 
     assert_only_the_bad_one_waits(dirty)
 
 
-@pytest.mark.xfail(strict=True, reason="R17: text that is no UTF-8 as a bound stops the whole table, status included")
 def test_r17_text_that_is_no_utf_8_stops_its_file_alone(lake: Lake, engine: Engine) -> None:
     """Hive and C++ writers put any bytes there."""
     lake.create_namespace("texts")
@@ -129,7 +124,6 @@ def _with_bounds(file: DataFile, bounds: Mapping[int, bytes]) -> DataFile:
         ("write.metadata.metrics.default", "some"),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="R17: a nonsensical write property ends every run with a traceback")
 def test_r17_a_nonsensical_write_property_is_named(dirty: Topic, name: str, value: str) -> None:
     with dirty.lake.table(dirty.table).transaction() as transaction:
         transaction.set_properties({name: value})

@@ -183,8 +183,8 @@ class _Writer(ManifestWriterV2):
 
 def relisted(file: DataFile, **other: Any) -> DataFile:
     """``file`` as another writer lists it: with the length that it has on the disk now, and with ``other`` facts."""
-    names = ("content", "file_path", "file_format", "partition", "record_count", "column_sizes", "value_counts")
-    names += ("null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+    names = ["content", "file_path", "file_format", "partition", "record_count", "column_sizes", "value_counts"]
+    names += ["null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"]
     size = on_disk(file.file_path).stat().st_size
     facts = {name: getattr(file, name) for name in names} | {"file_size_in_bytes": size} | other
     like = DataFile.from_args(**facts)

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.rewrite import Target
 from firnlake.engine.engine import Engine
-from firnlake.errors import FirnError, UnavailableError
+from firnlake.errors import FirnError, contained
 from firnlake.job.collect import delete_attempt
 
 R = TypeVar("R")
@@ -29,7 +29,7 @@ class PlanTask(Protocol[R_co]):
         """The plan, with the segments that the task reads."""
 
     def __call__(self) -> R_co:
-        """Do the work. Raises a FirnError, or an OSError of a disk or store."""
+        """Do the work; any error is the plan's failure."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Attempt:
     def run(self, verb: str, tasks: Sequence[PlanTask[R]], engine: Engine | None = None) -> ByPlan[list[R]]:
         """Run ``tasks`` on ``engine``, by default the attempt's own; returns the results of each plan in task order.
 
-        A plan fails with the first of its tasks that fails. An exception that no task should raise is a defect, and is
-        raised.
+        A plan fails with the first of its tasks that fails, whatever the error is.
         """
         weights = [task.inputs.bytes for task in tasks]
         answers = (engine or self.engine).map(_perform, tasks, weights=weights, title=f"{verb} {self.title}")
@@ -57,7 +56,7 @@ class Attempt:
         failed: dict[str, FirnError] = {}
         for task, answer in zip(tasks, answers, strict=True):
             if isinstance(answer, Exception):
-                failed.setdefault(task.inputs.plan.id, _failure(task.inputs, answer))
+                failed.setdefault(task.inputs.plan.id, contained(answer, task.inputs.plan.subject))
             else:
                 done[task.inputs.plan.id].append(answer)
         return {plan_id: parts for plan_id, parts in done.items() if plan_id not in failed}, failed
@@ -74,14 +73,3 @@ class Attempt:
 
 def _perform(task: Callable[[], R]) -> R:
     return task()
-
-
-def _failure(inputs: PlanInputs, error: Exception) -> FirnError:
-    """``error`` as a FirnError, if it is one or comes from a disk or store; raises any other error, a defect."""
-    if isinstance(error, FirnError):
-        return error
-    if isinstance(error, OSError):  # errors of reading the plan's inputs are already FirnErrors
-        reason = " ".join(str(error).split()) or type(error).__name__
-        plan = f"table {inputs.plan.table} ({inputs.plan.title})"
-        return UnavailableError(f"{plan}: its result can't be written now: {reason}; try again later")
-    raise error

@@ -15,7 +15,7 @@ from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Target
 from firnlake.compact.tasks import Result, rewritten
 from firnlake.engine.engine import Engine, WorkerLostError, threads_per_task
-from firnlake.errors import ConflictError, FirnError, GoneError, RefusedError
+from firnlake.errors import ConflictError, FirnError, GoneError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_folder
@@ -90,7 +90,8 @@ def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
             if refused is None:
                 return [one for plan in job for one in _tried(lake, Job((plan,)), engine)]
             stage = Stage.load(lake, job.stage)
-    except FirnError as error:
+    except Exception as raised:  # noqa: BLE001  # whatever it is, it concerns one plan
+        error = contained(raised, job.plans[0].subject)
         if isinstance(error, GoneError) and error.identifier == job.stage:
             # Not a refusal: another process has published or discarded the stage, and due work will be planned again.
             gone = ConflictError(f"stage {job.stage} was deleted while it was compacted: {error}; plan again")
@@ -109,7 +110,7 @@ def _written(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Fi
         return None
     try:
         return {} if stage.result else _write(lake, opened, engine)
-    except FirnError:
+    except Exception:
         if len(stage.plans) == 1:
             raise
         stage.record_split()
@@ -205,7 +206,7 @@ def _target(stage: Stage) -> Target:
     if not columns.levels_apart:
         # Only the bounds tell the level of a file.
         own[f"write.metadata.metrics.column.{columns.level}"] = "full"
-    options = WriteOptions(table.schema(), {**table.properties, **own})
+    options = WriteOptions(table.schema(), {**table.properties, **own}, stage.target)
     folder = f"{job_folder(table, stage.job_id)}/{uuid.uuid4().hex[:16]}"
     return Target(folder, options, Partitions(table.schema(), table.spec(), columns))
 

@@ -1,5 +1,6 @@
 """A task's view of one plan: its segments as files to read, the meaning of their columns, and partitions to write."""
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -222,7 +223,10 @@ def _bounds(file: DataFile, key: NestedField) -> tuple[Any, Any] | None:
     kind = key.field_type
     if lower is None or upper is None or not isinstance(kind, BinaryType | StringType | IntegerType | LongType):
         return None
-    return from_bytes(kind, lower), from_bytes(kind, upper)
+    try:
+        return from_bytes(kind, lower), from_bytes(kind, upper)
+    except (ValueError, struct.error):  # by a writer that put something else there
+        return None
 
 
 def key_type(inputs: PlanInputs) -> pa.DataType:
@@ -268,7 +272,10 @@ class Partitions:
         held = _as_stored(records.column(source.name))
         encoded = pc.dictionary_encode(held, null_encoding="encode")
         transform = part.transform.transform(source.field_type)
-        known = pa.array([transform(value) for value in encoded.dictionary.to_pylist()])
+        try:
+            known = pa.array([transform(value) for value in encoded.dictionary.to_pylist()])
+        except (ArithmeticError, ValueError) as error:  # a time outside Python's calendar
+            raise ValueError(f"column {source.name} has a value without a {part.transform}: {error}") from error
         return known.take(encoded.indices)
 
 

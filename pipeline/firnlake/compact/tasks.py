@@ -20,7 +20,7 @@ from firnlake.compact.spark_survey import suits_spark, survey_on_spark
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
-from firnlake.errors import FirnError
+from firnlake.errors import FirnError, contained
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.parquet import WrittenFile
 from firnlake.iceberg.position_deletes import WrittenDeletes
@@ -188,8 +188,8 @@ def _first_round(
         if isinstance(attempt.engine, SparkEngine) and not is_copy(inputs) and suits_spark(inputs):
             try:
                 surveys[inputs.plan.id] = survey_on_spark(inputs, attempt.engine, folder, f"survey {attempt.title}")
-            except FirnError as error:
-                failed[inputs.plan.id] = error
+            except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
+                failed[inputs.plan.id] = contained(error, inputs.plan.subject)
         elif surveyed_here and not is_copy(inputs):
             here.append(SurveyTask(inputs, folder))
         elif inputs.bytes <= WHOLE_BYTES:

@@ -26,14 +26,15 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
-from firnlake.errors import FirnError, RefusedError, UnavailableError
+from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg import parquet
-from firnlake.iceberg.parquet import fitted, names_by_id, stored_type
+from firnlake.iceberg.parquet import fitted, names_by_id, required_nulls, stored_type
 
 BATCH_BYTES: Final = 16 << 20
 """Approximate uncompressed bytes per batch; a single record may be larger."""
 BATCH_RECORDS: Final = 1 << 17
 """Maximum number of records per batch, however small the records are."""
+_NAME_MAPPING: Final = "schema.name-mapping.default"
 _QUERY: Final = re.compile("[?#]")
 
 
@@ -64,6 +65,17 @@ class Source:
         )
 
 
+def name_mapping(table: Table) -> NameMapping | None:
+    """The name mapping of ``table``; raises RefusedError if it can't be read."""
+    try:
+        return table.name_mapping()
+    except ValueError as error:
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: property {_NAME_MAPPING} is "
+            f"{table.properties[_NAME_MAPPING][:200]!r}; allowed: a name mapping in JSON (Iceberg spec)"
+        ) from error
+
+
 @dataclass(frozen=True)
 class DataFiles:
     """Opens and interprets the data files of one table. Tasks receive a pickled copy, which contains credentials.
@@ -87,7 +99,7 @@ class DataFiles:
             subject or f"table {name}",
             table.schema(),
             table.specs(),
-            table.name_mapping(),
+            name_mapping(table),
             dict(table.io.properties),
         )
 
@@ -154,6 +166,8 @@ class DataFiles:
             raise
         except (OSError, pa.ArrowException) as error:
             raise _failure(self, source, error) from error
+        except Exception as error:
+            raise contained(error, f"{self.subject}: {source.kind} {source.path}") from error
 
     def constants(self, source: Source) -> dict[int, Any]:
         """Values of identity partition fields, which all records of ``source`` have, by field id of the column."""
@@ -279,8 +293,27 @@ class OpenFile:
             if batch is None or column.found is None:
                 arrays.append(_constant(column.constant, column.field, column.kind, rows, self))
             else:
-                arrays.append(fitted(batch.column(column.found.name), column.found, column.field, column.kind))
+                arrays.append(self._column(batch.column(column.found.name), column.found, column))
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    def _column(self, values: pa.Array, found: pa.Field, column: "_Column") -> pa.Array:
+        """``values`` of the file's field ``found`` as those of the table's ``column``, with NULL only where it may."""
+        subject = f"{self.files.subject}: {self.source.kind} {self.source.path}"
+        try:
+            own = fitted(values, found, column.field, column.kind)
+        except (pa.ArrowException, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise RefusedError(
+                f"{subject} has values in column {column.field.name} that are no {column.field.field_type}: {reason}; "
+                f"allowed: values of this type"
+            ) from error
+        wanted = pa.field(column.field.name, column.kind, nullable=not column.field.required)
+        if (missing := next(required_nulls(own, wanted), None)) is not None:
+            raise RefusedError(
+                f"{subject} has NULL in the required column {missing}; allowed: a value in every record (or ALTER "
+                f"COLUMN {missing} DROP NOT NULL)"
+            )
+        return own
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pyiceberg.io import SCHEMA_TO_FILE_IO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
@@ -65,6 +66,7 @@ PLANS_FOLDER: Final = "plans"
 """Names of the folders with the documents of jobs, and with the plans documents of commits, in ``metadata_folder``."""
 _FOLDERS: Final = 4096
 """Number of folders whose file systems are cached."""
+_LOCATION: Final = re.compile(f"/.|({'|'.join(SCHEMA_TO_FILE_IO)}):/+.")
 _CUT: Final = re.compile("[?#]")
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _JOB: Final = re.compile(f"/{OWN_FOLDER}/{_UUID}/(?:{JOBS_FOLDER}/)?({JOB_ID})/")
@@ -149,6 +151,12 @@ def metadata_folder(table: Table) -> str:
 def _own_folder(table: Table, property_name: str, default: str) -> str:
     # Several tables may share a data folder, but no two tables have the same UUID.
     folder = table.properties.get(property_name, f"{table.location().rstrip('/')}/{default}").rstrip("/")
+    if property_name in table.properties and not _LOCATION.match(folder):
+        schemes = ", ".join(f"{one}://" for one in SCHEMA_TO_FILE_IO)
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: property {property_name} is {table.properties[property_name]!r}; "
+            f"allowed: an absolute path, or a location that begins with one of {schemes}"
+        )
     return f"{folder}/{OWN_FOLDER}/{table.metadata.table_uuid}"
 
 

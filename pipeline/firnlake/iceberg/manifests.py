@@ -47,7 +47,8 @@ class Manifests:
         """The live entries of ``manifest``."""
         path = manifest.manifest_path
         if path not in self._read:
-            self._read[path] = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
+            with undamaged(manifest):
+                self._read[path] = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
         return self._read[path]
 
     def live(self, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:

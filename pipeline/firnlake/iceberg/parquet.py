@@ -1,9 +1,9 @@
 """Reads and writes Parquet files, always with page checksums (C23); writes field ids, and returns Iceberg's metrics."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -21,12 +23,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
+    BooleanType,
     IcebergType,
     ListType,
     MapType,
     NestedField,
     StructType,
 )
+
+from firnlake.errors import RefusedError
 
 DICTIONARY_OF = "write.parquet.dict-encoding-enabled.column."
 """Prefix of an Iceberg table property; a column name follows (Iceberg docs, "Configuration", write properties)."""
@@ -69,6 +74,24 @@ def fitted(values: pa.Array, written: pa.Field, column: NestedField, kind: pa.Da
             return values
     # Nanoseconds are truncated to Iceberg's microseconds; no other promotion loses information.
     return values.cast(kind, safe=not pa.types.is_timestamp(values.type))
+
+
+def required_nulls(values: pa.Array, column: pa.Field) -> Iterator[str]:
+    """The name of each required field within ``column`` that is NULL in ``values``, although what holds it is not."""
+    if values.null_count and not column.nullable:
+        yield column.name
+    kind = values.type
+    if not pa.types.is_nested(kind):
+        return
+    held = values.drop_null() if values.null_count else values
+    if pa.types.is_struct(kind):
+        parts = [(held.field(place), kind.field(place)) for place in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        parts = [(held.items, kind.item_field)]
+    else:
+        parts = [(held.flatten(), kind.value_field)]
+    for part, field in parts:
+        yield from required_nulls(part, field.with_name(f"{column.name}.{field.name}"))
 
 
 def _renamed(written: pa.Field, kind: IcebergType) -> bool:
@@ -136,20 +159,28 @@ def _with_type(part: pa.Field, kind: pa.DataType) -> pa.Field:
     return pa.field(part.name, kind, part.nullable)
 
 
-_BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
+_WRITE: Final = "write.parquet."
+_BLOOM_FILTER_OF: Final = f"{_WRITE}bloom-filter-enabled.column."
+_METRICS: Final = "write.metadata.metrics."
+_METRICS_OF: Final = (f"{_METRICS}default", f"{_METRICS}column.")
+_MODE: Final = re.compile(r"none|counts|full|truncate\(0*[1-9][0-9]{0,8}\)")
 _ROW_GROUP: Final = 32 << 20
 """Maximum Arrow bytes per row group, which a writer holds in memory. A smaller value of the table property
 `write.parquet.row-group-size-bytes` lowers this limit; a larger value does not raise it."""
-_UNCOMPRESSED: Final = {"uncompressed": "none"}
+_PAGE: Final = 1 << 20
+_UNCOMPRESSED: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
+_CODECS: Final = ("zstd", "gzip", "brotli", "snappy", "lz4", "uncompressed")
 _LEVEL: Final = {"zstd": 3, "gzip": 6, "brotli": 1}
+"""The level of each codec that has one."""
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Settings for writing the data files of a table; can be pickled."""
+    """Settings for writing the data files of a table; can be pickled. Messages about a property name the ``table``."""
 
     schema: Schema
     properties: Mapping[str, str]
+    table: str = ""
 
     def arrow_schema(self) -> pa.Schema:
         """The schema of the files, including field ids."""
@@ -157,35 +188,65 @@ class WriteOptions:
 
     @property
     def row_group_bytes(self) -> int:
-        said = self.properties.get("write.parquet.row-group-size-bytes", "")
-        return min(_ROW_GROUP, int(said)) if re.fullmatch("[1-9][0-9]{0,17}", said) else _ROW_GROUP
+        return min(_ROW_GROUP, self._positive(f"{_WRITE}row-group-size-bytes", _ROW_GROUP))
+
+    def check(self) -> None:
+        """Raise RefusedError for a property with which no file can be written."""
+        self.parquet()
+        self._positive(f"{_WRITE}row-group-size-bytes", _ROW_GROUP)
+        for name, value in self.properties.items():
+            if name.startswith(_METRICS_OF) and not _MODE.fullmatch(value.strip().lower()):
+                raise self._refused(name, "none, counts, full, or truncate(16) with any length")
 
     def parquet(self) -> dict[str, Any]:
         """Options of pyarrow's writer."""
-        codec = self.properties.get("write.parquet.compression-codec", "zstd").lower()
-        level = self.properties.get("write.parquet.compression-level")
-        filters: dict[str, dict[str, Any]] = {
-            name.removeprefix(_BLOOM_FILTER_OF): {}
-            for name, value in self.properties.items()
-            if name.startswith(_BLOOM_FILTER_OF) and value.lower() == "true"
-        }
+        name = f"{_WRITE}compression-codec"
+        codec = self.properties.get(name, "zstd").lower()
+        codec = _UNCOMPRESSED.get(codec, codec)
+        if codec != "none" and codec not in _CODECS:
+            raise self._refused(name, ", ".join(_CODECS))
+        every = parquet_path_to_id_mapping(self.schema)
+        filtered = [path for path in every if self._is_true(f"{_BLOOM_FILTER_OF}{path}", otherwise=False)]
+        booleans = {path for path, number in every.items() if self.schema.find_type(number) == BooleanType()}
         return {
-            "compression": _UNCOMPRESSED.get(codec, codec),
-            "compression_level": int(level) if level else _LEVEL.get(codec),
-            "use_dictionary": self._with_dictionary(),
-            "data_page_size": int(self.properties.get("write.parquet.page-size-bytes", 1 << 20)),
+            "compression": codec,
+            "compression_level": self._level(codec),
+            # For values that never repeat, a dictionary would be built in vain.
+            "use_dictionary": [
+                path for path in every if self._is_true(f"{DICTIONARY_OF}{path.partition('.')[0]}", otherwise=True)
+            ],
+            "data_page_size": self._positive(f"{_WRITE}page-size-bytes", _PAGE),
             "store_decimal_as_integer": True,
             "store_schema": False,
-            **({"bloom_filter_options": filters} if filters else {}),
+            # Parquet has none for booleans.
+            "bloom_filter_options": {path: {} for path in filtered if path not in booleans} or None,
         }
 
-    def _with_dictionary(self) -> list[str]:
-        """Columns with a Parquet dictionary. For values that never repeat, a dictionary would be built in vain."""
-        every = parquet_path_to_id_mapping(self.schema)
-        return [path for path in every if self._repeats(path.partition(".")[0])]
+    def _level(self, codec: str) -> int | None:
+        """The level of compression; None if ``codec`` has none."""
+        name = f"{_WRITE}compression-level"
+        if codec not in _LEVEL or not (text := self.properties.get(name)):
+            return _LEVEL.get(codec)
+        least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+        if not re.fullmatch("-?[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise self._refused(name, f"a whole number from {least} to {most} for {codec}")
+        return int(text)
 
-    def _repeats(self, column: str) -> bool:
-        return self.properties.get(f"{DICTIONARY_OF}{column}", "true").lower() == "true"
+    def _positive(self, name: str, default: int) -> int:
+        text = self.properties.get(name, str(default))
+        if not re.fullmatch("[0-9]{1,18}", text) or not int(text):
+            raise self._refused(name, "a number of bytes above 0")
+        return int(text)
+
+    def _is_true(self, name: str, *, otherwise: bool) -> bool:
+        text = self.properties.get(name, str(otherwise)).lower()
+        if text not in ("true", "false"):
+            raise self._refused(name, "true or false")
+        return text == "true"
+
+    def _refused(self, name: str, allowed: str) -> RefusedError:
+        where = f"table {self.table}: " if self.table else ""
+        return RefusedError(f"{where}property {name} is {self.properties[name]!r}; allowed: {allowed}")
 
 
 @dataclass(frozen=True)
@@ -219,6 +280,7 @@ class ParquetFileWriter:
         self._path = output.location
         self._options = options
         self._partition = partition
+        options.check()
         self._schema = options.arrow_schema()
         self._stream = output.create()
         self._footers: list[pq.FileMetaData] = []
@@ -245,11 +307,7 @@ class ParquetFileWriter:
         size = int(self._stream.tell())
         self._stream.close()
         (footer,) = self._footers
-        plan = compute_statistics_plan(self._options.schema, dict(self._options.properties))
-        metrics = data_file_statistics_from_parquet_metadata(
-            footer, plan, parquet_path_to_id_mapping(self._options.schema)
-        ).to_serialized_dict()
-        return WrittenFile(self._path, size, footer.num_rows, self._partition, metrics)
+        return WrittenFile(self._path, size, footer.num_rows, self._partition, _metrics(footer, self._options))
 
     def abandon(self) -> None:
         """Close the writer after an error; nothing refers to the file."""
@@ -269,6 +327,31 @@ class ParquetFileWriter:
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._held, self._held_bytes = [], 0
+
+
+def _metrics(footer: pq.FileMetaData, options: WriteOptions) -> Mapping[str, Any]:
+    """The metrics that ``footer`` has of a file. Bounds that can't be told, such as those of a time that Python has no
+    calendar for, are left out: readers do without them."""
+    paths = parquet_path_to_id_mapping(options.schema)
+    plan = compute_statistics_plan(options.schema, dict(options.properties))
+    counted = {number: replace(one, mode=MetricsMode(MetricModeTypes.COUNTS)) for number, one in plan.items()}
+
+    def metrics(bounded: Sequence[int]) -> Mapping[str, Any]:
+        columns = counted | {number: plan[number] for number in bounded}
+        return data_file_statistics_from_parquet_metadata(footer, columns, paths).to_serialized_dict()
+
+    def tellable(columns: Sequence[int]) -> Sequence[int]:
+        try:
+            metrics(columns)
+        except Exception:  # noqa: BLE001  # whatever PyIceberg raises
+            half = len(columns) // 2
+            return (*tellable(columns[:half]), *tellable(columns[half:])) if half else ()
+        return columns
+
+    try:
+        return metrics([*plan])
+    except Exception:  # noqa: BLE001  # as above
+        return metrics(tellable([*plan]))
 
 
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:

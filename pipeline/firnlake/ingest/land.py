@@ -221,7 +221,7 @@ class _Landing:
                 (folder, one) for folder in folders for one in self.batches[folder]
             )
         }
-        options = WriteOptions(self._table.schema(), dict(self._table.properties))
+        options = WriteOptions(self._table.schema(), dict(self._table.properties), self._identifier)
         try:
             # An error is raised only after all writers have ended, so that no writer adds a file after the clean-up.
             with ThreadPoolExecutor(WRITERS) as writers:

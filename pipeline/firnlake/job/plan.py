@@ -237,6 +237,11 @@ class Plan(FrozenModel):
         where = printable(str(self.topic_partition))
         return f"{where} {self.lane}: {count(len(self.inputs), 'segment')} ({self.reason})"
 
+    @property
+    def subject(self) -> str:
+        """The beginning of messages about an error of work on the plan."""
+        return f"table {self.table}, {self.topic_partition} {self.lane}"
+
     def of_lane(self, *allowed: Lane) -> Self:
         """Return this plan; raises RefusedError unless its lane is one of ``allowed``."""
         if self.lane not in allowed:

@@ -265,7 +265,7 @@ def _verdicts(documents: JobDocuments, identifier: str) -> Mapping[str, Verdicts
     by_result: dict[str, Verdicts] = {}
     for text in documents.texts(VERDICTS).values():
         one = _parsed(_Verdicts, text, f"stage {identifier}: its verdicts")
-        by_result.setdefault(one.result, one.verdicts)
+        by_result[one.result] = {**one.verdicts, **by_result.get(one.result, {})}
     return by_result
 
 

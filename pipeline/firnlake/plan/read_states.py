@@ -9,6 +9,8 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import data_folder, metadata_folder
+from firnlake.iceberg.parquet import WriteOptions
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.memory import ErasureMemory, erasing_of
 from firnlake.plan.survey import DueSurvey
@@ -148,6 +150,9 @@ def read_once(
     """
     table = lake.table(identifier)
     policies = Policies.parse(identifier, table.properties, scope.properties)
+    # Firn's files are in these folders, written with these options, so a wrong property would refuse every plan.
+    WriteOptions(table.schema(), table.properties, identifier).check()
+    data_folder(table), metadata_folder(table)
     cache = ManifestCache.of(lake)
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
     arrays = arrays_of(segments)

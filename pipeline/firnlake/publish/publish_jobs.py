@@ -6,8 +6,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from firnlake.errors import FirnError, RefusedError
+from firnlake.errors import FailedError, FirnError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
+from firnlake.job.failures import mark
 from firnlake.job.inputs import overtaken
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan, stage_parts
@@ -32,12 +33,22 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iter
     work = ((partial(_publish_parts, lake, identifier, own), own) for identifier, own in plans.items())
     done = _with_earlier(lake, plans, _together(lake, work))
     refused = [plan for plan in known if isinstance(done.failures.get(plan.id), RefusedError)]
-    return PublishResult(done.publications, {**done.failures, **overtaken(lake, refused)})
+    return _marked(lake, refused, PublishResult(done.publications, {**done.failures, **overtaken(lake, refused)}))
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:
     """Carry out ``plans`` of lane ``retain``; plans of one table share commits. Failed plans are in the result."""
-    return _together(lake, ((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans)))
+    work = ((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans))
+    return _marked(lake, plans, _together(lake, work))
+
+
+def _marked(lake: Lake, plans: Iterable[Plan], done: PublishResult) -> PublishResult:
+    """``done``, after those of ``plans`` were marked that an error ended which nobody foresaw."""
+    for plan in plans:
+        if isinstance(error := done.failures.get(plan.id), FailedError):
+            with suppress(FirnError):
+                mark(lake, plan, "publish", str(error))
+    return done
 
 
 def _publish_parts(lake: Lake, identifier: str, plans: Collection[str]) -> PublishResult:
@@ -72,8 +83,8 @@ def _together(lake: Lake, work: Iterable[tuple[Callable[[], PublishResult], Coll
         try:
             with lake.answering():
                 done = commit()
-        except FirnError as error:
-            failures |= dict.fromkeys(names, error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one job
+            failures |= dict.fromkeys(names, contained(error, f"publishing {', '.join(names)}"))
         else:
             publications += done.publications
             failures |= done.failures

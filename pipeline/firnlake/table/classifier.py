@@ -85,22 +85,43 @@ class ColumnMetrics:
         return (self.id not in file.lower or self.id not in file.upper) and not self.nulls(file)
 
     def bound(self, bounds: Mapping[int, bytes]) -> Any:
-        """Decode the column's bound: an integer, time or text (Iceberg spec, "Binary single-value serialization")."""
+        """Decode the column's bound: an integer, time or text (Iceberg spec, "Binary single-value serialization").
+
+        None if there is none, or none that can be decoded.
+        """
         value = bounds.get(self.id)
         if value is None:
             return None
         # When an int column becomes a long, old bounds keep 4 bytes, so decode by length, not by type.
-        return value.decode() if self.is_text else int.from_bytes(value, "little", signed=True)
+        if not self.is_text:
+            return int.from_bytes(value, "little", signed=True) if len(value) in _LENGTHS else None
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
+
+    def wrong(self, file: ListedFile) -> Iterator[str]:
+        """Yield a message for each metric of the column that makes no sense, and so does not count."""
+        kind = "text in UTF-8" if self.is_text else "a number of 4 or 8 bytes"
+        for name, bounds in (("lower", file.lower), ("upper", file.upper)):
+            if bounds.get(self.id) is not None and self.bound(bounds) is None:
+                yield (
+                    f"has the {name} bound 0x{bounds[self.id][:16].hex()} of column {self.name} in its manifest; "
+                    f"allowed: {kind}"
+                )
+        lower, upper = self.bound(file.lower), self.bound(file.upper)
+        if lower is not None and upper is not None and lower > upper:
+            yield f"has the bounds {lower!r} and {upper!r} of column {self.name}; allowed: the lower one first"
 
     def nulls(self, file: ListedFile) -> int | None:
         """Number of records of ``file`` with NULL in the column; None when unknown."""
+        known = file.nulls.get(self.id)
+        if known is not None and 0 <= known <= file.records:
+            return known
         if self.required:
             return 0
-        try:
-            return file.nulls[self.id]
-        except KeyError:
-            # Sizes exist in every metrics mode, so a column without a size is newer than the file and all NULL.
-            return file.records if file.column_sizes and self.id not in file.column_sizes else None
+        # Sizes exist in every metrics mode, so a column without a size is newer than the file and all NULL.
+        return file.records if file.column_sizes and self.id not in file.column_sizes else None
 
 
 VERSION = 6
@@ -110,6 +131,9 @@ _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with
 
 _FALSE: Final = b"\x00"
 """Upper bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
+
+_LENGTHS: Final = (4, 8)
+"""Lengths in bytes of a serialized integer or time."""
 
 _Range: TypeAlias = tuple[int, int]
 
@@ -245,6 +269,7 @@ class Classifier:
         self, file: ListedFile, level: int, partition: int, offsets: _Range | None, times: _Range | None
     ) -> Iterator[str]:
         """Yield a message for each piece of metadata that is missing or wrong in a file with records (C26)."""
+        yield from self._wrong(file, self._offset, self._timestamp, self._level, self._delete_horizon)
         if level not in LEVELS:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
         if not self._names.levels_apart and self._level.is_mixed(file):
@@ -274,13 +299,20 @@ class Classifier:
                     f"write.metadata.metrics.column.{column.name} other than `none`"
                 )
 
+    def _wrong(self, file: ListedFile, *columns: ColumnMetrics | None) -> Iterator[str]:
+        for column in columns:
+            if column and not column.is_fixed(file):
+                yield from column.wrong(file)
+
     def _unread(self, file: ListedFile) -> str:
         reason = self._footers.unread.get(file.path)
         return f" (its footer can't be read: {reason})" if reason else ""
 
     def _stray(self, file: ListedFile, topic: str | None, partition: int | None) -> UnassignedFile:
         split = [column for column in (self._topic, self._partition) if column]
-        if not all(column.is_fixed(file) for column in split):
+        if wrong := next(self._wrong(file, *split), None):
+            problem = wrong
+        elif not all(column.is_fixed(file) for column in split):
             problem = (
                 f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: a "
                 f"file partitioned by {', '.join(column.name for column in split)} ({_REWRITE})"

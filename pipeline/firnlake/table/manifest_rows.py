@@ -27,6 +27,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.typedef import StructProtocol
 
+from firnlake.iceberg.data_files import name_mapping
 from firnlake.iceberg.row_deletes import partition_values, place
 
 _SCHEMA: Final = MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION]
@@ -188,7 +189,7 @@ class Footers:
 
     def __init__(self, table: Table) -> None:
         self._io = table.io
-        self.names = table.name_mapping()
+        self.names = name_mapping(table)
         self.unread: dict[str, str] = {}
 
     def complete(self, file: ListedFile, bounds: Iterable[int], counts: Iterable[int]) -> ListedFile:

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.table import Table
 
 from firnlake.iceberg.branches import at_snapshot
-from firnlake.iceberg.manifests import Manifests, ahead
+from firnlake.iceberg.manifests import Manifests, ahead, undamaged
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes, RowDeletes, place_of
 from firnlake.table.arrays import Arrays, ByPartition
@@ -93,7 +93,9 @@ def _read(
             yield Found.of(teller, map(ListedFile.of, entries))
     else:
         for manifest, content in ahead(partial(fetch, table.io), data):
-            yield Found.of(teller, decode(content, manifest))
+            with undamaged(manifest):
+                found = Found.of(teller, decode(content, manifest))
+            yield found
 
 
 def _name(manifest: ManifestFile, teller: Classifier) -> str:

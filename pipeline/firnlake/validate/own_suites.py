@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
-from firnlake.errors import RefusedError
+from firnlake.errors import RefusedError, UnavailableError
 from firnlake.table.policies import Policies
 from firnlake.validate.cases import Case, JudgedRecords
 from firnlake_expectations.tables import AFTER
@@ -57,18 +57,25 @@ def own_findings(
         if case.claim.lane == "convert" or not case.claim.records_out:
             continue
         frame: pd.DataFrame | DataFrame
-        if size <= most:
-            frame = _frame(records, case)
-        elif isinstance(engine, SparkEngine):
-            frame = engine.read(_readers(records, case), _plain(records.schema))
-        else:
-            observed = f"Not judged: {size:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}."
-            sentence = "The table's suites are run on all records of the result."
-            skips = policy.validate_suites_large == "skip"
-            found[case.claim.plan_id] = (Finding("firn.validate.suites", sentence, skips, observed),)
-            continue
-        offset = records.reading.offset
-        found[case.claim.plan_id] = findings_of_suites(suites, frame, identifier, offset, samples, reports)
+        sentence = "The table's suites are run on all records of the result."
+        try:
+            if size <= most:
+                frame = _frame(records, case)
+            elif isinstance(engine, SparkEngine):
+                frame = engine.read(_readers(records, case), _plain(records.schema))
+            else:
+                observed = f"Not judged: {size:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}."
+                skips = policy.validate_suites_large == "skip"
+                found[case.claim.plan_id] = (Finding("firn.validate.suites", sentence, skips, observed),)
+                continue
+            offset = records.reading.offset
+            found[case.claim.plan_id] = findings_of_suites(suites, frame, identifier, offset, samples, reports)
+        except UnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is about the records of one plan
+            told = f": {' '.join(str(error).split())}" if samples == "full" else ""  # it may quote a record
+            observed = f"Not judged: {type(error).__name__}{told}."
+            found[case.claim.plan_id] = (Finding("firn.validate.suites", sentence, passed=False, observed=observed),)
     return found
 
 

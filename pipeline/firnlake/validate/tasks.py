@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from firnlake.engine.engine import Engine, threads_per_task
 from firnlake.engine.local import LocalEngine
-from firnlake.errors import FirnError, UnavailableError
+from firnlake.errors import FirnError, UnavailableError, contained
 from firnlake.validate.cases import Case, JudgedRecords, requested
 
 if TYPE_CHECKING:
@@ -56,38 +56,42 @@ class _JudgeTask:
 
 def findings_of(
     records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine, title: str
-) -> "list[Findings]":
-    """The findings about each of ``cases``, all of the same table, lane and output level.
+) -> "list[Findings | FirnError]":
+    """The findings about each of ``cases``, all of the same table, lane and output level; for a case that can't be
+    judged, the error. The other cases of its task are then judged again, each alone (C20).
 
     ``title`` names the job in progress bars and in Spark's UI.
-
-    Raises a FirnError that names plan and file if a file is unreadable, and UnavailableError if the judge itself fails.
     """
     held, read = sum(case.held for case in cases), sum(case.read for case in cases)
     if held <= HELD_BYTES and read <= HERE_BYTES:
         engine = LocalEngine()
+    findings: dict[int, Findings | FirnError] = {}
     groups = _shared(cases, engine.parallelism)
-    threads = threads_per_task(engine.parallelism, len(groups))
-    dockets = [_JudgeTask(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
-    weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
-    findings: dict[int, Findings] = {}
-    judgements = engine.map(_JudgeTask.__call__, dockets, weights=weights, title=title)
-    for group, judged in zip(groups, judgements, strict=True):
-        findings.update(zip(group, _raised(judged), strict=True))
+    while groups:
+        threads = threads_per_task(engine.parallelism, len(groups))
+        dockets = [_JudgeTask(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
+        weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
+        judgements = engine.map(_JudgeTask.__call__, dockets, weights=weights, title=title)
+        again: list[list[int]] = []
+        for group, judged in zip(groups, judgements, strict=True):
+            if not isinstance(judged, Exception):
+                findings.update(zip(group, judged, strict=True))
+            elif len(group) > 1:
+                again += [[number] for number in group]
+            else:
+                findings[group[0]] = _unjudged(cases[group[0]], judged)
+        groups = again
     return [findings[number] for number in range(len(cases))]
 
 
-def _raised(result: "list[Findings] | Exception") -> "list[Findings]":
-    """The findings of a task; if the task raised an exception, raises that."""
-    if not isinstance(result, Exception):
-        return result
-    if isinstance(result, FirnError):
-        raise result
+def _unjudged(case: Case, error: Exception) -> FirnError:
     import duckdb
 
-    if isinstance(result, duckdb.Error):
-        raise UnavailableError(f"the judge failed: {' '.join(str(result).split())}; try again") from result
-    raise result
+    claim = case.claim
+    subject = f"table {claim.table}, {claim.topic}-{claim.partition} {claim.lane}: plan {claim.plan_id} can't be judged"
+    if isinstance(error, duckdb.OperationalError):  # its disk or its memory
+        return UnavailableError(f"{subject}: {' '.join(str(error).split())}; try again later")
+    return contained(error, subject)
 
 
 def _shared(cases: Sequence[Case], workers: int) -> list[list[int]]:

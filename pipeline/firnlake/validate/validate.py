@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import Table
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
+from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.job.failures import mark
@@ -34,7 +34,7 @@ from firnlake_expectations.claim import Verdict
 
 if TYPE_CHECKING:
     from firnlake_expectations.claim import Claim
-    from firnlake_expectations.findings import Row
+    from firnlake_expectations.findings import Findings, Row
 
 
 @dataclass(frozen=True)
@@ -98,35 +98,40 @@ def _of_job(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine, 
 def _unjudged(lake: Lake, identifier: str, plans: Sequence[Plan], error: FirnError) -> list[Judged]:
     """The ``error`` that kept a stage from being judged; for each of ``plans``, its conflict if there is one."""
     conflicts = overtaken(lake, plans)
+    for plan in plans if isinstance(error, FailedError) else ():
+        if plan.id not in conflicts:
+            with suppress(FirnError):
+                mark(lake, plan, "validate", str(error))
     if not conflicts:
         return [Judged(identifier, identifier, None, error)]
     return [Judged(identifier, plan.title, None, conflicts.get(plan.id, error), plan.id) for plan in plans]
 
 
 def _judged(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
-    conflicts: Mapping[str, ConflictError] = {}
+    errors: Mapping[str, FirnError] = {}
     try:
         with lake.answering():
             stage = Stage.load(lake, identifier)
-            if stage.verdicts is None:
+            verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in (stage.verdicts or {}).items()}
+            if stage.verdicts is None or any(stage.of_plan(one.id) and one.id not in verdicts for one in stage.plans):
                 stage.check()
-                verdicts, conflicts = _verdicts(lake, stage, engine, bases)
-                stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in verdicts.items()})
-            else:
-                verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in stage.verdicts.items()}
-    except FirnError as error:
-        return _unjudged(lake, identifier, plans, error)
+                fresh, errors = _verdicts(lake, stage, engine, bases)
+                if fresh:
+                    stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in fresh.items()})
+                verdicts |= fresh
+    except Exception as raised:  # noqa: BLE001  # whatever it is, it concerns one stage
+        return _unjudged(lake, identifier, plans, contained(raised, f"stage {identifier} can't be judged"))
     done = []
     for plan in stage.plans:
-        if plan.id in verdicts:
-            judged = Judged(identifier, plan.title, verdicts[plan.id], None, plan.id)
-            if not judged.passed and stage.failure is None:
-                # If the mark can't be written, the next run retries the plan.
-                with suppress(FirnError):
-                    mark(lake, plan, "validate", judged.failure)
-            done.append(judged)
-        elif plan.id in conflicts:
-            done.append(Judged(identifier, plan.title, None, conflicts[plan.id], plan.id))
+        if plan.id not in verdicts and plan.id not in errors:
+            continue
+        judged = Judged(identifier, plan.title, verdicts.get(plan.id), errors.get(plan.id), plan.id)
+        refused = judged.verdict is not None or isinstance(judged.error, RefusedError)
+        if refused and not judged.passed and stage.failure is None:
+            # If the mark can't be written, the next run retries the plan.
+            with suppress(FirnError):
+                mark(lake, plan, "validate", judged.failure)
+        done.append(judged)
     return done
 
 
@@ -141,8 +146,8 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
 
 def _verdicts(
     lake: Lake, stage: Stage, engine: Engine, bases: Bases
-) -> tuple[Mapping[str, Verdict], Mapping[str, ConflictError]]:
-    """The verdicts on the plans that have a result, and the conflicts of the plans that must be made again."""
+) -> tuple[Mapping[str, Verdict], Mapping[str, FirnError]]:
+    """The verdicts on the plans that have a result and no verdict yet, and the errors of those that can't be judged."""
     from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
 
@@ -150,45 +155,58 @@ def _verdicts(
     if stage.result is None or not stage.result.plans:
         raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     target = lake.table(stage.target)
-    cases, conflicts = staged_cases(stage, target, bases)
+    cases, errors = staged_cases(stage, target, bases, stage.verdicts or {})
     if not cases:
-        raise next(iter(conflicts.values()))
+        return {}, errors
     records = JudgedRecords.of(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
+    # Reports outlive the records that are to be erased, so they must not show samples of these.
+    samples = "none" if cases[0].secret is not None else samples_of(target.properties)
+    found = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
+    judged: list[tuple[Case, Findings]] = []
+    for case, own in zip(cases, found, strict=True):
+        if isinstance(own, FirnError):
+            errors[case.claim.plan_id] = own
+        else:
+            judged.append((case, own))
+    of_suites = own_findings(target, records, [case for case, _ in judged], samples, lake.reports_folder, engine)
+    claims, findings = [case.claim for case, _ in judged], [one for _, one in judged]
+    seconds = time.monotonic() - started
     try:
-        # Reports outlive the records that are to be erased, so they must not show samples of these.
-        samples = "none" if cases[0].secret is not None else samples_of(target.properties)
-        findings = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
-    except (RefusedError, UnavailableError) as error:
-        raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
-    claims, reports = [case.claim for case in cases], lake.reports_folder
-    own = own_findings(target, records, cases, samples, reports, engine)
-    try:
-        seconds = time.monotonic() - started
-        return verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=own), conflicts
+        reports = lake.reports_folder
+        given = verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=of_suites) if judged else {}
     except UnjudgedError as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
+    return given, errors
 
 
-def staged_cases(stage: Stage, target: Table, bases: Bases) -> tuple[list[Case], Mapping[str, ConflictError]]:
-    """The cases of the plans of ``stage`` that have a result, and the conflicts of the other ones by plan id.
+def staged_cases(
+    stage: Stage, target: Table, bases: Bases, judged: Collection[str] = ()
+) -> tuple[list[Case], dict[str, FirnError]]:
+    """The cases of the plans of ``stage`` that have a result and are not ``judged``, and by id the errors of others.
 
     A plan is in conflict if its inputs have changed in ``target``, or if ``bases`` says so.
     """
-    done = [(plan, own) for plan in stage.plans if (own := stage.of_plan(plan.id))]
+    done = [(plan, own) for plan in stage.plans if (own := stage.of_plan(plan.id)) and plan.id not in judged]
     inputs = planned_inputs(target, [plan for plan, _ in done])
-    conflicts, cases = dict(inputs.conflicts), []
+    errors: dict[str, FirnError] = dict(inputs.conflicts)
+    cases = []
     listing = ListedFacts(stage.table.schema(), ColumnRoles.of(stage.table, stage.identifier))
     trusted = validation_of(target.properties) == "fingerprint"
+    stage.files  # noqa: B018  # if their list is gone, the whole stage is in error
     for plan, own in done:
-        if plan.id in conflicts:
+        if plan.id in errors:
             continue
-        basis = bases.of(target, plan)
-        if isinstance(basis, ConflictError):
-            conflicts[plan.id] = basis
-            continue
-        change = staged(stage, plan, own, inputs.files[plan.id], basis)
-        cases.append(case_of(change, listing, claim_of(change, plan, own), int(own.fingerprint) if trusted else None))
-    return cases, conflicts
+        try:
+            basis = bases.of(target, plan)
+            if isinstance(basis, ConflictError):
+                errors[plan.id] = basis
+                continue
+            change = staged(stage, plan, own, inputs.files[plan.id], basis)
+            fingerprint = int(own.fingerprint) if trusted else None
+            cases.append(case_of(change, listing, claim_of(change, plan, own), fingerprint))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
+            errors[plan.id] = contained(error, f"{plan.subject} can't be judged")
+    return cases, errors
 
 
 @dataclass(frozen=True)
@@ -224,5 +242,7 @@ def judge(commit: Committed, engine: Engine) -> list[Verified]:
         claim = claim_of(change)
         title = f"verify {claim.table}, {claim.topic}-{claim.partition} {claim.lane}"
         (found,) = findings_of(records, [case_of(change, listing, claim)], samples_of(table.properties), engine, title)
+        if isinstance(found, FirnError):
+            raise found
         verified.append(Verified(commit.snapshot.snapshot_id, claim, rows(claim, found)))
     return verified
