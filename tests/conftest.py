@@ -60,7 +60,7 @@ def nothing_to_survive() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def late_in_time() -> Iterator[None]:
-    """The judge's clock is after the time of every test's plan."""
+    """The machine's clock is after the time of every test's plan."""
     from tests.support.clocks import judging_late
 
     with judging_late():

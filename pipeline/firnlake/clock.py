@@ -1,4 +1,4 @@
-"""Conversion of times. Each entry point reads the clock once and passes the time on as an argument.
+"""The machine's clock, and conversion of times. Each entry point reads the clock once and passes the time on.
 
 Like Kafka, Firn counts time in milliseconds since the epoch. This module converts the text of ``--now`` and the
 ``datetime`` of an Airflow run.
@@ -16,11 +16,29 @@ _MILLISECOND = timedelta(milliseconds=1)
 _SPAN: Final = re.compile(r"([0-9]{1,15}) ?(d|h|min|s|ms)")
 SPANS: Final = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
 """Milliseconds of each unit of a duration, the largest first."""
+AHEAD_MS: Final = SPANS["h"]
+"""How far, in milliseconds, the clock of a plan may be ahead of this machine's: clocks of two machines differ."""
 
 
 def now_ms() -> int:
     """The current time of the machine's clock in milliseconds since the epoch."""
     return to_ms(datetime.now(UTC))
+
+
+def latest_ms() -> int:
+    """The latest clock, in milliseconds since the epoch, of a plan that this machine carries out."""
+    return now_ms() + AHEAD_MS
+
+
+def ahead(at_ms: int) -> str:
+    """Why a plan with the clock ``at_ms`` must not be carried out, as the end of a sentence; empty if it may be."""
+    latest = latest_ms()
+    if at_ms <= latest:
+        return ""
+    return (
+        f"{show_ms(at_ms)} is {show_seconds(at_ms - latest + AHEAD_MS)} ahead of this machine's clock, "
+        f"{show_ms(latest - AHEAD_MS)}; allowed: at most {show_span(AHEAD_MS)}"
+    )
 
 
 def to_ms(moment: datetime) -> int:
@@ -38,6 +56,10 @@ def to_ms(moment: datetime) -> int:
 def from_ms(milliseconds: int) -> datetime:
     """Convert ``milliseconds`` since the epoch to a UTC ``datetime``."""
     return _EPOCH + milliseconds * _MILLISECOND
+
+
+CALENDAR: Final = range(to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC)) + 1)
+"""The times that Python, and people, have dates for: the years 1 to 9999."""
 
 
 def show_ms(milliseconds: int) -> str:

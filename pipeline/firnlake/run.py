@@ -17,7 +17,7 @@ from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.plan.lane_plans import LanePlans
-from firnlake.plan.make import plan_work
+from firnlake.plan.make import check_clock, plan_work
 from firnlake.plan.order import Postponed
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.attempts import Publication, PublishResult
@@ -79,10 +79,13 @@ def run(
     ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. If
     there are several lanes, lanes that can't respect ``scope`` are left out. Plans that failed before (C20) are left
     out without a word, because the table's status tells them. The run discards the remains of earlier runs when it
-    starts, and the remains of each lane's plans when the lane ends (C25).
+    starts, and the remains of each lane's plans when the lane ends (C25). Raises RefusedError before anything else if
+    ``now_ms`` is too far ahead of this machine's clock.
     """
+    check_clock(identifier, now_ms)
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
+    behind: tuple[str, ...] = ()
     rounds = 0
     if len(lanes) > 1:
         lanes = [lane for lane in lanes if not scope.obstacle(lane)]
@@ -99,8 +102,9 @@ def run(
                     # Unreadable requests to erase keys must not keep the other lanes waiting.
                     done.failures[f"{identifier} {lane}"] = error
                     work = LanePlans(identifier, [], [], [], [], [])
-                for line in work.later():
+                for line in (*(() if behind else work.behind), *work.later()):
                     log.warning("%s: %s", identifier, line)
+                behind = behind or work.behind
                 done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
                 done.postponed = work.postponed
             if done.plans:

@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from unittest.mock import patch
 
-LATE_MS = 253_402_300_800_000
-"""The year 10,000."""
+from firnlake import clock
+
+LATE_MS = 4_102_444_800_000
+"""The year 2100."""
+_LATEST = clock.latest_ms
 
 
 @contextmanager
 def judging_late(at_ms: int = LATE_MS) -> Iterator[None]:
-    """The judge's clock shows ``at_ms``, epoch milliseconds, in this process."""
-    with patch("firnlake.validate.claims.clock", SimpleNamespace(now_ms=lambda: at_ms)):
+    """Plans of times until an hour after ``at_ms``, epoch milliseconds, are carried out in this process."""
+    with patch.object(clock, "latest_ms", lambda: at_ms + clock.AHEAD_MS):
         yield
 
 
 @contextmanager
 def machine_at(at_ms: int) -> Iterator[None]:
     """This process runs on a machine whose clock shows ``at_ms``, epoch milliseconds, and stands still."""
-    with judging_late(at_ms), patch("firnlake.clock.now_ms", lambda: at_ms):
+    with patch.object(clock, "latest_ms", _LATEST), patch.object(clock, "now_ms", lambda: at_ms):
         yield

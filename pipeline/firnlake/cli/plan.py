@@ -29,7 +29,7 @@ from firnlake.cli.show import Size
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.plan.lane_plans import LanePlans
-from firnlake.plan.make import plan_lanes, plan_work
+from firnlake.plan.make import check_clock, plan_lanes, plan_work
 from firnlake.plan.read_states import Scope
 from firnlake.table.partition import ScopeBounds
 
@@ -52,7 +52,10 @@ def plan(
 ) -> None:
     """Print the plans of a run, or of one lane: their segments, bytes and reason. Change nothing."""
     scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
-    work = planned(Lake.load(), table, lane, at(now), force, scope)
+    lake, now_ms = Lake.load(), at(now)
+    if write:
+        check_clock(table, now_ms)
+    work = planned(lake, table, lane, now_ms, force, scope)
     plans = [one for own in work.values() for one in own.plans]
     written = [one.write(write) for one in plans] if write else []
     if as_json:
@@ -96,5 +99,6 @@ def show_plans(table: str, work: Mapping[Lane, LanePlans], limit: int) -> None:
 
 def tell_left(table: str, work: Mapping[Lane, LanePlans]) -> None:
     """Print on standard error, once each, the due plans that are left out and the segments too large for any plan."""
-    for text in dict.fromkeys(chain.from_iterable((*own.left(), *own.oversized()) for own in work.values())):
+    lines = chain.from_iterable((*own.behind, *own.left(), *own.oversized()) for own in work.values())
+    for text in dict.fromkeys(lines):
         show.error(f"{table}: {text}")

@@ -83,6 +83,8 @@ def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
 def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     try:
         with lake.answering():
+            for plan in job:
+                plan.check_clock()
             # A user who runs a failed plan again wants another try.
             forget_failures(lake, job.table, {job.id, *(plan.id for plan in job)})
             opened = open_stage(lake, job)

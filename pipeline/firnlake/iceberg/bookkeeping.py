@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from pyiceberg.table.snapshots import Snapshot
 
+from firnlake.iceberg.authorship import firn_properties
+
 PROGRESS_MS: Final = "firn.progress-ms"
 """Property of an empty snapshot that an expiry adds: when the sink committed what it repeats, in epoch ms."""
 KEPT_MS: Final = 30 * 86_400_000
@@ -41,8 +43,7 @@ def _progress(line: Iterable[Snapshot]) -> Mapping[Sequence[str], _Progress]:
         # Don't test the truth value: that computes the length of the summary, which is costly.
         if snapshot.summary is not None:
             summary = snapshot.summary.additional_properties
-            text = summary.get(PROGRESS_MS, "")
-            said_ms = int(text) if text.isdecimal() else snapshot.timestamp_ms
+            said_ms = int(firn_properties(snapshot).get(PROGRESS_MS, snapshot.timestamp_ms))
             for sink, properties in _by_sink(summary).items():
                 progress.setdefault(sink, _Progress(properties, said_ms))
     return progress

@@ -22,6 +22,7 @@ from pyiceberg.table.update import (
 )
 
 from firnlake.errors import ConflictError
+from firnlake.iceberg.authorship import SNAPSHOT_ID
 from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, ancestors, head_of
 from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifests import Manifests
@@ -71,13 +72,15 @@ class BranchSnapshot(ABC):
     ) -> Snapshot:
         """Write the manifest list of the branch's next snapshot, on top of ``parent``, and return that snapshot.
 
-        Its summary has the ``repeated`` properties of earlier snapshots, except those that the change itself sets.
+        Its summary names the snapshot itself (``iceberg.authorship``), and has the ``repeated`` properties of earlier
+        snapshots, except those that the change itself sets.
         """
         self.sequence_number = sequence_number
         contents = self.contents(target, parent, manifests)
         for name, value in repeated.items():
             if name not in contents.summary.additional_properties:
                 contents.summary[name] = value
+        contents.summary[SNAPSHOT_ID] = str(self.snapshot_id)
         if self.branch in FIRN_BRANCHES:
             contents.summary[BRANCH] = self.branch
         path = place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")

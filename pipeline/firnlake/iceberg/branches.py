@@ -19,6 +19,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.authorship import firn_properties
 
 QUARANTINE: Final = "firn_quarantine"
 """Records without a key (C5)."""
@@ -131,12 +132,12 @@ def _is_firns(table: Table, branch: str) -> bool:
 
 def is_on_side_branch(snapshot: Snapshot) -> bool:
     """True when Firn made ``snapshot`` for one of its branches."""
-    return snapshot.summary is not None and BRANCH in snapshot.summary.additional_properties
+    return BRANCH in firn_properties(snapshot)
 
 
 def _is_of(snapshot: Snapshot, branch: str) -> bool:
     """True when Firn made ``snapshot`` for its ``branch``."""
-    return snapshot.summary is not None and snapshot.summary.additional_properties.get(BRANCH) == branch
+    return firn_properties(snapshot).get(BRANCH) == branch
 
 
 def named_on(table: Table, branch: str) -> Snapshot | None:
@@ -160,8 +161,7 @@ def named_on(table: Table, branch: str) -> Snapshot | None:
 
 def memory_in(snapshot: Snapshot) -> Mapping[str, int] | None:
     """The name of memory in the summary of ``snapshot``: snapshot ids by branch; None if there is no readable name."""
-    # Don't test the truth value of the summary: that computes its length, which is costly.
-    text = snapshot.summary.additional_properties.get(MEMORY) if snapshot.summary is not None else None
+    text = firn_properties(snapshot).get(MEMORY)
     try:
         told = json.loads(text) if text else None
     except ValueError:

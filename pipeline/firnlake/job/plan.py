@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError
 
-from firnlake.errors import RefusedError, printable
+from firnlake.clock import ahead
+from firnlake.errors import RefusedError, UnavailableError, printable
 from firnlake.iceberg.files import JOB_ID, FrozenModel, job_of
 from firnlake.job.lane import BEFORE_FULL, Lane
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
@@ -250,6 +251,14 @@ class Plan(FrozenModel):
                 f"(firn retain runs lane {Lane.RETAIN}, firn compact runs the other lanes)"
             )
         return self
+
+    def check_clock(self) -> None:
+        """Raise UnavailableError, which marks no plan as failed, if this plan's clock is too far ahead (``clock``)."""
+        if problem := ahead(self.now_ms):
+            raise UnavailableError(
+                f"plan {self.id} ({self.title}): its clock {problem}; nothing was changed; set the wrong clock, and "
+                "plan again"
+            )
 
     def sealed(self) -> Self:
         """Return the same plan with its id, which is a digest of all other fields."""

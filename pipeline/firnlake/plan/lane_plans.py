@@ -31,6 +31,8 @@ class LanePlans:
     """Due plans that failed before on the same segments (C20)."""
     states: list[PartitionState]
     """The states of the topic partitions from which the plans were made."""
+    behind: tuple[str, ...] = ()
+    """A line if the clock is behind that of an earlier commit of Firn; the same for all lanes of a run."""
     refused: RefusedError | None = None
     """Lane `erase` only, and not from ``plan_work``: why the requests to erase keys can't be read."""
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from functools import cache, partial
 
-from firnlake.clock import show_ms, to_ms
+from firnlake.clock import ahead, show_ms, show_seconds, to_ms
+from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
@@ -34,10 +35,22 @@ def plan_table(
     scope: Scope = EVERYTHING,
     lanes: Collection[Lane] = (),
 ) -> list[Plan]:
-    """The plans of ``plan_work``; logs a warning for each plan that is left out."""
+    """The plans of ``plan_work``, to be carried out; logs a warning for each plan that is left out.
+
+    Raises RefusedError, too, if ``now`` is too far ahead of this machine's clock.
+    """
+    check_clock(identifier, now if isinstance(now, int) else to_ms(now))
     work = plan_work(lake, identifier, lane, now, force, scope, lanes)
+    for line in work.behind:
+        log.warning("%s: %s", identifier, line)
     work.warn()
     return work.plans
+
+
+def check_clock(identifier: str, now_ms: int) -> None:
+    """Raise RefusedError if plans made at ``now_ms``, epoch milliseconds, must not be carried out (``clock.ahead``)."""
+    if problem := ahead(now_ms):
+        raise RefusedError(f"table {identifier}: the time {problem} (firn plan, status and explain may look ahead)")
 
 
 def plan_work(
@@ -68,7 +81,6 @@ def plan_work(
     reads = lane is not Lane.RETAIN
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-        _warn_of_clock(sensed, now_ms)
         if lane is Lane.ERASE and sensed.unknown_erasures:
             raise sensed.unknown_erasures
         full = partial(_work, lake, Lane.FULL, sensed, force, str(scope)) if Lane.FULL in lanes else None
@@ -112,7 +124,6 @@ def _each_lane(
 ) -> Iterator[tuple[Lane, LanePlans]]:
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, scope=scope)
-        _warn_of_clock(sensed, now_ms)
         full = cache(partial(_work, lake, Lane.FULL, sensed, force, str(scope))) if Lane.FULL in lanes else None
         for lane in lanes:
             if lane is Lane.ERASE and sensed.unknown_erasures:
@@ -121,15 +132,14 @@ def _each_lane(
                 yield lane, full() if full and lane is Lane.FULL else _work(lake, lane, sensed, force, str(scope), full)
 
 
-def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
+def _behind(sensed: Sensed) -> tuple[str, ...]:
+    now_ms = sensed.survey.now_ms
     behind = behind_ms(sensed.segments, now_ms)
-    if behind:
-        log.warning(
-            "%s: the clock %s is %s ms behind the newest commit of Firn; new delete horizons count from that commit",
-            sensed.segments.identifier,
-            show_ms(now_ms),
-            behind,
-        )
+    line = (
+        f"the clock {show_ms(now_ms)} is {show_seconds(behind)} behind the newest commit of Firn; new delete horizons "
+        "count from that commit"
+    )
+    return (line,) if behind else ()
 
 
 FullPlans = Callable[[], LanePlans]
@@ -138,7 +148,7 @@ FullPlans = Callable[[], LanePlans]
 def _work(
     lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "", full: FullPlans | None = None
 ) -> LanePlans:
-    identifier, states = sensed.segments.identifier, sensed.states(lane, force)
+    identifier, states, behind = sensed.segments.identifier, sensed.states(lane, force), _behind(sensed)
     due = due_plans(lane, sensed.segments, states, force, asked)
     if due and lane in BEFORE_FULL and full:
         # The plans that lane `full` really gets: without those that failed before, or that exceed the run's budgets.
@@ -152,10 +162,12 @@ def _work(
     if lane in LEVELING and states:
         # The budgets of a run are set for the table, so every topic's policy has the same budgets.
         admitted = admit(plans, RunBudget.of(states[0].policy))
-        return LanePlans(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states)
+        return LanePlans(
+            *(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states, behind)
+        )
     if lane is Lane.CONVERT:
         plans = _relieving(plans, sensed.segments.equality)
-    return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
+    return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, behind)
 
 
 def due_plans(

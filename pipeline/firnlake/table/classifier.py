@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from firnlake.clock import CALENDAR
 from firnlake.iceberg.files import Stored, Stores
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_rows import Footers, ListedFile
@@ -124,7 +125,7 @@ class ColumnMetrics:
         return file.records if file.column_sizes and self.id not in file.column_sizes else None
 
 
-VERSION = 6
+VERSION = 7
 """Version of cached facts (``segment_cache.py``); raise this number when the code derives other facts."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -290,6 +291,11 @@ class Classifier:
                     f"has no bounds for column {column.name}, or has NULLs in it{self._unread(file)}; allowed: no "
                     f"NULLs, and a file written with write.metadata.metrics.column.{column.name}=full"
                 )
+        if self._timestamp and (beyond := next((time for time in times or () if time not in CALENDAR), None)):
+            yield (
+                f"has times in column {self._timestamp.name} that are in no calendar ({beyond} ms since the epoch); "
+                "allowed: times of the years 1 to 9999"
+            )
         if offsets and offsets[0] < 0:
             yield f"has offset {offsets[0]}; allowed: 0 or more"
         for column in self._counted:

@@ -10,9 +10,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import show_ms
+from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import MENDED, ancestors, on_branch
 from firnlake.iceberg.files import FrozenModel, path_of
-from firnlake.table.published_plans import SUMMARY_PREFIX, properties_of
+from firnlake.table.published_plans import SUMMARY_PREFIX
 from firnlake.table.segments import read_entries
 
 _TAKEN: Final = f"{SUMMARY_PREFIX}mended"
@@ -30,7 +31,7 @@ class TakenFiles(FrozenModel):
     def of(cls, snapshot: Snapshot) -> "TakenFiles":
         """What ``snapshot`` says; nothing if it is no mending, or if its summary can't be read."""
         try:
-            return cls.model_validate_json(properties_of(snapshot).get(_TAKEN, "{}"))
+            return cls.model_validate_json(firn_properties(snapshot).get(_TAKEN, "{}"))
         except ValidationError:
             return cls()
 
@@ -41,7 +42,7 @@ class TakenFiles(FrozenModel):
 
 def is_mending(snapshot: Snapshot) -> bool:
     """True when a mending made ``snapshot``."""
-    return _TAKEN in properties_of(snapshot)
+    return _TAKEN in firn_properties(snapshot)
 
 
 @dataclass(frozen=True)

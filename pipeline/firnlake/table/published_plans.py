@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
 from firnlake.table.topic_partition import TopicPartition
@@ -44,7 +45,7 @@ WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
 
 
 def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """Properties in the summary of ``snapshot``, including Iceberg's own; empty if it has no summary."""
+    """Properties in the summary of ``snapshot``, by whichever writer; empty if it has no summary."""
     # Don't test the truth value: that computes the length of the summary, which is costly.
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
@@ -210,7 +211,7 @@ def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -
 
 def document_of(snapshot: Snapshot) -> str | None:
     """Location of the plans document of ``snapshot``; None when it has none."""
-    text = properties_of(snapshot).get(PLANS_DOCUMENT)
+    text = firn_properties(snapshot).get(PLANS_DOCUMENT)
     return Document.parse(text, f"snapshot {snapshot.snapshot_id}").location if text else None
 
 
@@ -219,7 +220,7 @@ def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
 
     Raises RefusedError when the document of several plans is gone, or when plans can't be read.
     """
-    properties = properties_of(snapshot)
+    properties = firn_properties(snapshot)
     subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
     try:
         if PLANS_DOCUMENT in properties:
@@ -235,7 +236,7 @@ def published(target: Table, job_id: str) -> int | None:
     A job of one plan has the plan's id.
     """
     for snapshot in ancestors(target):
-        properties = properties_of(snapshot)
+        properties = firn_properties(snapshot)
         if job_id in (properties.get(PLAN_ID), properties.get(JOB_ID)):
             return snapshot.snapshot_id
     return None

@@ -5,7 +5,6 @@ every reader loads the summaries of all snapshots; a document in the table's fol
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import ancestors
 from firnlake.table.published_plans import (
     CORE_MS,
@@ -88,7 +88,7 @@ class CommitSummary:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self | None:
         """Parse the summary of ``snapshot``; None if another writer made it, or it is malformed."""
-        properties = properties_of(snapshot)
+        properties = firn_properties(snapshot)
         job_id, lane, plans = (
             properties.get(PLAN_ID, properties.get(JOB_ID)),
             properties.get(LANE),
@@ -130,7 +130,6 @@ def appended(snapshot: Snapshot) -> Appended | None:
     return Appended(int(records) if records.isdecimal() else 0, int(size) if size.isdecimal() else 0)
 
 
-_CLOCK = re.compile("-?[0-9]{1,18}")
 _NAMES = TypeAdapter(tuple[str, ...])
 
 
@@ -149,22 +148,14 @@ class CommitClock:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
-        properties = properties_of(snapshot)
-        text, waiting = properties.get(NOW_MS, ""), _names(properties.get(WAITING_TOPIC_PARTITIONS, "[]"))
-        if _CLOCK.fullmatch(text) and waiting is not None:
-            # Without a count, the clean may have been partial; assuming so costs at most one more full clean.
-            erases = properties.get(LANE) == ERASE
-            whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
-            return cls(int(text), by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
-        # Any writer may write a summary: a malformed one is not Firn's.
-        return cls(snapshot.timestamp_ms, by_firn=False)
-
-
-def _names(text: str) -> frozenset[str] | None:
-    try:
-        return frozenset(_NAMES.validate_json(text))
-    except ValidationError:
-        return None
+        properties = firn_properties(snapshot)
+        if NOW_MS not in properties:
+            return cls(snapshot.timestamp_ms, by_firn=False)
+        # Without a count, the clean may have been partial; assuming so costs at most one more full clean.
+        erases = properties.get(LANE) == ERASE
+        whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
+        waiting = frozenset(_NAMES.validate_json(properties.get(WAITING_TOPIC_PARTITIONS, "[]")))
+        return cls(int(properties[NOW_MS]), by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
 
 
 def commit_clocks(table: Table) -> Mapping[int, CommitClock]:

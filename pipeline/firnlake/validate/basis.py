@@ -208,8 +208,9 @@ class Bases:
         """The basis of ``plan`` in ``target``, its table.
 
         It is a conflict if the plan's snapshot is no longer in main's history or does not hold the plan's inputs, or if
-        a property that a rule reads has changed since.
+        a property that a rule reads has changed since. Raises UnavailableError as ``Plan.check_clock`` does.
         """
+        plan.check_clock()
         key = plan.table_uuid, plan.snapshot_id
         if key not in self._known:
             self._known[key] = Basis.find(target, plan.table, plan.snapshot_id, target.properties)

@@ -20,8 +20,6 @@ from firnlake_expectations.claim import Claim
 
 _LEVEL_OUT: Final = {Lane.MERGE: 1, Lane.CLEAN: 2, Lane.TIER: 2, Lane.FULL: 3}
 """Level of the records that each of these lanes writes (C13 to C16)."""
-AHEAD_MS: Final = 3_600_000
-"""How far, in milliseconds, a plan's clock may be ahead of the judge's: clocks of two machines differ."""
 
 Figures = dict[str, tuple[object, object]]
 """By name, a figure as it is told, and as the judge has found it."""
@@ -132,7 +130,7 @@ def _resulting(change: JudgedChange, result: PlanResult) -> Figures:
 
 
 def _clock(planned_ms: int) -> tuple[object, object]:
-    latest = clock.now_ms() + AHEAD_MS
+    latest = clock.latest_ms()
     return show_ms(planned_ms), show_ms(planned_ms) if planned_ms <= latest else f"at most {show_ms(latest)}"
 
 

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import (
     ERASURES,
     MENDED,
@@ -27,7 +28,7 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.job.lane import Lane
 from firnlake.job.plan import STAGED
 from firnlake.table.mendings import is_mending
-from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of, properties_of
+from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of
 from firnlake.table.segment import TAIL
 from firnlake.table.summaries import CommitClock, CommitSummary
 from firnlake.table.topic_partition import TopicPartition
@@ -148,7 +149,7 @@ class Committed:
     def _on_branch(self, branch: str) -> Snapshot | None:
         """The snapshot of ``branch`` that the commit has made; None if there is none."""
         line = ancestors(on_branch(self._afterwards.at, branch))
-        return next((one for one in line if properties_of(one).get(JOB_ID) == self._job_id), None)
+        return next((one for one in line if firn_properties(one).get(JOB_ID) == self._job_id), None)
 
     def _tombstones_moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
         """The removed tombstones that the commit has rewritten, and those that it has written instead."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from firnlake import clock
+from firnlake.iceberg.authorship import SNAPSHOT_ID
 from firnlake.iceberg.bookkeeping import KEPT_MS, cut_off, repeated
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
@@ -25,7 +26,7 @@ Properties = Mapping[str, str]
 
 
 def snapshots(summaries: Sequence[Properties]) -> list[Snapshot]:
-    """A line with these ``summaries``, newest first."""
+    """A line of Firn's with these ``summaries``, newest first."""
     return [
         Snapshot.model_validate(
             {
@@ -34,7 +35,7 @@ def snapshots(summaries: Sequence[Properties]) -> list[Snapshot]:
                 "sequence-number": number,
                 "timestamp-ms": number,
                 "manifest-list": "list",
-                "summary": Summary(operation=Operation.APPEND, **properties),
+                "summary": Summary(Operation.APPEND, **{**properties, SNAPSHOT_ID: str(number)}),
             }
         )
         for number, properties in zip(range(len(summaries), 0, -1), summaries, strict=True)

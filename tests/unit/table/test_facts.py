@@ -47,7 +47,7 @@ class TestCommitClock:
         lake.table(table).maintenance.expire_snapshots().by_id(first).commit()
         assert [one.committed_ms is None for one in segments_of(lake)] == [True, False]
 
-    @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1"])
+    @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1", "1", str(NOW)])
     def test_c12_a_foreign_property_of_the_same_name_is_no_clock(self, lake: Lake, table: str, text: str) -> None:
         lake.table(table).append(lakes.stored([row(0)]), snapshot_properties={"firn.now-ms": text})
         (segment,) = segments_of(lake)

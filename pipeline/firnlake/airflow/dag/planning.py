@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -14,6 +13,8 @@ from firnlake.errors import RefusedError
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.job import Job
     from firnlake.job.lane import Lane
@@ -101,9 +102,11 @@ def _idle(table: str, lanes: "Sequence[Lane]") -> "Sequence[Lane]":
 
 def _terms() -> "tuple[datetime, bool, Scope]":
     """The clock of this run's decisions, whether it ignores thresholds, and its scope."""
+    from firnlake import clock
+
     context = get_current_context()
     asked = context["params"]
-    return clock_of(context["dag_run"], datetime.now(UTC)), asked["force"], scope_of(asked)
+    return clock_of(context["dag_run"], clock.from_ms(clock.now_ms())), asked["force"], scope_of(asked)
 
 
 def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:

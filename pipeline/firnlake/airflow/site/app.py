@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from firnlake import clock
 from firnlake.airflow.configuration import dag_id_of
 from firnlake.airflow.discovery import home
 from firnlake.airflow.site.page import (
@@ -29,7 +30,6 @@ from firnlake.airflow.site.page import (
     reports_html,
     table_html,
 )
-from firnlake.clock import now_ms
 from firnlake.errors import RefusedError
 from firnlake.inspect.status import rows
 from firnlake.inspect.status import verdicts as stored_verdicts
@@ -94,7 +94,7 @@ def all_tables(user: GetUserDep) -> HTMLResponse:
             broken[table] = str(error)
         else:
             summaries += [one.summary] if one else []
-    return _html(overview_html(summaries, broken, now_ms()))
+    return _html(overview_html(summaries, broken, clock.now_ms()))
 
 
 def one_table(
@@ -108,7 +108,7 @@ def one_table(
     """The page of one table."""
     query = rows.Query(text, shown, sort, descending, page)
     issued = stored_verdicts.certificates(_reports(), table, ON_THE_PAGE)
-    return _html(table_html(_status(table), query, now_ms(), issued))
+    return _html(table_html(_status(table), query, clock.now_ms(), issued))
 
 
 def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:

@@ -1,0 +1,19 @@
+"""Tells which snapshots Firn made. Anybody may write ``firn.…`` into a summary, or hand on the properties of one.
+
+A snapshot's id is drawn while its commit is prepared, so no other commit can have named it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyiceberg.table.snapshots import Snapshot
+
+SNAPSHOT_ID: Final = "firn.snapshot-id"
+"""Property in the summary of each snapshot that Firn makes: the id of this very snapshot."""
+
+
+def firn_properties(snapshot: Snapshot) -> Mapping[str, str]:
+    """Properties in the summary of ``snapshot``, including Iceberg's own; empty if Firn did not make the snapshot."""
+    # Don't test the truth value: that computes the length of the summary, which is costly.
+    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return properties if properties.get(SNAPSHOT_ID) == str(snapshot.snapshot_id) else {}
