@@ -17,7 +17,6 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.embedded(tmp_path / "home")
 
 
-@pytest.mark.xfail(strict=True, reason="R24: expired snapshots leave their partition statistics behind")
 def test_r24_partition_statistics_go_with_their_snapshot(lake: Lake) -> None:
     records.create(lake, TABLE, {})
     replaced(lake)

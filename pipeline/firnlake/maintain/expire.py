@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePartitionStatisticsUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     TableRequirement,
@@ -230,6 +231,11 @@ class _Expiry:
             RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in retention.expired_refs
         ]
         if ids:
+            # Removing a snapshot takes its table statistics along, but not in every catalog its partition statistics.
+            counted = {one.snapshot_id for one in table.metadata.partition_statistics}
+            updates += (
+                RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": one}) for one in ids if one in counted
+            )
             updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
         if not updates:
             return None
