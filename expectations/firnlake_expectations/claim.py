@@ -10,6 +10,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from firnlake_expectations.wording import FATES
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -112,6 +114,12 @@ class Claim:
     kept_from: int | None = None
     snapshot_id: int | None = None
     figures: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def gone(self) -> dict[str, int]:
+        """The numbers of records that were read and not kept, by fate (`wording.FATES`)."""
+        expired = self.records_in if self.lane == "retain" else 0
+        return {name: expired if name == "expired" else getattr(self, name) for name in FATES}
 
     @property
     def end(self) -> int:

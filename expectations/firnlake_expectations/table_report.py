@@ -6,7 +6,7 @@ Its figures come from the stored verdicts, and from what the pipeline last saw o
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.templates import PLANS, TABLES, write_page
-from firnlake_expectations.wording import count, file_name, log_name, plain
+from firnlake_expectations.wording import count, fates, file_name, log_name, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -207,6 +207,14 @@ class Run:
     def plans(self) -> int:
         """Number of plans."""
         return len({one.claim.plan_id for one in self.judged} | {one.plan_id for one in self.refused})
+
+    @property
+    def also_gone(self) -> str:
+        """What went in addition to records superseded or expired, and to tombstones."""
+        gone = Counter[str]()
+        for one in self.judged:
+            gone.update(one.claim.gone)
+        return fates(gone, but=("superseded", "expired", "tombstones_removed"))
 
     @property
     def failed(self) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from firnlake_expectations.wording import count, moment, printable, shown, size
+from firnlake_expectations.wording import count, fates, moment, printable, shown, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +40,7 @@ def environment() -> Environment:
         count=count,
         number=lambda number: f"{number:,}",
         clauses=clauses,
+        also_gone=lambda claim: fates(claim.gone, but=("superseded", "tombstones_removed", "quarantined")),
         count_of=lambda things, noun: count(len(things), noun),
     )
     return templates

@@ -7,11 +7,11 @@ import re
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 KEY_CHARACTERS = 80
@@ -75,6 +75,30 @@ def _cut(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """`1 key`, `10,061 keys`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+FATES: Final = {
+    "superseded": "records superseded",
+    "tombstones_removed": "tombstones removed",
+    "expired": "records expired",
+    "quarantined": "records quarantined",
+    "aborted": "records of aborted transactions",
+    "markers_removed": "markers removed",
+    "erased": "records erased",
+}
+"""What becomes of records that are read and not kept, by figure: with the records kept, they are all that was read."""
+
+
+def fates(figures: Mapping[str, int], but: Collection[str] = ()) -> str:
+    """`3 superseded, 1 tombstone removed`: the `figures` of records that went, apart from those named in `but`."""
+    gone = {name: figures.get(name, 0) for name in FATES if name not in but}
+    return ", ".join(f"{number:,} {fate(number, FATES[name])}" for name, number in gone.items() if number)
+
+
+def fate(number: int, words: str) -> str:
+    """`superseded`, `tombstone removed`, `tombstones removed`."""
+    of_many = words.removeprefix("records ")
+    return of_many.replace("s removed", " removed") if number == 1 else of_many
 
 
 def none_of(number: int, noun: str) -> str:

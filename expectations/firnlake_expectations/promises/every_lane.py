@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from firnlake_expectations.claim import Sample
 from firnlake_expectations.promises.promise import CLEANINGS, CONTROL, EVERY_LANE, KEYED, Figures, Promise, Rule
 from firnlake_expectations.promises.records import RECORDS_UNCHANGED
+from firnlake_expectations.wording import FATES, fate
 
 if TYPE_CHECKING:
     from firnlake_expectations.claim import Claim
@@ -97,12 +98,7 @@ WHOLE_FILES = Promise(
 _COUNTED = {
     "records_in": "records read",
     "records_out": "records kept",
-    "superseded": "records superseded",
-    "tombstones_removed": "tombstones removed",
-    "quarantined": "records quarantined",
-    "aborted": "records of aborted transactions",
-    "markers_removed": "markers removed",
-    "erased": "records erased",
+    **{name: words for name, words in FATES.items() if name != "expired"},
 }
 
 _OTHERS = {
@@ -134,14 +130,8 @@ def _equation(figures: Figures) -> str:
     sign = "=" if figures["records_in"] == _explained(figures) else "≠"
     # Of the terms that are 0, only what was read and kept is shown.
     shown = [(figures[name], words) for name, words in _COUNTED.items() if figures[name] or name.startswith("records_")]
-    read, *terms = (f"{number:,} {_of(number, words)}" for number, words in shown)
+    read, *terms = (f"{number:,} {fate(number, words)}" for number, words in shown)
     return f"{read} {sign} {' + '.join(terms)}"
-
-
-def _of(number: int, words: str) -> str:
-    """`superseded`, `tombstone removed`, `tombstones removed`."""
-    of_many = words.removeprefix("records ")
-    return of_many.replace("s removed", " removed") if number == 1 else of_many
 
 
 def _explained(figures: Figures) -> int:

@@ -36,7 +36,7 @@ from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.partition import ScopeBounds
 from firnlake.table.published_plans import RecordCounts
-from firnlake_expectations.wording import count
+from firnlake_expectations.wording import count, fates
 
 
 def run(
@@ -137,17 +137,11 @@ def _show(result: LaneRun) -> None:
 
 def _fates(counts: RecordCounts) -> str:
     """What became of the records that are visible no longer, by number."""
-    fates = {
-        "superseded": counts.superseded,
-        "expired": counts.expired,
-        "quarantined": counts.quarantined,
-        "erased": counts.erased,
-        "already hidden by row-level deletes": counts.deleted,
-    }
-    told = [f"{number:,} {fate}" for fate, number in fates.items() if number]
-    if counts.tombstones_removed:
-        told.append(f"{count(counts.tombstones_removed, 'tombstone')} removed")
-    return ", ".join(told) or "every record is kept"
+    others = (
+        f"{count(counts.restored, 'removed tombstone')} restored" if counts.restored else "",
+        f"{counts.deleted:,} already hidden by row-level deletes" if counts.deleted else "",
+    )
+    return ", ".join(filter(None, (fates(counts.model_dump()), *others))) or "every record is kept"
 
 
 def _as_dict(result: LaneRun) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import FATES, fate
 
 SUMMARY_PREFIX: Final = "firn."
 PLAN_ID: Final = f"{SUMMARY_PREFIX}plan-id"
@@ -95,21 +96,13 @@ class RecordCounts(FrozenModel):
 
     def check(self, subject: str) -> Self:
         """Return self when the counts add up; otherwise raise RefusedError, which names ``subject``."""
-        terms = {
-            "out": self.records_out,
-            "superseded": self.superseded,
-            "tombstones removed": self.tombstones_removed,
-            "expired": self.expired,
-            "quarantined": self.quarantined,
-            "of aborted transactions": self.aborted,
-            "transaction markers removed": self.markers_removed,
-            "erased": self.erased,
-        }
+        figures = self.model_dump()
+        terms = {"out": self.records_out, **{fate(0, words): figures[name] for name, words in FATES.items()}}
         total = sum(terms.values())
         if total != self.records_in:
-            figures = " + ".join(f"{count} {name}" for name, count in terms.items())
+            told = " + ".join(f"{count} {name}" for name, count in terms.items())
             raise RefusedError(
-                f"{subject}: records in = {self.records_in}, but {figures} = {total}; "
+                f"{subject}: records in = {self.records_in}, but {told} = {total}; "
                 f"allowed: records in = {' + '.join(terms)}"
             )
         return self

@@ -8,14 +8,15 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, parts_of
+from firnlake_expectations.wording import fates
 
 SHOWN = 100
-FIGURES = 7
+FIGURES = 8
 """Number of columns that have counts."""
 _HEADER = (
-    "| topic partition | records in | records out | superseded | tombstones removed | erased | bytes in | bytes out | "
-    "verdict |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+    "| topic partition | records in | records out | superseded | tombstones removed | erased | also gone | bytes in | "
+    "bytes out | verdict |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | --- |"
 )
 
 
@@ -48,14 +49,15 @@ def _judged(stage: Stage, plan: Plan) -> str:
         counts.superseded,
         counts.tombstones_removed,
         counts.erased,
+        fates(counts.model_dump(), but=("superseded", "tombstones_removed", "erased")),
         counts.bytes_in,
         counts.bytes_out,
     )
     return _row(plan, "passed" if verdict["passed"] else "**failed**: will not be published", *figures)
 
 
-def _row(plan: Plan, verdict: str, *counts: int) -> str:
-    cells = [f"{count:,}" for count in counts] or [""] * FIGURES
+def _row(plan: Plan, verdict: str, *counts: int | str) -> str:
+    cells = [f"{count:,}" if isinstance(count, int) else count for count in counts] or [""] * FIGURES
     return f"| {_as_text(str(plan.topic_partition))} | {' | '.join(cells)} | {verdict} |"
 
 
