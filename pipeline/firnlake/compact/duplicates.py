@@ -5,9 +5,11 @@ of them the log holds. If no offset is duplicated, only the offset column is rea
 """
 
 import hashlib
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from math import isnan
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -120,7 +122,8 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
             taken = batch.take(pa.array(rows))
             horizons = taken.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON).to_pylist()
             own = inputs.offsets(taken, segment).tolist()
-            fields = zip(own, rows.tolist(), horizons, _contents_of(columns, taken), strict=True)
+            contents = _contents_of(_own_columns(columns, taken.schema), taken)
+            fields = zip(own, rows.tolist(), horizons, contents, strict=True)
             for offset, row, horizon, content in fields:
                 yield offset, _Copy(number, start + row, segment.level, horizon, content)
         start += batch.num_rows
@@ -131,12 +134,12 @@ def _contradiction(
 ) -> RefusedError:
     """The error for different records at the same offset; it shows the first ones, as far as samples may be shown."""
     plan, offset = inputs.plan, min(conflicts)
-    records = [_record(inputs, segments[copy.segment], copy.row) for copy in conflicts[offset]]
+    rows = [_row(inputs, segments[copy.segment], copy.row) for copy in conflicts[offset]]
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     # Records of one key may look the same as far as samples may be shown.
-    shown = " and ".join(dict.fromkeys(filter(None, _described(inputs.columns, records, inputs.samples))))
+    shown = " and ".join(dict.fromkeys(filter(None, _described(inputs.columns, rows, inputs.samples))))
     who = "which" if shown else "they"
-    differ = "" if inputs.samples == "full" else f"{who} differ in {', '.join(_differing(records))}"
+    differ = f"{who} differ in {', '.join(_differing(rows, inputs.samples))}"
     perhaps = ", and perhaps more" if len(conflicts) == MOST_OFFSETS else ""
     also = f" (also at {_ranges(conflicts.keys() - {offset})}{perhaps})" if len(conflicts) > 1 else ""
     return RefusedError(
@@ -165,24 +168,24 @@ def _deletion(inputs: PlanInputs, offset: int) -> str:
     return f"DELETE FROM {inputs.plan.table} WHERE {' AND '.join(conditions)}"  # noqa: S608  # not run
 
 
-def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str, Any]:
+def _row(inputs: PlanInputs, segment: InputSegment, row: int) -> pa.RecordBatch:
+    """The record in ``row`` of ``segment``, in its own columns."""
     start = 0
     for batch in inputs.batches(segment):
         if row < start + batch.num_rows:
-            record: Mapping[str, Any] = batch.slice(row - start, 1).to_pylist()[0]
-            return {name: record[name] for name in _own_columns(inputs.columns, batch.schema)}
+            return batch.slice(row - start, 1).select(_own_columns(inputs.columns, batch.schema))
         start += batch.num_rows
     raise AssertionError(f"{segment.path} no longer has row {row}")
 
 
-def _contents_of(columns: ColumnRoles, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """SHA-256 of each record of ``batch``, over all content that a cleaning must preserve."""
-    names = _own_columns(columns, batch.schema)
+def _contents_of(names: Sequence[str], batch: pa.RecordBatch) -> Iterator[bytes]:
+    """SHA-256 of each record of ``batch``, over all content of the columns ``names`` that a cleaning must preserve."""
     flat = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
     nested = [batch.column(name).to_pylist() for name in names if name not in flat]
     valid = [batch.column(name).is_valid().cast(pa.int8()) for name in flat]
     filled = [_filled(batch.column(name)) for name in flat]
-    for row, content in enumerate(joined([*valid, *filled]).to_pylist()):
+    contents = joined([*valid, *filled]).to_pylist() if flat else [b""] * batch.num_rows
+    for row, content in enumerate(contents):
         beside = repr([column[row] for column in nested]).encode()
         yield hashlib.sha256(len(content).to_bytes(8, "little") + content + beside).digest()
 
@@ -206,33 +209,43 @@ def _own_columns(columns: ColumnRoles, schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in (columns.level, columns.delete_horizon)]
 
 
-def _described(columns: ColumnRoles, records: Sequence[Mapping[str, Any]], samples: Samples) -> list[str]:
-    """A text for each of the different ``records`` (values by column), empty if ``samples`` allows to show nothing."""
+def _described(columns: ColumnRoles, rows: Sequence[pa.RecordBatch], samples: Samples) -> list[str]:
+    """A text for each of the different records in ``rows``, empty if ``samples`` allows to show nothing."""
     if samples == "none":
-        return [""] * len(records)
-    return [_whole(one) if samples == "full" else f"(key={_key(one, columns.key)})" for one in records]
+        return [""] * len(rows)
+    return [_whole(row) if samples == "full" else f"(key={_key(row, columns.key)})" for row in rows]
 
 
-def _differing(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the columns in which ``records`` differ."""
-    first, *others = records
-    return [name for name in first if any(other[name] != first[name] for other in others)]
+def _differing(rows: Sequence[pa.RecordBatch], samples: Samples) -> Iterator[str]:
+    """The columns in which the records in ``rows`` differ, with their values if ``samples`` allows to show them.
+
+    Contents are compared, as where the difference was found: values may be equal whose bits are not (0.0 and -0.0).
+    """
+    for name in rows[0].schema.names:
+        if len({next(_contents_of([name], row)) for row in rows}) > 1:
+            yield f"{name} ({' and '.join(_shown(row, name) for row in rows)})" if samples == "full" else name
 
 
-def _key(record: Mapping[str, Any], columns: Sequence[str]) -> str:
-    parts = [record[name] for name in columns]
+def _key(row: pa.RecordBatch, columns: Sequence[str]) -> str:
+    parts = [row.column(name)[0].as_py() for name in columns]
     if None in parts:
         return "NULL"
     return digest([part if isinstance(part, bytes) else str(part).encode() for part in parts])
 
 
-def _whole(record: Mapping[str, object]) -> str:
-    return "(" + ", ".join(f"{name}={_short(value)}" for name, value in record.items() if value is not None) + ")"
+def _whole(row: pa.RecordBatch) -> str:
+    names = (name for name in row.schema.names if row.column(name)[0].is_valid)
+    return f"({', '.join(f'{name}={_shown(row, name)}' for name in names)})"
 
 
-def _short(value: object) -> str:
-    if isinstance(value, bytes | bytearray):
-        text = repr(bytes(value[:SHOWN_BYTES]))[1:]
-        return text if len(value) <= SHOWN_BYTES else f"{text}… ({len(value)} bytes)"
-    text = str(value)
-    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}…"
+def _shown(row: pa.RecordBatch, name: str) -> str:
+    """A value in one piece of text; different values have different texts."""
+    value = row.column(name)[0].as_py()
+    if isinstance(value, float) and isnan(value):
+        return f"nan (0x{struct.pack('>d', value).hex()})"
+    if isinstance(value, bytes):
+        content, text = value, repr(value[:SHOWN_BYTES])[1:]
+    else:
+        content = ("NULL" if value is None else repr(value) if isinstance(value, str) else str(value)).encode()
+        text = content[:SHOWN_BYTES].decode(errors="ignore")
+    return text if len(content) <= SHOWN_BYTES else f"{text}… ({len(content)} bytes, {digest([content])})"
