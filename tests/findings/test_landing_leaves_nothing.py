@@ -62,7 +62,6 @@ def test_d2_a_full_disk_is_as_full_as_before(topic: Topic, tmp_path: Path) -> No
     assert land(topic.lake, topic.table, paths).records == 4
 
 
-@pytest.mark.xfail(strict=True, reason="D2: files stay where the commit fails before it is sent")
 def test_d2_so_is_one_that_gets_full_with_the_manifest(topic: Topic, tmp_path: Path) -> None:
     """The manifest names 40 files, and is larger than each of them."""
     paths = small(topic.create(), tmp_path, 40)
@@ -75,7 +74,6 @@ def lost_table(topic: Topic) -> Callable[[], None]:
     return lambda: topic.lake.set_properties(topic.table, {"firn.columns": "{}"})
 
 
-@pytest.mark.xfail(strict=True, reason="D2: files stay where the commit is refused before it is sent")
 def test_d2_nor_does_a_landing_that_is_refused_at_its_commit(topic: Topic, tmp_path: Path) -> None:
     paths = small(topic.create(), tmp_path)
     adopted = Nth(2, lost_table(topic), only="before load")
@@ -103,7 +101,6 @@ def test_d2_what_a_sent_commit_may_name_stays(topic: Topic, tmp_path: Path, down
     assert topic.offsets() == [0, 1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="D2: a landing holds all of its files in memory")
 def test_d2_no_file_is_in_memory_once_it_is_written(topic: Topic, tmp_path: Path) -> None:
     size = 8 << 20
     paths = [large(topic, tmp_path / f"{number}.parquet", size + number) for number in range(3)]

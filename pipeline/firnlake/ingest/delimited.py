@@ -1,28 +1,30 @@
 """Reads files of delimited text: CSV as in RFC 4180, and the same with tabs.
 
-The first line names the columns. An empty field is NULL, and an empty field in quotes is the empty text. The file has
-no types, so a column gets the first type that all its values have, if no value changes by that. Only types that a
-column of Kafka has are looked for.
+The first line names the columns. An empty field is NULL, and an empty field in quotes is the empty text. All columns
+are text; ``typed`` finds the type of a column. A file that breaks the format at any byte is refused, because readers
+that forgive take `"a"b` for ab, and everything after an unclosed quote for one field.
 """
 
 import re
-from collections.abc import Sequence
+from array import array
+from codecs import BOM_UTF8
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from firnlake.errors import RefusedError
 from firnlake_expectations.wording import count
 
-DELIMITERS: Final = {".csv": ",", ".tsv": "\t"}
+DELIMITERS: Final = {".csv": b",", ".tsv": b"\t"}
 """The delimiter of each suffix."""
-_WRONG_LENGTH: Final = re.compile(
-    r"CSV parse error: Row #(?P<number>\d+): Expected (?P<allowed>\d+) columns, got (?P<found>\d+): "
-)
-"""Start of pyarrow's message about a wrong number of fields; the line itself follows."""
+_FIELD: Final = rb'("(?:[^"]++|"")*+"|[^"%b\r\n]*+)'
+_END: Final = rb"(?:(?:\r?\n)++|\Z)"
+"""The end of a record, and the empty lines after it."""
+_RECORDS: Final = 100_000
+"""Number of records that are Python objects at the same time."""
 
 _DATE: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK: Final = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
@@ -41,34 +43,65 @@ EVERYTHING: Final = (("0|-?[1-9][0-9]*", pa.int64()), ("true|false", pa.bool_())
 """All that text may stand for. A number with leading zeros, such as 007, is text, because it is probably a name."""
 
 
-def read_delimited(path: Path) -> pa.Table:
-    """Read the columns of ``path``; the columns TEXT stay text, the others have types (see ``typed``).
+def read_delimited(path: Path) -> tuple[pa.Table, Sequence[int]]:
+    """Read the columns of ``path`` as text, and the number of the line in which each record begins.
 
-    Raises RefusedError for a line with a wrong number of fields, and an ArrowException for a file that is not UTF-8 or
-    is empty. Messages do not quote a field, because it may hold private data.
+    Raises RefusedError, which names line and column, for a record that breaks RFC 4180, is not UTF-8, or has not as
+    many fields as the heading. Messages do not quote a field, because it may hold private data.
     """
-    as_text = csv.ConvertOptions(
-        default_column_type=pa.string(), null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-    )
-    fields = csv.ParseOptions(delimiter=DELIMITERS[path.suffix], newlines_in_values=True)
-    # The whole file is one block, because a record must fit into a block. Only one thread can tell a record's number.
-    whole = csv.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1), use_threads=False)
-    try:
-        table = csv.read_csv(path, whole, fields, as_text)
-    except pa.ArrowInvalid as error:
-        wrong = _WRONG_LENGTH.match(str(error))
-        if not wrong:
-            raise
-        found = count(int(wrong["found"]), "field")
-        raise RefusedError(
-            f"file {path}: record {wrong['number']} (the heading is the first) has {found}; allowed: "
-            f"{wrong['allowed']}, as in the heading, and quotes around a field with a delimiter, a quote or a line end"
-        ) from error
-    columns = [
-        column if name in TEXT else typed(column)
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    ]
-    return pa.table(columns, names=table.column_names)
+    content, delimiter = path.read_bytes(), DELIMITERS[path.suffix]
+    field = _FIELD % delimiter
+    record = re.compile(rb"(?:%b%b)*+%b" % (field, delimiter, field))
+    position = len(BOM_UTF8) if content.startswith(BOM_UTF8) else 0
+    heading = next(record.finditer(content, position)).group()
+    if not heading:
+        raise _refusal(path, content, position, "has no text", "the names of the columns")
+    columns: list[list[str | None]] = [[] for _ in re.findall(field + delimiter, heading + delimiter)]
+    whole = re.compile(delimiter.join([field] * len(columns)) + _END)
+    lines, line, parts = array("q"), 1, []
+    while position < len(content):
+        if lines and content.startswith(BOM_UTF8, position):
+            raise _refusal(path, content, position, "has a byte order mark", "one at the start of the file")
+        found = whole.match(content, position)
+        if found is None:
+            raise _broken(path, content, next(record.finditer(content, position)), len(columns), delimiter)
+        try:
+            for column, value in zip(columns, found.groups(), strict=True):
+                column.append(_text(value))
+        except UnicodeDecodeError as error:
+            raise _refusal(path, content, found.start(), "has a record that is not UTF-8", "text in UTF-8") from error
+        lines.append(line)
+        position, line = found.end(), line + content.count(b"\n", position, found.end())
+        if len(columns[0]) > _RECORDS or position == len(content):
+            parts.append([pa.array(column, pa.string()) for column in columns])
+            columns = [[] for _ in columns]
+    every = [pa.chunked_array(chunks) for chunks in zip(*parts, strict=True)]
+    return pa.table([column[1:] for column in every], [str(column[0]) for column in every]), lines[1:]
+
+
+def _text(field: bytes) -> str | None:
+    text = field.decode()
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text or None
+
+
+def _broken(path: Path, content: bytes, record: re.Match[bytes], allowed: int, delimiter: bytes) -> RefusedError:
+    """The refusal of the ``record`` that is whole up to its end, with its first fault."""
+    after = content[record.end() : record.end() + 2]
+    if not after or after[:1] == b"\n" or after == b"\r\n":
+        fields = len(re.findall(_FIELD % delimiter + delimiter, record.group() + delimiter))
+        problem = f"has {count(fields, 'field')}"
+        return _refusal(path, content, record.start(), problem, f"{allowed}, as in the heading")
+    opens = after[:1] == b'"' and record.group()[-1:] in (b"", b"\n", delimiter)
+    problem = "opens a quote that is never closed" if opens else "goes on after a closing quote"
+    if after[:1] in (b'"', b"\r") and not opens:
+        problem = "has a quote or a carriage return within a field"
+    return _refusal(path, content, record.end(), problem, "quotes around a field, and each quote in it twice")
+
+
+def _refusal(path: Path, content: bytes, position: int, problem: str, allowed: str) -> RefusedError:
+    line, start = content.count(b"\n", 0, position) + 1, content.rfind(b"\n", 0, position) + 1
+    column = len(content[start:position].decode(errors="replace")) + 1
+    return RefusedError(f"file {path}: line {line}, column {column} {problem}; allowed: {allowed}")
 
 
 def typed(text: pa.ChunkedArray, types: Sequence[tuple[str, pa.DataType]] = EVERYTHING) -> pa.ChunkedArray:
@@ -85,3 +118,16 @@ def typed(text: pa.ChunkedArray, types: Sequence[tuple[str, pa.DataType]] = EVER
             except pa.ArrowInvalid:
                 continue  # for example, a day that the calendar lacks, or a number that no long holds
     return text
+
+
+def first_wrong(convert: Callable[[Any], object], values: Any) -> int:
+    """The place of the first of ``values`` that ``convert`` refuses; it converts sequences, and refuses all of them."""
+    fine, wrong = 0, len(values)
+    while wrong - fine > 1:
+        middle = (fine + wrong) // 2
+        try:
+            convert(values[:middle])
+            fine = middle
+        except (pa.ArrowException, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+            wrong = middle
+    return wrong - 1

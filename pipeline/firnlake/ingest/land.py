@@ -10,19 +10,19 @@ is found.
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -30,17 +30,18 @@ from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
-from firnlake.iceberg.data_files import BATCH_BYTES
-from firnlake.iceberg.files import data_folder, files_in, store
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.ingest.files import read_records
+from firnlake.ingest.landings import EarlierLandings, landing_folder
 from firnlake.table import records
 from firnlake.table.records import COLUMNS
-from firnlake.table.segments import read_entries
+from firnlake.table.topic_partition import TopicPartition
 
 WRITERS: Final = 4
 """Number of files written in parallel."""
+_RECORDS: Final = 1 << 12
+"""Number of records that are hashed or written at a time."""
 
 
 @dataclass(frozen=True)
@@ -67,54 +68,21 @@ def land(
 ) -> Landed:
     """Append the records of ``paths`` to table ``identifier`` as L0 segments, in one commit.
 
-    ``topic`` and ``partition`` override the folder name of Kafka's log segments. Every file is read and checked before
-    the first byte is written, so a refusal leaves the table and its folder unchanged. A file whose records have landed
-    before is left out. Raises RefusedError as ``read_records`` does, and for a table without Kafka's columns;
-    UnavailableError when a segment can't be written; and the errors of ``settle``.
+    ``topic`` and ``partition`` override the folder name of Kafka's log segments. One file after the other is read,
+    checked and written, so only one is in memory. A file whose records have landed before is left out. Whatever ends
+    the landing before a commit is sent, the segments that it has written are deleted. Raises RefusedError as
+    ``read_records`` does, and for a table without Kafka's columns; UnavailableError when a segment can't be written;
+    and the errors of ``settle``.
     """
     table = lake.table(identifier)
     _check(table, identifier)
-    parts = [
-        list(_by_topic_partition(_fitting(table, identifier, path, read_records(path, topic, partition))))
-        for path in paths
-    ]
-    filled = [one for one in parts if one]
-    landing = _Landing(lake, identifier, table, filled)
-    earlier = landing.live(table)
-    left = tuple(folder for folder in landing.batches if folder not in earlier)
-    written = landing.write(left)
-    ids, manifests = SnapshotIds(), Manifests(table.io)
-
-    @cache
-    def commit(folders: tuple[str, ...]) -> Commit:
-        added = [file for folder in folders for file in written[folder]]
-        return Commit(table, [(MAIN_BRANCH, Change(added=added))], ids)
-
-    def request(current: Table) -> CommitRequest | None:
-        nonlocal left, earlier
-        _check(current, identifier)
-        earlier = landing.live(current)
-        left = tuple(folder for folder in left if folder not in earlier)
-        return commit(left).request(current, manifests) if left else None
-
-    snapshot_id = settle(lake, identifier, request).snapshot_id if left else None
-    if left:
-        added = [file for folder in left for file in written[folder]]
-    else:
-        found = [entry for entries in earlier.values() for entry in entries]
-        added = [entry.data_file for entry in found]
-        newest = max(found, key=lambda entry: entry.sequence_number or 0, default=None)
-        snapshot_id = newest.snapshot_id if newest else table.metadata.current_snapshot_id
-    return Landed(
-        table=identifier,
-        snapshot_id=snapshot_id,
-        files=len(parts),
-        segments=len(added),
-        records=sum(file.record_count for file in added),
-        bytes=sum(file.file_size_in_bytes for file in added),
-        empty=len(parts) - len(filled),
-        repeated=len(filled) - len(left),
-    )
+    landing = _Landing(lake, identifier, table)
+    try:
+        for path in paths:
+            landing.add(_parts(_fitting(table, identifier, path, read_records(path, topic, partition))))
+        return landing.commit()
+    finally:
+        landing.clean_up()
 
 
 def _check(table: Table, identifier: str) -> None:
@@ -154,99 +122,130 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
     )
 
 
-def _by_topic_partition(found: pa.Table) -> Iterator[pa.Table]:
-    """Yield the records of each topic partition, in the order of their offsets; equal ones stay in their order."""
+def _parts(found: pa.Table) -> dict[TopicPartition, pa.Table]:
+    """The records of each topic partition, in the order of their offsets; equal ones stay in their order."""
     names = ["topic", "partition"]
-    keys = found.select(names).group_by(names).aggregate([])
-    for key in sorted(keys.to_pylist(), key=lambda row: [row[name] for name in names]):
-        records_of = found.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
-        yield records_of.take(pc.array_sort_indices(records_of["offset"]))
+    found = found.combine_chunks()
+    found = found.take(pc.sort_indices(found, sort_keys=[(name, "ascending") for name in (*names, "offset")]))
+    counts = found.group_by(names, use_threads=False).aggregate([([], "count_all")])
+    starts = [0, *pc.cumulative_sum(counts["count_all"]).to_pylist()]
+    places = zip(counts["topic"].to_pylist(), counts["partition"].to_pylist(), pairwise(starts), strict=True)
+    return {TopicPartition(*where): found.slice(start, end - start) for *where, (start, end) in places}
 
 
-def _digest(batches: Iterable[pa.Table]) -> str:
-    """A digest of the records in ``batches`` and of their order."""
+def _digest(parts: Mapping[TopicPartition, pa.Table]) -> str:
+    """A digest of the records in ``parts`` and of their order."""
     digest = hashlib.sha256()
-
-    class _Sink:
-        closed = False
-
-        def write(self, content: bytes) -> int:
-            digest.update(content)
-            return len(content)
-
-        def flush(self) -> None:
-            """As pyarrow asks of a file."""
-
-    for batch in batches:
-        with pa.ipc.new_stream(pa.PythonFile(_Sink(), mode="w"), batch.schema) as stream:
-            stream.write_table(batch)
+    for part in parts.values():
+        digest.update(part.schema.serialize())
+        for batch in part.to_batches(_RECORDS):
+            digest.update(batch.serialize())
     return digest.hexdigest()[:32]
+
+
+_Key: TypeAlias = tuple[str, TopicPartition]
+"""A segment of the landing: the folder of its file, and its topic partition."""
 
 
 class _Landing:
     """The segments of one landing: one folder per file, which only landings of the same records use."""
 
-    def __init__(self, lake: Lake, identifier: str, table: Table, files: Iterable[Sequence[pa.Table]]) -> None:
+    def __init__(self, lake: Lake, identifier: str, table: Table) -> None:
         self._lake = lake
         self._identifier = identifier
         self._table = table
         self._own = uuid.uuid4().hex
         """Part of the names of this landing's segments."""
-        self.batches = {f"{data_folder(table)}/land-{_digest(batches)}": batches for batches in files}
-        """The records of each folder, one batch per topic partition. Files with the same records share a folder."""
+        self._earlier = EarlierLandings(table, self._own)
+        self._files: dict[str, Collection[TopicPartition]] = {}
+        """The topic partitions of the file in each folder. Files with the same records share a folder."""
+        self._read = self._empty = 0
+        self._begun: list[str] = []
+        """Paths of the segments that were written, in whole or in part."""
+        self._written: dict[_Key, DataFile] = {}
+        self._is_sent = False
+        """True from when a commit may name the segments, for ever: no error tells that it will not be applied."""
 
-    def live(self, table: Table) -> Mapping[str, list[ManifestEntry]]:
-        """The live segments on main of ``table`` that another landing of the same records has written, by folder."""
-        found: dict[str, list[ManifestEntry]] = {}
-        with self._lake.reachable():
-            others = {folder for folder in self.batches if self._has_others(table, folder)}
-            for entry, _ in read_entries(table) if others else ():
-                folder = entry.data_file.file_path.rpartition("/")[0]
-                if folder in others:
-                    found.setdefault(folder, []).append(entry)
-        return found
-
-    def _has_others(self, table: Table, folder: str) -> bool:
-        return any(self._own not in file.path for file in files_in(*store(table, folder)))
-
-    def write(self, folders: Sequence[str]) -> Mapping[str, list[DataFile]]:
-        """Write one file per batch of ``folders``; return the files of each folder.
-
-        Raises UnavailableError when a file can't be written.
-        """
+    def add(self, parts: Mapping[TopicPartition, pa.Table]) -> None:
+        """Write the segments of a file that have not landed before."""
+        self._read += 1
+        self._empty += not parts
+        folder = landing_folder(self._table, _digest(parts))
+        if not parts or folder in self._files:
+            return
+        self._files[folder] = tuple(parts)
+        new = sorted(self._missing(folder))
         # Numbered through all folders, so that people can name a file of the landing without its path.
-        batches = {
-            f"{folder}/{number:05}-{self._own}.parquet": batch
-            for number, (folder, batch) in enumerate(
-                (folder, one) for folder in folders for one in self.batches[folder]
-            )
-        }
-        options = WriteOptions(self._table.schema(), dict(self._table.properties), self._identifier)
+        places = [f"{folder}/{len(self._begun) + number:05}-{self._own}.parquet" for number in range(len(new))]
+        self._begun += places
         try:
             # An error is raised only after all writers have ended, so that no writer adds a file after the clean-up.
             with ThreadPoolExecutor(WRITERS) as writers:
-                written = iter(list(writers.map(partial(_written, self._table, options), batches, batches.values())))
+                files = list(writers.map(partial(_write, self._table), places, new, map(parts.__getitem__, new)))
         except OSError as error:
-            # Remove all segments, because some may be incomplete. No commit names them.
-            for path in batches:
-                with suppress(OSError):
-                    self._table.io.delete(path)
             raise UnavailableError(
                 f"table {self._identifier}: a segment can't be written: {error}; nothing was landed"
             ) from error
-        return {folder: list(islice(written, len(self.batches[folder]))) for folder in folders}
+        self._written |= {(folder, where): file for where, file in zip(new, files, strict=True)}
+
+    def _missing(self, folder: str) -> Collection[TopicPartition]:
+        """The topic partitions of the file in ``folder`` whose records are not in the table."""
+        with self._lake.answering():
+            return self._earlier.missing(folder, self._files[folder])
+
+    def commit(self) -> Landed:
+        """Add the segments to main, except those that another landing has added meanwhile."""
+        ids, manifests = SnapshotIds(), Manifests(self._table.io)
+        left = tuple(self._written)
+
+        @cache
+        def commit(keys: tuple[_Key, ...]) -> Commit:
+            added = [self._written[key] for key in keys]
+            return Commit(self._table, [(MAIN_BRANCH, Change(added=added))], ids)
+
+        def request(current: Table) -> CommitRequest | None:
+            nonlocal left
+            _check(current, self._identifier)
+            self._earlier = EarlierLandings(current, self._own)
+            missing = {(folder, where) for folder in self._files for where in self._missing(folder)}
+            left = tuple(key for key in self._written if key in missing)
+            asked = commit(left).request(current, manifests) if left else None
+            self._is_sent |= asked is not None
+            return asked
+
+        snapshot_id = settle(self._lake, self._identifier, request).snapshot_id if left else None
+        with self._lake.answering():
+            entries = [] if left else [one for folder in self._files for one in self._earlier.live(folder).values()]
+        added = [self._written[key] for key in left] or [entry.data_file for entry in entries]
+        newest = max(entries, key=lambda entry: entry.sequence_number or 0, default=None)
+        if not left:
+            snapshot_id = newest.snapshot_id if newest else self._table.metadata.current_snapshot_id
+        filled = self._read - self._empty
+        return Landed(
+            table=self._identifier,
+            snapshot_id=snapshot_id,
+            files=self._read,
+            segments=len(added),
+            records=sum(file.record_count for file in added),
+            bytes=sum(file.file_size_in_bytes for file in added),
+            empty=self._empty,
+            repeated=filled - len({folder for folder, _ in left}),
+        )
+
+    def clean_up(self) -> None:
+        """Delete what was written, unless a commit may name it."""
+        for path in () if self._is_sent else self._begun:
+            with suppress(OSError):
+                self._table.io.delete(path)
 
 
-def _written(table: Table, options: WriteOptions, path: str, batch: pa.Table) -> DataFile:
-    # Only these columns are converted to Python values, because Python can't represent every timestamp.
-    columns = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
-    partition = tuple(batch[name][0].as_py() for name in columns)
+def _write(table: Table, path: str, where: TopicPartition, part: pa.Table) -> DataFile:
+    options = WriteOptions(table.schema(), dict(table.properties), ".".join(table.name()))
     # PyIceberg's writer stores no page checksums (C23).
-    writer = ParquetFileWriter(table.io.new_output(path), options, partition)
-    records_per_batch = max(1, batch.num_rows * BATCH_BYTES // max(1, batch.nbytes))
+    writer = ParquetFileWriter(table.io.new_output(path), options, (*where, None))
     try:
-        for part in batch.to_batches(records_per_batch):
-            writer.write(part)
+        for batch in part.to_batches(_RECORDS):
+            writer.write(batch)
         return writer.close().data_file(table.spec().spec_id)
     except BaseException:
         writer.abandon()

@@ -1,0 +1,69 @@
+"""Tells what is left in a table of earlier landings of the same records.
+
+The segments of a landed file lie in a folder that is named by a digest of the file's records.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import cache, cached_property
+from typing import Final
+
+from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.table import Table
+
+from firnlake.iceberg.files import data_folder, files_in, name_of, store
+from firnlake.table.columns import position
+from firnlake.table.segments import read_entries
+from firnlake.table.topic_partition import TopicPartition
+
+_PREFIX: Final = "land-"
+
+
+def landing_folder(table: Table, digest: str) -> str:
+    """The folder of the segments of the file whose records have this ``digest``."""
+    return f"{data_folder(table)}/{_PREFIX}{digest}"
+
+
+class EarlierLandings:
+    """What main of ``table`` has of earlier landings. Files with ``own`` in their names are not of an earlier one."""
+
+    def __init__(self, table: Table, own: str) -> None:
+        self._table = table
+        self._own = own
+        self._stored = cache(self._list)
+
+    def live(self, folder: str) -> Mapping[TopicPartition | None, ManifestEntry]:
+        """The segments in ``folder`` that are there, by topic partition."""
+        stored = self._stored(folder)
+        listed = self._listed.get(folder, {}) if stored else {}
+        return {
+            where: entry
+            for where, entry in listed.items()
+            if stored.get(name_of(entry.data_file.file_path)) == entry.data_file.file_size_in_bytes
+        }
+
+    def missing(self, folder: str, among: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those topic partitions ``among`` whose segment in ``folder`` is not there."""
+        return () if self.live(folder) else among
+
+    def _list(self, folder: str) -> Mapping[str, int]:
+        """The size of each file that an earlier landing has written to ``folder``, by name."""
+        files = files_in(*store(self._table, folder))
+        return {name_of(one.path): one.bytes for one in files if self._own not in one.path}
+
+    @cached_property
+    def _listed(self) -> Mapping[str, dict[TopicPartition | None, ManifestEntry]]:
+        """The data files of landings that main lists, by folder and topic partition."""
+        found: dict[str, dict[TopicPartition | None, ManifestEntry]] = {}
+        for entry, _ in read_entries(self._table):
+            folder = entry.data_file.file_path.rpartition("/")[0]
+            if f"/{_PREFIX}" in folder:
+                found.setdefault(folder, {})[self._owner(entry.data_file)] = entry
+        return found
+
+    def _owner(self, file: DataFile) -> TopicPartition | None:
+        """The topic partition of ``file``; None if it was written before the table was partitioned by both."""
+        schema, spec = self._table.schema(), self._table.specs()[file.spec_id]
+        topic, partition = position(schema, spec, "topic"), position(schema, spec, "partition")
+        if topic is None or partition is None:
+            return None
+        return TopicPartition(file.partition[topic], file.partition[partition])
