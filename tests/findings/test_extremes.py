@@ -3,12 +3,12 @@
 import pytest
 
 from tests.support.in_process import Firn, Ran, command_on, refused
-from tests.support.topics import Record, Topic, updates
+from tests.support.topics import NOW, Record, Topic, updates
 
 LAST = 2**63 - 1
 SENSED = (("status",), ("status", "--json"), ("checkpoint",))
 COMMANDS = (
-    ("plan", "--lane", "full", "--force"),
+    ("plan", "--lane", "full", "--force", "--now", str(NOW)),
     ("run", "--force", "--engine", "local"),
     ("verify", "--engine", "local"),
     ("explain", "{name}-0"),
