@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from firnlake import clock
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.files import data_folder, job_folder
 from firnlake.job.documents import documents_folder
@@ -20,9 +21,11 @@ from tests.faults.harness.injector import FIRED, PAUSED
 from tests.faults.variables import dying, failing
 from tests.support.commands import firn, start
 from tests.support.lakes import held
-from tests.support.topics import NOW, Record, Topic, updates
+from tests.support.topics import Record, Topic, updates
 from tests.support.waiting import until
 
+NOW = clock.now_ms()
+"""What a process of its own takes for the time."""
 HISTORY = [updates("a=1", "b=1", "c=", start=3 * part) for part in range(4)]
 KEPT = [9, 10, 11]
 
@@ -43,7 +46,7 @@ def filled(topic: Topic) -> Topic:
     ],
 )
 def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call: str) -> None:
-    plan = filled.plans("full")[0]
+    plan = filled.plans("full", NOW)[0]
     killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=dying(tmp_path, when, call, 1))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     _assert_recovers(filled)
@@ -52,7 +55,7 @@ def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call:
 @pytest.mark.parametrize("document", ["plans", "staged manifest", "result"])
 def test_c25_a_document_that_was_half_written_is_not_there(filled: Topic, tmp_path: Path, document: str) -> None:
     """The same plan can be compacted again at once, into the same stage."""
-    plan = filled.plans("full")[0]
+    plan = filled.plans("full", NOW)[0]
     torn = failing(tmp_path, Fault(Kind.TORN, f"write {document}", 1))
     killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -63,7 +66,7 @@ def test_c25_a_document_that_was_half_written_is_not_there(filled: Topic, tmp_pa
 
 def test_killed_in_the_middle_of_a_data_file(filled: Topic, tmp_path: Path) -> None:
     """Half of a file in the stage's folder, which nobody refers to, is found and removed."""
-    plan = filled.plans("full")[0]
+    plan = filled.plans("full", NOW)[0]
     torn = failing(tmp_path, Fault(Kind.TORN, "write data", 1))
     killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -76,7 +79,7 @@ def test_c20_a_worker_of_spark_that_dies_again_and_again_in_the_middle_of_a_data
     filled: Topic, tmp_path: Path
 ) -> None:
     """The driver lives, says which plan it was in one line, and removes what the workers left."""
-    plan = filled.plans("full")[0]
+    plan = filled.plans("full", NOW)[0]
     torn = failing(tmp_path, Fault(Kind.TORN, "write data", 1)) | {"FIRN_ENGINE": "spark"}
     failed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
     assert failed.returncode == UnavailableError.exit_code, failed.stderr
@@ -91,7 +94,7 @@ def test_c20_a_worker_of_spark_that_dies_again_and_again_in_the_middle_of_a_data
 
 @pytest.mark.nightly
 def test_a_driver_of_spark_that_is_killed_while_a_worker_writes(filled: Topic, tmp_path: Path) -> None:
-    plan = filled.plans("full")[0]
+    plan = filled.plans("full", NOW)[0]
     paused = failing(tmp_path, Fault(Kind.PAUSE, "write data", 1)) | {"FIRN_ENGINE": "spark"}
     process = start(filled.lake, "compact", str(plan.write(tmp_path)), variables=paused)
     assert until((tmp_path / PAUSED).exists, alive=lambda: process.poll() is None), process.communicate()[1]
@@ -102,7 +105,7 @@ def test_a_driver_of_spark_that_is_killed_while_a_worker_writes(filled: Topic, t
 
 @pytest.mark.parametrize("fault", [Fault(Kind.KILL, "write verdicts", 1), Fault(Kind.TORN, "write verdicts", 1)])
 def test_killed_while_validating(filled: Topic, tmp_path: Path, fault: Fault) -> None:
-    plan = filled.plans("full")[0]
+    plan = filled.plans("full", NOW)[0]
     assert firn(filled.lake, "compact", str(plan.write(tmp_path))).returncode == 0
     killed = firn(filled.lake, "validate", plan.stage, variables=failing(tmp_path, fault))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -124,7 +127,7 @@ def test_killed_while_validating(filled: Topic, tmp_path: Path, fault: Fault) ->
     ],
 )
 def test_killed_while_publishing(filled: Topic, tmp_path: Path, when: str, call: str) -> None:
-    stage = filled.validated(filled.plans("full"))[0]
+    stage = filled.validated(filled.plans("full", NOW))[0]
     killed = firn(filled.lake, "publish", stage, variables=dying(tmp_path, when, call, 1))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = firn(filled.lake, "publish", stage)
@@ -146,7 +149,7 @@ def test_killed_while_publishing(filled: Topic, tmp_path: Path, when: str, call:
 )
 def test_c25_killed_while_discarding(filled: Topic, tmp_path: Path, when: str, call: str) -> None:
     """The next sweep completes a deletion that was begun, and nobody publishes the job in the meantime."""
-    stage = filled.validated(filled.plans("full"))[0]
+    stage = filled.validated(filled.plans("full", NOW))[0]
     killed = firn(filled.lake, "discard", stage, variables=dying(tmp_path, when, call, 1))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert firn(filled.lake, "publish", stage).returncode != 0
