@@ -19,10 +19,12 @@ from tests.faults.harness.model import lost_files
 from tests.faults.harness.trial import left_behind
 from tests.faults.variables import failing
 from tests.support.commands import firn, start
-from tests.support.topics import DAY, NOW, Record, Topic, updates
+from tests.support.topics import DAY, Record, Topic, updates
 from tests.support.waiting import until
 
 LATER = 4 * DAY
+NOW = clock.now_ms()
+"""What a process of its own takes for the time."""
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def _standing(topic: Topic, folder: Path, call: str, *command: str) -> Iterator[
 def test_c25_a_publisher_between_its_check_and_its_commit(
     filled: Topic, tmp_path: Path, delete: Callable[[Topic], None]
 ) -> None:
-    (stage,) = filled.validated(filled.plans("full"))
+    (stage,) = filled.validated(filled.plans("full", NOW))
     with _standing(filled, tmp_path, "commit_table", "publish", stage) as publisher:
         delete(filled)
         assert stages_of(filled.lake, filled.table) == []
@@ -88,7 +90,7 @@ def test_c25_a_publisher_between_its_check_and_its_commit(
 def test_c25_a_compactor_between_its_files_and_its_result(
     filled: Topic, tmp_path: Path, delete: Callable[[Topic], None], call: str
 ) -> None:
-    plan = filled.plans("full")[0]
+    plan = filled.plans("full", NOW)[0]
     with _standing(filled, tmp_path, call, "compact", str(plan.write(tmp_path))) as compactor:
         delete(filled)
         assert stages_of(filled.lake, filled.table) == []
@@ -102,7 +104,7 @@ def test_c25_a_compactor_between_its_files_and_its_result(
 def test_c25_a_judge_between_what_it_read_and_its_verdict(
     filled: Topic, tmp_path: Path, delete: Callable[[Topic], None]
 ) -> None:
-    (compacted,) = filled.compacted(*filled.plans("full"))
+    (compacted,) = filled.compacted(*filled.plans("full", NOW))
     with _standing(filled, tmp_path, "write verdicts", "validate", compacted.stage):
         delete(filled)
     assert firn(filled.lake, "publish", compacted.stage).returncode != 0
@@ -114,7 +116,7 @@ def test_c25_the_same_job_again_while_its_publisher_stands_still(
     filled: Topic, tmp_path: Path, delete: Callable[[Topic], None]
 ) -> None:
     """Discarded, and done again under the same name: one of them is published, once, with files that are there."""
-    plans = filled.plans("full")
+    plans = filled.plans("full", NOW)
     (stage,) = filled.validated(plans)
     with _standing(filled, tmp_path, "commit_table", "publish", stage):
         delete(filled)
