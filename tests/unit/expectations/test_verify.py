@@ -4,13 +4,18 @@ import json
 
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import RefusedError
+from firnlake.iceberg.authorship import SNAPSHOT_ID
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import Commit
 from firnlake.validate.validate import Verified, verify
 from infra.foreign.files import on_disk
 from tests.support.commands import firn
+from tests.support.committing import commit
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 
@@ -65,18 +70,16 @@ def test_c5_quarantined_records_and_segments_in_place_are_part_of_the_proof(topi
 
 
 def test_a_commit_that_lost_a_record_is_refused(topic: Topic) -> None:
-    """Somebody's commit that says it is Firn's, and drops a key."""
+    """A commit as Firn makes it, which drops a key."""
     topic.land(updates("a=1", "b=1", "a=2"))
     topic.clean("full", force=True)
     table = topic.lake.table(topic.table)
     said = dict(table.current_snapshot().summary.additional_properties)  # type: ignore[union-attr]
-    claimed = {name: value for name, value in said.items() if name.startswith("firn.")}
-    rows = table.scan().to_arrow()
-    with table.transaction() as transaction, transaction.update_snapshot(claimed).overwrite() as swap:
-        for task in table.scan().plan_files():
-            swap.delete_data_file(task.file)
-        for file in _dataframe_to_data_files(table.metadata, rows.slice(1), table.io):
-            swap.append_data_file(file)
+    claimed = {name: value for name, value in said.items() if name.startswith("firn.") and name != SNAPSHOT_ID}
+    removed = [task.file.file_path for task in table.scan().plan_files()]
+    (added,) = _dataframe_to_data_files(table.metadata, table.scan().to_arrow().slice(1), table.io)
+    added.spec_id = table.spec().spec_id
+    commit(topic.lake, Commit(table, [(MAIN_BRANCH, Change(removed, [added], claimed))]), topic.table)
     (found,) = verified(topic)
     assert {"expect_newest_record_kept", "expect_record_counts_to_add_up"} <= broken([found])
 
