@@ -81,9 +81,13 @@ class ColumnMetrics:
         lower, upper = self.bound(file.lower), self.bound(file.upper)
         return None if lower is None or upper is None or self.nulls(file) else (int(lower), int(upper))
 
-    def is_unbounded(self, file: ListedFile) -> bool:
-        """True when ``file`` lacks a bound of the column, although no record is known to have NULL in the column."""
-        return (self.id not in file.lower or self.id not in file.upper) and not self.nulls(file)
+    def is_open(self, file: ListedFile) -> bool:
+        """True when the metrics of ``file`` leave open which values the column has."""
+        if self.is_fixed(file):
+            return False
+        nulls = self.nulls(file)
+        bounded = self.id in file.lower and self.id in file.upper
+        return nulls is None or (nulls < file.records and not bounded)
 
     def bound(self, bounds: Mapping[int, bytes]) -> Any:
         """Decode the column's bound: an integer, time or text (Iceberg spec, "Binary single-value serialization").
@@ -119,10 +123,7 @@ class ColumnMetrics:
         known = file.nulls.get(self.id)
         if known is not None and 0 <= known <= file.records:
             return known
-        if self.required:
-            return 0
-        # Sizes exist in every metrics mode, so a column without a size is newer than the file and all NULL.
-        return file.records if file.column_sizes and self.id not in file.column_sizes else None
+        return 0 if self.required else None
 
 
 VERSION = 7
@@ -155,6 +156,11 @@ class Classifier:
         transactional = has_transactions(table) and not names.adopted
         self._optional = frozenset(TRANSACTION_COLUMNS if transactional else ())
         self._footers = Footers(table)
+        ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
+        self._columns_at: Mapping[int | None, Set[int]] = {
+            one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids
+        }
+        """Field ids of the columns that the table had, by the snapshot that was made then."""
         self._stores = Stores(table)
         self._without_time: set[str] = set()
 
@@ -171,7 +177,9 @@ class Classifier:
         self._is_transactional, self._is_control = (
             named(name) if name in self._optional else None for name in ("is_transactional", "is_control")
         )
-        self._ranged = tuple(filter(None, (self._offset, self._timestamp)))
+        roles = (self._offset, self._timestamp, self._topic, self._partition, self._level, self._delete_horizon)
+        self._ranged = tuple(filter(None, roles))
+        self._flags = tuple(filter(None, (self._is_transactional, self._is_control)))
         self._counted = tuple(filter(None, (*self._key, self._tombstone_null)))
 
     def of(self, file: ListedFile) -> Segment | UnassignedFile | None:
@@ -242,9 +250,16 @@ class Classifier:
         """``file`` with all metrics that decisions need; if the manifest lacks some, they come from the footer."""
         if not file.records:
             return file
-        bounds = [column.id for column in self._ranged if column.is_unbounded(file)]
-        counts = [column.id for column in self._counted if column.nulls(file) is None]
-        return self._footers.complete(file, bounds, counts) if bounds or counts else file
+        asked = [column.id for column in self._ranged if column.is_open(file)]
+        asked += [column.id for column in self._counted if column.nulls(file) is None]
+        asked += [column.id for column in self._flags if column.id not in file.upper and column.nulls(file) is None]
+        if not asked:
+            return file
+        # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns apart.
+        known = self._columns_at.get(file.snapshot_id) if self._footers.names is None else None
+        later = [one for one in asked if known is not None and one not in known]
+        file = file.told(dict.fromkeys(later, file.records)) if later else file
+        return self._footers.complete(file, asked) if (asked := [one for one in asked if one not in later]) else file
 
     def _keys(self, file: ListedFile, level: int, nulls: Sequence[int | None]) -> int | None:
         """Number of distinct keys; None if unknown. A cleaned file has one record per key. Equal bounds mean 1 key."""
@@ -273,6 +288,8 @@ class Classifier:
         yield from self._wrong(file, self._offset, self._timestamp, self._level, self._delete_horizon)
         if level not in LEVELS:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
+        if self._level.is_open(file):
+            yield self._unbounded(file, self._level)
         if not self._names.levels_apart and self._level.is_mixed(file):
             yield (
                 f"may have several levels by the metrics of column {self._level.name}; allowed: NULL or the same level "
@@ -286,11 +303,10 @@ class Classifier:
         if partition < 0:
             yield f"has partition {partition}; allowed: 0 or more"
         for column, bounds in ((self._offset, offsets), (self._timestamp, times)):
-            if column and bounds is None:
-                yield (
-                    f"has no bounds for column {column.name}, or has NULLs in it{self._unread(file)}; allowed: no "
-                    f"NULLs, and a file written with write.metadata.metrics.column.{column.name}=full"
-                )
+            if column and bounds is None and (nulls := column.nulls(file)):
+                yield f"has NULLs in column {column.name} ({nulls:,} of {file.records:,}); allowed: none"
+            elif column and bounds is None:
+                yield self._unbounded(file, column)
         if self._timestamp and (beyond := next((time for time in times or () if time not in CALENDAR), None)):
             yield (
                 f"has times in column {self._timestamp.name} that are in no calendar ({beyond} ms since the epoch); "
@@ -309,6 +325,12 @@ class Classifier:
         for column in columns:
             if column and not column.is_fixed(file):
                 yield from column.wrong(file)
+
+    def _unbounded(self, file: ListedFile, column: ColumnMetrics) -> str:
+        return (
+            f"has no bounds for column {column.name}{self._unread(file)}; allowed: a file written with "
+            f"write.metadata.metrics.column.{column.name}=full"
+        )
 
     def _unread(self, file: ListedFile) -> str:
         reason = self._footers.unread.get(file.path)

@@ -1,10 +1,10 @@
 """A live data file as a manifest lists it: the fields that Firn uses, with metrics from the file's footer if needed.
 
-A manifest lacks bounds or counts if the table's properties say so (``write.metadata.metrics.column.offset=none``), if
-only the first columns of a wide table have metrics (``write.metadata.metrics.max-inferred-column-defaults``), or if
-files were added without being read. Then Firn reads the footer of the Parquet file, which has these metrics per row
-group, unless the writer also left them out of the footer. Data files are immutable, so metrics from the footer are as
-good as metrics from the manifest, and are cached together with them.
+A manifest lacks bounds, counts and, since Iceberg 1.6, sizes if the table's properties say so
+(``write.metadata.metrics.column.offset=none``), if only the first columns of a wide table have metrics
+(``write.metadata.metrics.max-inferred-column-defaults``), or if files were added without being read. Then Firn reads
+the footer of the Parquet file, which has these metrics per row group, unless the writer also left them out of it. Data
+files are immutable, so metrics from the footer are as good as those of the manifest, and are cached with them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -109,10 +109,20 @@ class ListedFile:
         """The file's partition spec and values as text; they decide which delete files may reach it (``place``)."""
         return place(self.spec_id, self.partition)
 
-    def told(self, nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> "ListedFile":
+    def told(
+        self,
+        nulls: Mapping[int, int],
+        lower: Mapping[int, bytes] = _NOTHING,
+        upper: Mapping[int, bytes] = _NOTHING,
+        column_sizes: Mapping[int, int] = _NOTHING,
+    ) -> "ListedFile":
         """A copy of this file with added metrics, which its manifest lacks."""
         return replace(
-            self, nulls={**self.nulls, **nulls}, lower={**self.lower, **lower}, upper={**self.upper, **upper}
+            self,
+            nulls={**self.nulls, **nulls},
+            lower={**self.lower, **lower},
+            upper={**self.upper, **upper},
+            column_sizes={**self.column_sizes, **column_sizes},
         )
 
 
@@ -169,22 +179,11 @@ _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
 
-@dataclass(frozen=True)
-class ColumnFacts:
-    """A column of one data file: its number of NULLs, and the integer bounds of the other values.
-
-    Each is None when the footer lacks it. Timestamps are epoch microseconds.
-    """
-
-    nulls: int | None
-    bounds: tuple[int, int] | None
-
-
 class Footers:
     """Reads footers of the Parquet data files of one table.
 
-    ``unread`` holds, by path, the reason why a footer could not be read; a later read may succeed. ``names`` is the
-    table's name mapping, which resolves columns in files without field ids.
+    ``unread`` holds, by path, the reason why a footer did not serve; a later read may succeed. ``names`` is the table's
+    name mapping, which resolves columns in files without field ids.
     """
 
     def __init__(self, table: Table) -> None:
@@ -192,76 +191,79 @@ class Footers:
         self.names = name_mapping(table)
         self.unread: dict[str, str] = {}
 
-    def complete(self, file: ListedFile, bounds: Iterable[int], counts: Iterable[int]) -> ListedFile:
-        """``file`` with metrics from its footer: bounds (for field ids ``bounds``) and null counts (for ``counts``).
+    def complete(self, file: ListedFile, fields: Iterable[int]) -> ListedFile:
+        """``file`` with what its footer says of the columns with the ids ``fields``, and with the sizes of all columns.
 
         Returns ``file`` unchanged if it is not a Parquet file, or if its footer can't be read or is another file's.
         """
-        if FileFormat(file.format) != FileFormat.PARQUET:
-            return file
         try:
+            if file.format.upper() != FileFormat.PARQUET.value:
+                raise ValueError(f"it is of format {file.format}")  # noqa: TRY301  # a reason like any other
             metadata = pq.read_metadata(self._io.new_input(file.path).open(seekable=True))
-        except (OSError, pa.ArrowException) as error:
+            if metadata.num_rows != file.records:
+                raise ValueError(f"it is of {metadata.num_rows} records, not {file.records}")  # noqa: TRY301  # as above
+            return self._told(file, metadata, fields)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
             self.unread[file.path] = (str(error).splitlines() or [type(error).__name__])[0]
             return file
-        # A footer with another record count belongs to another file.
-        if metadata.num_rows != file.records:
-            return file
-        places = self._places(metadata)
+
+    def _told(self, file: ListedFile, metadata: pq.FileMetaData, fields: Iterable[int]) -> ListedFile:
+        ids = self._ids(metadata)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        places: dict[int, int] = {}
+        sizes = dict.fromkeys(ids.values(), 0)
+        for number in range(metadata.num_columns):
+            path = metadata.schema.column(number).path
+            if path in ids:
+                places[ids[path]] = number
+            if (owner := ids.get(path, ids.get(path.partition(".")[0]))) is not None:
+                sizes[owner] += sum(group.column(number).total_compressed_size for group in groups)
         lower: dict[int, bytes] = {}
         upper: dict[int, bytes] = {}
-        nulls: dict[int, int] = {}
-        for field, wanted in [*((one, True) for one in bounds), *((one, False) for one in counts)]:
-            facts = _facts(metadata, places, field)
-            if facts.nulls is not None:
-                nulls[field] = facts.nulls
-            if facts.bounds and wanted:
-                lower[field], upper[field] = (_serialized(bound) for bound in facts.bounds)
-        return file.told(nulls, lower, upper)
+        # A column that the file lacks was added later and is NULL everywhere.
+        nulls = {field: metadata.num_rows for field in fields if ids and field not in sizes}
+        for field in fields:
+            # A nested column consists of several columns, and has no metrics itself.
+            chunks = [group.column(places[field]) for group in groups] if field in places else []
+            if not all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks) or not chunks:
+                continue
+            nulls[field] = sum(chunk.statistics.null_count for chunk in chunks)
+            # Only a row group in which every value is NULL may lack bounds.
+            held = [chunk.statistics for chunk in chunks if chunk.statistics.null_count != chunk.num_values]
+            unit = _unit(metadata, places[field])
+            if unit is not None and held and all(one.has_min_max for one in held):
+                lower[field] = _serialized(min(one.min_raw for one in held), *unit)
+                upper[field] = _serialized(max(one.max_raw for one in held), *unit)
+        return file.told(nulls, lower, upper, sizes)
 
-    def _places(self, metadata: pq.FileMetaData) -> Mapping[int, int | None]:
-        """Column index by field id, from the ids in the file, or else from the table's name mapping (Iceberg spec).
+    def _ids(self, metadata: pq.FileMetaData) -> Mapping[str, int]:
+        """The field id of each column by name, from the file, or else from the table's name mapping (Iceberg spec).
 
-        The index of a nested field is None, because the field consists of several columns and has no metrics itself.
-        The result is empty if the file has no ids and the table has no name mapping.
+        Empty if the file has no ids and the table has no name mapping.
         """
-        columns = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
         fields = list(metadata.schema.to_arrow_schema())
         ids = {field.name: int(field.metadata[_FIELD_ID]) for field in fields if _FIELD_ID in (field.metadata or {})}
-        if not ids and self.names is not None:
-            ids = {name: one.field_id for one in self.names for name in one.names if one.field_id is not None}
-        return {ids[field.name]: columns.get(field.name) for field in fields if field.name in ids}
-
-
-def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: int) -> ColumnFacts:
-    """Metrics of ``field`` over all row groups. A field that the file lacks was added later and is NULL everywhere."""
-    place = places.get(field)
-    if place is None:
-        return ColumnFacts(metadata.num_rows if places and field not in places else None, None)
-    groups = [metadata.row_group(number).column(place) for number in range(metadata.num_row_groups)]
-    if not all(group.is_stats_set and group.statistics.has_null_count for group in groups):
-        return ColumnFacts(None, None)
-    nulls = sum(group.statistics.null_count for group in groups)
-    # Only a row group in which every value is NULL may lack bounds.
-    held = [group.statistics for group in groups if group.statistics.null_count != group.num_values]
-    unit = _unit(metadata, place)
-    if unit is None or not held or not all(one.has_min_max for one in held):
-        return ColumnFacts(nulls, None)
-    times, per = unit
-    lowest, highest = min(one.min_raw for one in held), max(one.max_raw for one in held)
-    return ColumnFacts(nulls, (lowest * times // per, highest * times // per))
+        if ids or self.names is None:
+            return ids
+        mapped = {name: one.field_id for one in self.names for name in one.names if one.field_id is not None}
+        return {field.name: mapped[field.name] for field in fields if field.name in mapped}
 
 
 def _unit(metadata: pq.FileMetaData, place: int) -> tuple[int, int] | None:
-    """Factor and divisor that turn a column's raw integers into Iceberg's; None if it holds no integers or times."""
+    """Factor and divisor that turn a column's raw integers into Iceberg's; None if no bounds of its type are needed."""
     kind = metadata.schema.to_arrow_schema().field(metadata.schema.column(place).name).type
-    if metadata.schema.column(place).physical_type not in ("INT32", "INT64"):
-        return None
-    if pa.types.is_signed_integer(kind):
-        return 1, 1
-    return _PER_MICROSECOND.get(kind.unit) if pa.types.is_timestamp(kind) else None
+    if pa.types.is_timestamp(kind) and metadata.schema.column(place).physical_type == "INT64":
+        return _PER_MICROSECOND.get(kind.unit)
+    known = pa.types.is_signed_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
+    return (1, 1) if known else None
 
 
-def _serialized(bound: int) -> bytes:
+def _serialized(bound: int | bytes, times: int, per: int) -> bytes:
     """``bound`` as in a manifest (Iceberg spec, "Binary single-value serialization"); readers decode any length."""
-    return bound.to_bytes(_LONG_BYTES, "little", signed=True)
+    if isinstance(bound, bytes):
+        return bound
+    return (
+        bytes([bound])
+        if isinstance(bound, bool)
+        else (bound * times // per).to_bytes(_LONG_BYTES, "little", signed=True)
+    )

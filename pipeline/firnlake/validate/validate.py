@@ -170,9 +170,8 @@ def _verdicts(
             judged.append((case, own))
     of_suites = own_findings(target, records, [case for case, _ in judged], samples, lake.reports_folder, engine)
     claims, findings = [case.claim for case, _ in judged], [one for _, one in judged]
-    seconds = time.monotonic() - started
+    seconds, reports = time.monotonic() - started, lake.reports_folder
     try:
-        reports = lake.reports_folder
         given = verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=of_suites) if judged else {}
     except UnjudgedError as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error

@@ -116,4 +116,4 @@ def test_segments_that_wait_are_one_row(firn: Firn, lake: Lake) -> None:
     assert row.startswith(
         "waiting 1 segment, with their topic partitions; the first: segment customers-0 L0 [offsets unk"
     )
-    assert "has no bounds for column lsn, or has NULLs in it" in row
+    assert "has NULLs in column lsn (1 of 2); allowed: none" in row

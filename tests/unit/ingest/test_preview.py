@@ -93,7 +93,7 @@ def test_a_segment_with_null_offsets_waits(lake: Lake, cdc: str) -> None:
     append(lake, cdc, change(1), change(2) | {"lsn": None}, change(3) | {"lsn": None})
     append(lake, cdc, change(4))
     (problem,) = [one.problem for one in looked(lake, cdc, BY_ID).segments if one.problem]
-    assert "has no bounds for column lsn, or has NULLs in it" in problem
+    assert "has NULLs in column lsn (2 of 3); allowed: none" in problem
 
 
 class TestRepeatedOffsets:

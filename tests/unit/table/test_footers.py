@@ -102,8 +102,8 @@ def test_files_that_were_added_as_they_are(lake: Lake, unit: str) -> None:
 @pytest.mark.parametrize(
     ("left_out", "problem"),
     [
-        ("offset", "or has NULLs in it; allowed: no NULLs, and a file written with {}column.offset=full"),
-        ("timestamp", "or has NULLs in it; allowed: no NULLs, and a file written with {}column.timestamp=full"),
+        ("offset", "has no bounds for column offset; allowed: a file written with {}column.offset=full"),
+        ("timestamp", "has no bounds for column timestamp; allowed: a file written with {}column.timestamp=full"),
         ("key", "has no null count for column key; allowed: a file written with {}column.key other than `none`"),
         ("value", "has no null count for column value; allowed: a file written with {}column.value other than `none`"),
     ],
@@ -123,7 +123,7 @@ def test_c26_what_the_footer_leaves_out_too_is_a_problem_that_names_the_property
 def test_c26_nulls_are_a_problem_with_or_without_metrics(lake: Lake, column: str) -> None:
     records.create(lake, lakes.TABLE, NO_METRICS)
     append(lake, [row(1), row(2) | {column: None}])
-    assert f"has no bounds for column {column}, or has NULLs in it" in (only_segment(lake).problem or "")
+    assert f"has NULLs in column {column} (1 of 2); allowed: none" in (only_segment(lake).problem or "")
 
 
 def test_a_footer_of_other_records_is_not_believed(lake: Lake) -> None:

@@ -127,8 +127,8 @@ def test_row_level_deletes_are_counted_for_older_segments_of_their_partition(lak
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"offset": None}, "has no bounds for column offset, or has NULLs in it"),
-        ({"timestamp": None}, "has no bounds for column timestamp, or has NULLs in it"),
+        ({"offset": None}, "has NULLs in column offset (1 of 2); allowed: none"),
+        ({"timestamp": None}, "has NULLs in column timestamp (1 of 2); allowed: none"),
         ({"offset": -1}, "has offset -1; allowed: 0 or more"),
         ({"level": 4}, "has level 4; allowed: NULL, 0, 1, 2, 3"),
         ({"level": 7}, "has level 7; allowed: NULL, 0, 1, 2, 3"),
