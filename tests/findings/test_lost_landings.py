@@ -68,13 +68,7 @@ def mended_after_cleaning(topic: Topic) -> None:
 LOSSES: list[Callable[[Topic], None]] = [mended, deleted, lost, cleaned_elsewhere_and_mended, mended_after_cleaning]
 
 
-@pytest.mark.parametrize(
-    "lose",
-    [
-        pytest.param(lose, marks=pytest.mark.xfail(strict=True, reason="C2: one segment is taken for the landing"))
-        for lose in LOSSES
-    ],
-)
+@pytest.mark.parametrize("lose", LOSSES)
 def test_c2_a_segment_that_is_lost_lands_again_and_the_other_does_not(
     topic: Topic, file: Path, lose: Callable[[Topic], None]
 ) -> None:
@@ -88,7 +82,6 @@ def test_c2_a_segment_that_is_lost_lands_again_and_the_other_does_not(
     assert (topic.offsets(0), topic.offsets(1)) == (kept, [0, 1, 2])
 
 
-@pytest.mark.xfail(strict=True, reason="C2: one segment is taken for the landing")
 def test_c2_a_segment_that_the_store_has_lost_or_cut_lands_again(topic: Topic, file: Path) -> None:
     torn = on_disk(path_of(topic))
     torn.write_bytes(torn.read_bytes()[:-100])
@@ -115,17 +108,7 @@ def cleaned(topic: Topic) -> None:
     topic.clean("full", NOW, force=True)
 
 
-@pytest.mark.parametrize(
-    "consume",
-    [
-        landed_once,
-        partly_cleaned,
-        *(
-            pytest.param(one, marks=pytest.mark.xfail(strict=True, reason="C2: what a lane has taken lands again"))
-            for one in (merged, cleaned)
-        ),
-    ],
-)
+@pytest.mark.parametrize("consume", [landed_once, partly_cleaned, merged, cleaned])
 def test_c2_what_a_lane_has_taken_is_there(topic: Topic, file: Path, consume: Callable[[Topic], None]) -> None:
     consume(topic)
     before = (topic.offsets(0), topic.offsets(1))
@@ -133,7 +116,6 @@ def test_c2_what_a_lane_has_taken_is_there(topic: Topic, file: Path, consume: Ca
     assert (topic.offsets(0), topic.offsets(1)) == before
 
 
-@pytest.mark.xfail(strict=True, reason="C2: one segment is taken for the landing")
 def test_c2_what_nobody_can_tell_is_refused_by_name(topic: Topic, file: Path) -> None:
     """Another writer has rewritten the segment, without a record of it."""
     gone = And(of_partition(), EqualTo("offset", 1))  # type: ignore[call-arg, arg-type]
@@ -143,7 +125,6 @@ def test_c2_what_nobody_can_tell_is_refused_by_name(topic: Topic, file: Path) ->
     assert (topic.offsets(0), topic.offsets(1)) == ([0, 1, 2], [0, 2])
 
 
-@pytest.mark.xfail(strict=True, reason="C2: one segment is taken for the landing")
 def test_c2_nor_does_a_history_tell_that_has_expired(topic: Topic, file: Path) -> None:
     mended(topic)
     table = topic.lake.table(topic.table)
@@ -178,7 +159,6 @@ def test_c2_of_several_files_only_what_is_missing_lands(topic: Topic, file: Path
     assert topic.offsets(0) == [0, 1, 2, 7]
 
 
-@pytest.mark.xfail(strict=True, reason="C2: says that there is nothing to land")
 def test_c2_the_command_lands_what_a_mending_took(
     topic: Topic, file: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,8 +58,9 @@ def land(
         )
     elif landed.repeated:
         show.line(
-            f"{table}: nothing to land: the records of {count(landed.repeated, 'file')} had landed before, last with "
-            f"snapshot {landed.snapshot_id} ({count(landed.segments, 'segment')} of them still in the table)"
+            f"{table}: nothing to land: the records of {count(landed.repeated, 'file')} had landed before"
+            + (f", last with snapshot {landed.snapshot_id}" if landed.segments else "")
+            + f" ({count(landed.segments, 'segment')} of them still in the table)"
         )
     else:
         show.line(f"{table}: nothing to land, {count(landed.files, 'file')} without a record")

@@ -5,7 +5,7 @@ offset, as in Kafka's log segments.
 
 The segments of a file lie in a folder that is named by a digest of the file's records. So if a file is landed again,
 alone or among others, for example after an error that did not tell whether the records were landed, its first landing
-is found.
+is found, and only what is missing of it is landed (``landings``).
 """
 
 import hashlib
@@ -48,9 +48,9 @@ _RECORDS: Final = 1 << 12
 class Landed:
     """Counts of one landing in ``table``: ``files`` that were read, and segments, records and bytes that were added.
 
-    ``empty`` of the files have no record. ``repeated`` of the files hold records that had landed before; nothing was
-    added for them. If no file is left, the counts are those of the earlier segments that are still in the table, and
-    ``snapshot_id`` is the newest snapshot that added one of them.
+    ``empty`` of the files have no record. ``repeated`` of the files hold records that had all landed before; nothing
+    was added for them. If no file is left, the counts are those of the earlier segments that are still in the table,
+    and ``snapshot_id`` is the newest snapshot that added one of them.
     """
 
     table: str
@@ -69,17 +69,17 @@ def land(
     """Append the records of ``paths`` to table ``identifier`` as L0 segments, in one commit.
 
     ``topic`` and ``partition`` override the folder name of Kafka's log segments. One file after the other is read,
-    checked and written, so only one is in memory. A file whose records have landed before is left out. Whatever ends
+    checked and written, so only one is in memory. Segments whose records have landed before are left out. Whatever ends
     the landing before a commit is sent, the segments that it has written are deleted. Raises RefusedError as
-    ``read_records`` does, and for a table without Kafka's columns; UnavailableError when a segment can't be written;
-    and the errors of ``settle``.
+    ``read_records`` does, for a table without Kafka's columns, and if nobody can tell whether records have landed;
+    UnavailableError when a segment can't be written; and the errors of ``settle``.
     """
     table = lake.table(identifier)
     _check(table, identifier)
     landing = _Landing(lake, identifier, table)
     try:
         for path in paths:
-            landing.add(_parts(_fitting(table, identifier, path, read_records(path, topic, partition))))
+            landing.add(path, _parts(_fitting(table, identifier, path, read_records(path, topic, partition))))
         return landing.commit()
     finally:
         landing.clean_up()
@@ -157,8 +157,8 @@ class _Landing:
         self._own = uuid.uuid4().hex
         """Part of the names of this landing's segments."""
         self._earlier = EarlierLandings(table, self._own)
-        self._files: dict[str, Collection[TopicPartition]] = {}
-        """The topic partitions of the file in each folder. Files with the same records share a folder."""
+        self._files: dict[str, tuple[Path, Collection[TopicPartition]]] = {}
+        """The file and the topic partitions of each folder. Files with the same records share a folder."""
         self._read = self._empty = 0
         self._begun: list[str] = []
         """Paths of the segments that were written, in whole or in part."""
@@ -166,14 +166,14 @@ class _Landing:
         self._is_sent = False
         """True from when a commit may name the segments, for ever: no error tells that it will not be applied."""
 
-    def add(self, parts: Mapping[TopicPartition, pa.Table]) -> None:
-        """Write the segments of a file that have not landed before."""
+    def add(self, path: Path, parts: Mapping[TopicPartition, pa.Table]) -> None:
+        """Write the segments of the file at ``path`` that have not landed before."""
         self._read += 1
         self._empty += not parts
         folder = landing_folder(self._table, _digest(parts))
         if not parts or folder in self._files:
             return
-        self._files[folder] = tuple(parts)
+        self._files[folder] = (path, tuple(parts))
         new = sorted(self._missing(folder))
         # Numbered through all folders, so that people can name a file of the landing without its path.
         places = [f"{folder}/{len(self._begun) + number:05}-{self._own}.parquet" for number in range(len(new))]
@@ -190,8 +190,9 @@ class _Landing:
 
     def _missing(self, folder: str) -> Collection[TopicPartition]:
         """The topic partitions of the file in ``folder`` whose records are not in the table."""
+        path, among = self._files[folder]
         with self._lake.answering():
-            return self._earlier.missing(folder, self._files[folder])
+            return self._earlier.missing(folder, among, f"file {path}")
 
     def commit(self) -> Landed:
         """Add the segments to main, except those that another landing has added meanwhile."""

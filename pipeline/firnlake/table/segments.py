@@ -13,10 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.iceberg.branches import at_snapshot
+from firnlake.iceberg.branches import ancestors, at_snapshot
 from firnlake.iceberg.manifests import Manifests, ahead, undamaged
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes, RowDeletes, place_of
@@ -133,6 +141,17 @@ def read_entries(
         if among is None or file.file_path in among:
             number = entry.sequence_number or 0
             yield entry, deletes.files(place_of(file), file.file_path, number) if deletes.any else []
+
+
+def removals(table: Table) -> Iterator[tuple[Snapshot, ManifestEntry]]:
+    """Yield every data file that a commit in main's history has removed, those of the newest commit first."""
+    for snapshot in ancestors(table):
+        for manifest in snapshot.manifests(table.io):
+            # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
+            if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                    if entry.status == ManifestEntryStatus.DELETED:
+                        yield snapshot, entry
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -23,7 +23,7 @@ from firnlake.table.mendings import is_mending
 from firnlake.table.partition import PartitionState
 from firnlake.table.published_plans import PublishedPlan, plans_of
 from firnlake.table.segment import LANDED, MERGED, RUN, Segment, UnassignedFile
-from firnlake.table.segments import facts
+from firnlake.table.segments import facts, removals
 from firnlake.table.summaries import CommitSummary
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
@@ -92,13 +92,7 @@ class History:
 
     def removals(self) -> Iterator[tuple[Snapshot, ManifestEntry]]:
         """All data files that commits removed from the table, those of the newest commit first."""
-        for snapshot in self.snapshots:
-            for manifest in snapshot.manifests(self._table.io):
-                # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
-                if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
-                    for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
-                        if entry.status == ManifestEntryStatus.DELETED:
-                            yield snapshot, entry
+        return removals(self._table)
 
     def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> ExplainedCommit:
         """The share of the plan for ``topic_partition`` in the commit of ``snapshot``, or else the first share."""
