@@ -52,11 +52,13 @@ def test_c3_a_late_record_of_another_key_stays(topic: Topic) -> None:
 def test_c9_removed_twice_and_needed_a_third_time(topic: Topic) -> None:
     deleted(topic)
     for times in (1, 2):
-        topic.land(HISTORY[:1]).clean("full", NOW + times * DAY)
+        topic.append(HISTORY[:1])
+        topic.clean("full", NOW + times * DAY)
         topic.clean("full", NOW + (times + 1) * DAY, force=True)
         assert topic.offsets() == [1, 3]
     assert [row["offset"] for row in topic.removed_tombstones()] == [2, 2, 2]
-    topic.land(HISTORY[:1]).clean("full", NOW + 3 * DAY)
+    topic.append(HISTORY[:1])
+    topic.clean("full", NOW + 3 * DAY)
     assert topic.offsets() == [1, 2, 3]
 
 
