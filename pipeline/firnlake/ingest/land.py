@@ -112,8 +112,6 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
                 "bigint, producer_epoch int)"
             )
     columns = {name: landed[name] for name in landed.column_names}
-    # Kafka has no NULL headers. With an empty list, a record without headers equals the same record from a log.
-    columns["headers"] = pc.coalesce(columns["headers"], pa.scalar([], columns["headers"].type))
     return pa.table(
         {
             column.name: columns.get(column.name, pa.nulls(landed.num_rows, column.type))

@@ -5,24 +5,22 @@ where the requests are kept.
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
 from pyiceberg.table import Table
-from pyiceberg.types import BinaryType, FixedType, IcebergType, IntegerType, LongType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.keys import bytes_of, joined
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.key_values import key_value
 from firnlake.table.topic_partition import PartitionRow, TopicPartition
 from firnlake_expectations.wording import count
 
@@ -252,10 +250,6 @@ def _promoted(part: pa.Array) -> pa.Array:
     return part.cast(pa.int64()) if pa.types.is_int32(part.type) else part
 
 
-# PyIceberg's literals would silently cut off a fraction.
-_WHOLE: Final = re.compile("[+-]?[0-9]+")
-
-
 def named_keys(table: Table, columns: ColumnRoles, keys: Sequence[Sequence[bytes]]) -> list[bytes]:
     """The bytes (`key_bytes`) of ``keys``, which are given as for `named_values`."""
     named: list[bytes] = key_bytes(named_values(table, columns, keys), columns.key).to_pylist()
@@ -277,26 +271,7 @@ def named_values(table: Table, columns: ColumnRoles, keys: Sequence[Sequence[byt
     schema = DataFiles.of(table).arrow_schema(names)
     fields = [table.schema().find_field(name) for name in names]
     parts = [
-        pa.array([_value(key[place], field.name, field.field_type) for key in keys], schema.field(place).type)
+        pa.array([key_value(key[place], field).value for key in keys], schema.field(place).type)
         for place, field in enumerate(fields)
     ]
     return pa.RecordBatch.from_arrays(parts, schema=schema)
-
-
-def _value(part: bytes, name: str, kind: IcebergType) -> Any:
-    if isinstance(kind, BinaryType) or (isinstance(kind, FixedType) and len(part) == len(kind)):
-        return part
-    try:
-        text = part.decode()
-        value = literal(text).to(kind)
-    except (ValueError, TypeError) as error:
-        raise _unfit(part, name, kind, str(error)) from error
-    if isinstance(value, AboveMax | BelowMin):
-        raise _unfit(part, name, kind, "it is out of range")
-    if isinstance(kind, IntegerType | LongType) and not _WHOLE.fullmatch(text):
-        raise _unfit(part, name, kind, "it is not a whole number")
-    return value.value
-
-
-def _unfit(part: bytes, name: str, kind: IcebergType, reason: str) -> RefusedError:
-    return RefusedError(f"column {name} can't hold key {part!r}: {reason}; allowed: {kind}")
