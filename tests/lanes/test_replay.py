@@ -35,7 +35,7 @@ def test_c3_c5_corrected_records_land_below_cleaned_through(topic: Topic, tmp_pa
 
 
 def test_c5_a_redelivery_is_quarantined_again_listed_and_exported_once(topic: Topic, tmp_path: Path) -> None:
-    lost(topic).land([Record(2, None, b"for c")])
+    lost(topic).append([Record(2, None, b"for c")])
     (counts,) = topic.clean("full", NOW + 1, force=True)
     assert (counts.records_in, counts.records_out, counts.quarantined) == (3, 2, 1)
     assert topic.offsets() == [1, 3]
