@@ -302,11 +302,8 @@ class OpenFile:
         try:
             own = fitted(values, found, column.field, column.kind)
         except (pa.ArrowException, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise RefusedError(
-                f"{subject} has values in column {column.field.name} that are no {column.field.field_type}: {reason}; "
-                f"allowed: values of this type"
-            ) from error
+            problem = f"has values in column {column.field.name} that are no {column.field.field_type}"
+            raise RefusedError(f"{subject} {problem}: {' '.join(str(error).split())}; allowed: this type") from error
         wanted = pa.field(column.field.name, column.kind, nullable=not column.field.required)
         if (missing := next(required_nulls(own, wanted), None)) is not None:
             raise RefusedError(
