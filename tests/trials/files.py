@@ -78,7 +78,7 @@ class Files:
             whole = whole and own is not None
             found.merge(own or Reach())
             found.add(snapshot["manifest-list"], "manifest list")
-            for location in _documents(snapshot.get("summary", {})):
+            for location in _documents(snapshot):
                 found.add(location, "document")
         for name in ("statistics", "partition-statistics"):
             for one in metadata.get(name, []):
@@ -163,8 +163,11 @@ class Files:
         return pq.ParquetFile(pa.BufferReader(self._damaged[path]) if path in self._damaged else path).read()
 
 
-def _documents(summary: Mapping[str, str]) -> list[str]:
-    """Locations of the documents that a snapshot names: a value of its summary is a reference to one."""
+def _documents(snapshot: Mapping[str, Any]) -> list[str]:
+    """Locations of the documents that a snapshot of Firn names: a value of its summary is a reference to one."""
+    summary: Mapping[str, str] = snapshot.get("summary", {})
+    if summary.get("firn.snapshot-id") != str(snapshot["snapshot-id"]):
+        return []
     texts = [text for name, text in summary.items() if name.startswith("firn.") and '"location"' in text]
     return [json.loads(text)["location"] for text in texts]
 
