@@ -1,12 +1,16 @@
-"""A table that exists in metadata alone: any number of segments, listed by PyIceberg's writers, without data."""
+"""A table that exists in metadata alone: any number of segments, listed as Firn's commits do, without data."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.typedef import Record
 
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
 from firnlake.table import records
 from firnlake.table.published_plans import NOW_MS, WAITING_SEGMENTS
 
@@ -32,14 +36,14 @@ def create(lake: Lake, identifier: str, partitions: int, now_ms: int, properties
     table = records.create(lake, identifier, properties)
     for first in range(0, partitions, 1000):
         for step, level in enumerate(LEVELS):
-            update = {NOW_MS: str(now_ms - 3_600_000), WAITING_SEGMENTS: "0"} if level else {}
-            with (
-                table.transaction() as transaction,
-                transaction.update_snapshot(snapshot_properties=update).fast_append() as append,
-            ):
-                for file in _files(table, range(first, min(first + 1000, partitions)), step, level, now_ms):
-                    append.append_data_file(file)
+            summary = {NOW_MS: str(now_ms - 3_600_000), WAITING_SEGMENTS: "0"} if level else {}
+            added = list(_files(table, range(first, min(first + 1000, partitions)), step, level, now_ms))
+            table = commit_changes(lake, identifier, partial(_on_main, Change(added=added, summary=summary))).table
     return table
+
+
+def _on_main(change: Change, _: Table) -> Mapping[str, Change]:
+    return {MAIN_BRANCH: change}
 
 
 def _files(table: Table, numbers: range, step: int, level: int | None, now_ms: int) -> Iterator[DataFile]:

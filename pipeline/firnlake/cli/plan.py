@@ -99,6 +99,5 @@ def show_plans(table: str, work: Mapping[Lane, LanePlans], limit: int) -> None:
 
 def tell_left(table: str, work: Mapping[Lane, LanePlans]) -> None:
     """Print on standard error, once each, the due plans that are left out and the segments too large for any plan."""
-    lines = chain.from_iterable((*own.behind, *own.left(), *own.oversized()) for own in work.values())
-    for text in dict.fromkeys(lines):
+    for text in dict.fromkeys(chain.from_iterable((*own.left(), *own.oversized()) for own in work.values())):
         show.error(f"{table}: {text}")
