@@ -6,6 +6,7 @@ Nothing is stored but the findings, which name offsets. They show values only if
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -92,25 +93,28 @@ def _findings(suite: ExpectationSuite, batch: Batch, offset: str, shown: Shown) 
         result: Any = batch.validate(suite, result_format=asked)
     except GreatExpectationsError as error:
         return [Finding(suite.name, "The suite can be run.", passed=False, observed=f"{type(error).__name__}.")]
-    given = [_finding(suite.name, one.to_json_dict(), offset, shown) for one in result.results]
+    columns = batch.columns()
+    given = [_finding(suite.name, one.to_json_dict(), columns, offset, shown) for one in result.results]
     if len(given) != len(suite.expectations):
         number = f"{len(given)} of {count(len(suite.expectations), 'expectation')}"
         given.append(Finding(suite.name, "Every expectation is checked.", passed=False, observed=f"{number} checked."))
     return given
 
 
-def _finding(suite: str, one: Mapping[str, Any], offset: str, shown: Shown) -> Finding:
+def _finding(suite: str, one: Mapping[str, Any], columns: Sequence[str], offset: str, shown: Shown) -> Finding:
     config, result = one["expectation_config"], one["result"]
     told = {name: value for name, value in config["kwargs"].items() if name != "batch_id"}
     sentence = config.get("description") or f"{config['type']}: {json.dumps(told, default=str, sort_keys=True)}"
-    if "element_count" in result:
+    if failed := _failed(one["exception_info"], columns, shown):
+        observed = f"It could not be checked: {failed}."
+    elif "element_count" in result:
         observed = f"{result['unexpected_count']:,} of {count(result['element_count'], 'record')}."
-    elif result and shown == "full":
-        observed = f"Observed: {result.get('observed_value')}."
-    elif one["success"]:
-        observed = "Met."
+    elif shown == "full" and result.get("observed_value") is not None:
+        observed = f"Observed: {result['observed_value']}."
+    elif shown == "full" and result.get("partial_unexpected_list"):
+        observed = f"Unexpected: {result['partial_unexpected_list'][:SAMPLES_PER_RULE]}."
     else:
-        observed = "Not met." if result else "It could not be checked."
+        observed = "Met." if one["success"] else "Not met."
     return Finding(
         f"{suite}: {config['type']}",
         sentence,
@@ -120,6 +124,23 @@ def _finding(suite: str, one: Mapping[str, Any], offset: str, shown: Shown) -> F
         if one["success"] or shown == "none"
         else _samples(result.get("unexpected_index_list"), offset, shown),
     )
+
+
+_UNKNOWN = re.compile(r"""Error: The column "(.+)" in BatchData does not exist\.|name '(.+)' is not defined""")
+"""What Great Expectations, or pandas in a row condition, says of an unknown column. The name is the suite's."""
+
+
+def _failed(raised: Mapping[str, Any], columns: Sequence[str], shown: Shown) -> str:
+    """Why an expectation could not be checked; empty if it was. Any other reason than an unknown column may quote a
+    record."""
+    every = [raised] if "raised_exception" in raised else raised.values()
+    reasons = [str(one["exception_message"]).strip() for one in every if one["raised_exception"]]
+    for reason in reasons:
+        if unknown := _UNKNOWN.fullmatch(reason):
+            return f"the records have no column {unknown[1] or unknown[2]}; found: {', '.join(columns)}"
+    if reasons and shown != "full":
+        return "the reason may quote a record; firn.report.samples = full shows it"
+    return "; ".join(dict.fromkeys(" ".join(reason.split()).rstrip(".") for reason in reasons))
 
 
 def _samples(unexpected: Sequence[Mapping[str, Any]] | None, offset: str, shown: Shown) -> tuple[Sample, ...]:

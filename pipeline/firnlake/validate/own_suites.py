@@ -5,10 +5,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
+from pyiceberg.types import UUIDType
 
 from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
@@ -62,7 +64,7 @@ def own_findings(
             if size <= most:
                 frame = _frame(records, case)
             elif isinstance(engine, SparkEngine):
-                frame = engine.read(_readers(records, case), _plain(records.schema))
+                frame = engine.read(_readers(records, case), _plain(records))
             else:
                 observed = f"Not judged: {size:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}."
                 skips = policy.validate_suites_large == "skip"
@@ -80,13 +82,16 @@ def own_findings(
 
 
 def _frame(records: JudgedRecords, case: Case) -> "pd.DataFrame":
+    import pandas as pd
+
     read = [batch for one in _readers(records, case) for batch in one()]
-    return pa.Table.from_batches(read, _plain(records.schema)).to_pandas()
+    # Types of its own would make numbers floats or objects where one is NULL.
+    return pa.Table.from_batches(read, _plain(records)).to_pandas(types_mapper=pd.ArrowDtype)
 
 
 def _readers(records: JudgedRecords, case: Case) -> "list[Callable[[], Batches]]":
     """A reader for each file of the records that the plan of ``case`` has written to the topic."""
-    parts, schema = (one for one in records.parts([case]) if one.side == AFTER), _plain(records.schema)
+    parts, schema = (one for one in records.parts([case]) if one.side == AFTER), _plain(records)
     return [partial(_visible, one.read, schema, records.reading.level) for one in parts]
 
 
@@ -96,12 +101,22 @@ def _visible(
     """The records that ``read`` gives, without quarantined ones and removed tombstones, whose levels are below 0."""
     for batch in read(None):
         stays = pc.fill_null(pc.greater_equal(batch.column(level), 0), fill_value=True)
-        yield batch.filter(stays).cast(schema)
+        columns = zip(batch.filter(stays).columns, schema, strict=True)
+        yield pa.RecordBatch.from_arrays([_as_plain(values, column.type) for values, column in columns], schema=schema)
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with types that Spark knows: none with 64-bit offsets or of a fixed length."""
-    return pa.schema([one.with_type(_plain_type(one.type)) for one in schema])
+def _as_plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_binary(values.type) and pa.types.is_string(kind):
+        return pa.array([None if value is None else str(UUID(bytes=value)) for value in values.to_pylist()], kind)
+    return values.cast(kind)
+
+
+def _plain(records: JudgedRecords) -> pa.Schema:
+    """The schema of ``records`` with types that Spark knows: none with 64-bit offsets or of a fixed length. A UUID is
+    text, as in Spark."""
+    uuids = {field.name for field in records.files.schema.fields if isinstance(field.field_type, UUIDType)}
+    kinds = (pa.string() if one.name in uuids else _plain_type(one.type) for one in records.schema)
+    return pa.schema([one.with_type(kind) for one, kind in zip(records.schema, kinds, strict=True)])
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -111,7 +111,9 @@ def test_a_stored_suite(topic: Topic, tmp_path: Path) -> None:
 def test_an_expectation_that_cannot_be_checked_has_failed(topic: Topic, tmp_path: Path) -> None:
     topic.land(updates("a=1", "b=1"))
     (failure,) = failures(judged(topic, stored(tmp_path, "expect_column_values_to_not_be_null", column="nowhere")))
-    assert failure.observed == "It could not be checked."
+    assert failure.observed.startswith(
+        "It could not be checked: the records have no column nowhere; found: key, value, "
+    )
 
 
 @pytest.mark.parametrize("large", ["fail", "skip"])
