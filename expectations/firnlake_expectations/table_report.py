@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LONG_AGO_MS = 7 * 86_400_000
 """A topic partition that was not judged for this time is listed."""
+PUBLISHED = 1_000
+"""Maximum number of runs of which it is known what published them: more than a page lists verdicts."""
 RUNS = 30
 """Maximum number of runs that a page shows."""
 
@@ -138,8 +140,14 @@ class Seen:
     mended: Sequence[MendedFile] = ()
 
     def write(self, reports: Path) -> Path:
-        """Store this under `reports`, in place of what was seen before."""
-        return write_page((reports / page_of(self.table)).with_suffix(".json"), json.dumps(asdict(self)))
+        """Store this under `reports`, in place of what was seen before. What published a run stays known when the
+        snapshot expires."""
+        path = (reports / page_of(self.table)).with_suffix(".json")
+        before = Seen.read(path)
+        known = [*self.published.items(), *(before.published.items() if before else ())]
+        # The newest come first; what was published does not change.
+        told = asdict(replace(self, published=dict(list(dict(known).items())[:PUBLISHED])))
+        return write_page(path, json.dumps(told))
 
     @classmethod
     def read(cls, path: Path) -> Self | None:

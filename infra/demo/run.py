@@ -25,6 +25,7 @@ from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
+from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certificate import export
@@ -123,6 +124,7 @@ def erase_path(lake: Lake, path: str) -> None:
     for lane in run(lake, TABLE, clock.now_ms(), lambda _: LocalEngine(), [Lane.ERASE], force=True):
         for failure in lane.failures.values():
             raise SystemExit(f"firn: {path} could not be erased: {failure}")
+    write_snapshot(lake, TABLE, clock.now_ms())  # as `firn run` does: pages know which snapshot published what
     (state,) = status(lake, TABLE, clock.now_ms())
     console.print(
         f"request {asked.id}, to erase {path}: removed {count(state.records_erased, 'record')} of the key from "

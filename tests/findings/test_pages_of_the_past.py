@@ -27,7 +27,6 @@ def firn(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("how", ["released", "released with its columns", "dropped"])
-@pytest.mark.xfail(strict=True, reason="C5: each report complains of a table that is no longer Firn's")
 def test_c5_a_table_that_is_no_longer_firns_is_no_trouble(lake: Lake, firn: Firn, how: str) -> None:
     adopted.make(lake, adopted.CDC, adopted.CDC_SCHEMA)
     assert firn("adopt", adopted.CDC, "--key", "id", "--offset", "lsn").code == 0
@@ -51,7 +50,6 @@ def test_c5_a_table_that_can_not_be_read_is_still_named(lake: Lake, firn: Firn) 
 
 
 @pytest.mark.parametrize("odd", ["two words", "öl"])
-@pytest.mark.xfail(strict=True, reason="C5: one odd topic keeps all others from the checkpoint")
 def test_c5_one_odd_topic_keeps_no_other_from_the_checkpoint(lake: Lake, firn: Firn, tmp_path: Path, odd: str) -> None:
     records.create(lake, TABLE, {})
     for topic in (odd, "orders"):
@@ -66,7 +64,6 @@ def test_c5_one_odd_topic_keeps_no_other_from_the_checkpoint(lake: Lake, firn: F
 
 
 @pytest.mark.parametrize("lane", ["full", "erase"])
-@pytest.mark.xfail(strict=True, reason="C8: a page forgets what published a plan when the snapshot expires")
 def test_c8_a_page_knows_what_published_a_plan_when_the_snapshot_has_expired(lake: Lake, firn: Firn, lane: str) -> None:
     records.create(lake, TABLE, {"history.expire.max-snapshot-age-ms": "0"})
     append(lake, [row(offset, b"ab"[offset % 2 : offset % 2 + 1]) for offset in range(4)], TABLE)

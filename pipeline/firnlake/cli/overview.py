@@ -71,12 +71,16 @@ def checkpoint(
         typer.Option("--output", metavar="FILE", help="Write the text to FILE instead; replaces FILE atomically."),
     ] = None,
 ) -> None:
-    """Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."""
-    text = checkpoint_text(Lake.load(), table)
+    """Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint.
+
+    A topic whose name Kafka does not allow is left out and named.
+    """
+    text, odd = checkpoint_text(Lake.load(), table)
     if output:
         write_checkpoint(text, output)
     else:
         print(text, end="")
+    show.end(odd)
 
 
 def _document(name: str, found: Status | FirnError) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from firnlake.cli.options import (
     TableName,
     engines,
 )
-from firnlake.errors import FirnError, GoneError
+from firnlake.errors import FirnError, GoneError, NotFoundError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import discard as discard_stage
 from firnlake.job.collect import retry as retry_failed
@@ -220,12 +220,17 @@ def report(data_docs: DataDocs = None) -> None:
     """Build the data-quality pages of all tables as they are now, and print the path of the front page."""
     from firnlake.inspect.status import rows
     from firnlake.inspect.status.gather import write_snapshot
+    from firnlake.inspect.status.tables import is_table_of_records
     from firnlake.validate.validate import build_reports
 
     lake = Lake.load()
     for one in rows.tables(lake.home):
         try:
-            write_snapshot(lake, one, clock.now_ms())
+            # A table that was released or dropped keeps the page of what was last seen of it.
+            if is_table_of_records(lake, one):
+                write_snapshot(lake, one, clock.now_ms())
+        except NotFoundError:
+            continue
         except FirnError as error:
             show.error(f"the page of {one} shows what was seen before: {error}")
     show.line(f"data-quality report: {build_reports(lake)}")

@@ -19,21 +19,27 @@ VERSION: Final = 0
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def checkpoint_text(lake: Lake, identifier: str) -> str:
+def checkpoint_text(lake: Lake, identifier: str) -> tuple[str, list[RefusedError]]:
     """The checkpoint of table ``identifier`` at its current snapshot, sorted by topic and partition.
 
-    Raises RefusedError for a topic name that Kafka does not allow, because its entry could not be read back.
+    An entry of a topic whose name Kafka does not allow could not be read back, so it is left out, with an error.
     """
     _, states = sense_table(lake, identifier, now_ms=0, look_at_transactions=False)
     offsets = {state.topic_partition: state.first_dirty_offset for state in states if state.cleaned_through is not None}
-    for topic, partition in offsets:
-        if not _LEGAL.fullmatch(topic):
-            raise RefusedError(
-                f"table {identifier}: topic {topic!r} (partition {partition}) can't be written to a checkpoint; "
-                "allowed: letters, digits, '.', '_' and '-'"
-            )
-    entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
-    return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries))
+    odd = [
+        RefusedError(
+            f"table {identifier}: topic {topic!r} (partition {partition}) can't be written to a checkpoint; allowed: "
+            "letters, digits, '.', '_' and '-'"
+        )
+        for topic, partition in sorted(offsets)
+        if not _LEGAL.fullmatch(topic)
+    ]
+    entries = [
+        f"{topic} {partition} {offset}"
+        for (topic, partition), offset in sorted(offsets.items())
+        if _LEGAL.fullmatch(topic)
+    ]
+    return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries)), odd
 
 
 def write_checkpoint(text: str, path: Path) -> None:
