@@ -6,8 +6,10 @@ checkpoint have the same names in every job of a lane; the table is the data ass
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
+import sys
 import tempfile
 import uuid
 from contextlib import closing
@@ -17,6 +19,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+import great_expectations as gx
 
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
     from firnlake_expectations.claim import Claim, Finding
     from firnlake_expectations.findings import Row
 
+# What Great Expectations has loaded lasts as long as the process; to search it for garbage takes a second as it ends.
+# DuckDB complains if its objects are not freed at the end, so this helps only a process that loads DuckDB later.
+if "duckdb" not in sys.modules:
+    gc.freeze()
 
 ACTIONS = "FIRN_CHECKPOINT_ACTIONS"
 """Environment variable: the function (``module:function``) that returns further actions of every checkpoint."""
@@ -200,7 +208,6 @@ def context_of(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralD
     No suite, data source or configuration is stored as a file, so processes share no mutable state.
     Usage statistics are off.
     """
-    import great_expectations as gx
     from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
 
     memory = {"store_backend": {"class_name": "InMemoryStoreBackend"}}

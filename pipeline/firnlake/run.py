@@ -133,6 +133,8 @@ def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
     from firnlake.validate.validate import validate
 
     with done.timed("engine"):
+        import firnlake_expectations.checkpoint  # noqa: F401  # before compaction loads DuckDB, as said there
+
         engine = engines(sum(plan.read_bytes for plan in done.plans))
     with done.timed("compact"):
         outcomes = compact(lake, done.plans, engine)

@@ -148,12 +148,12 @@ def _verdicts(
     lake: Lake, stage: Stage, engine: Engine, bases: Bases
 ) -> tuple[Mapping[str, Verdict], Mapping[str, FirnError]]:
     """The verdicts on the plans that have a result and no verdict yet, and the errors of those that can't be judged."""
+    if stage.result is None or not stage.result.plans:
+        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
 
     started = time.monotonic()
-    if stage.result is None or not stage.result.plans:
-        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     target = lake.table(stage.target)
     cases, errors = staged_cases(stage, target, bases, stage.verdicts or {})
     if not cases:
