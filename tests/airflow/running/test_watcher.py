@@ -69,11 +69,12 @@ def test_r19_beside_a_torn_table_nothing_is_fired_twice(airflow: LocalAirflow, s
     dag_id = dag_id_of(STUCK)
     airflow.land(TORN_WATCHED, {0: ["a=1"]})
     tear_manifest(airflow.lake, TORN_WATCHED)
+    server.unpause(dag_id_of(TORN_WATCHED))
     server.unpause(dag_id)
     airflow.land(STUCK, {0: ["a=1"]})
     airflow.land(STUCK, {0: ["a=2"]}, first=1)
     server.until(lambda: len(server.runs(dag_id)) == 1)
-    assert server.logs("triggerer", f"{TORN_WATCHED} can't be watched at the moment")
+    server.until(lambda: server.logs("triggerer", f"{TORN_WATCHED} can't be watched at the moment"))
     server.until(lambda: server.runs(dag_id)[0]["state"] == "failed")
 
     server.kill("triggerer")
