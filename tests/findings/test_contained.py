@@ -35,7 +35,7 @@ from firnlake.validate.validate import Judged, validate
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
 from tests.support.foreign import relisted
-from tests.support.in_process import Firn, Ran, command_on
+from tests.support.in_process import Firn, Ran, command_on, refused
 from tests.support.row_deletes import data_file, data_files
 from tests.support.topics import NOW, Topic, updates
 
@@ -200,9 +200,47 @@ def test_a2_null_where_the_schema_has_none_stops_its_topic_partition(
     assert_bad_waits(shop, firn, path, text)
 
 
-def test_a2_values_of_another_type_stop_their_topic_partition(shop: Lake, firn: Firn) -> None:
-    path = append(shop, 3, {"at": pa.array(["soon"], pa.string())})
-    assert_bad_waits(shop, firn, path, "column at")
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("at", pa.array(["soon"], pa.string())),
+        ("at", pa.array([9_223_372_036_825_200_000], pa.timestamp("ms"))),
+        ("day", pa.array([datetime(2026, 1, 1, 5)], pa.timestamp("us"))),  # noqa: DTZ001  # the column has no zone
+        ("done", pa.array([2])),
+        ("id", pa.array(["007"])),
+        ("id", pa.array([1.5])),
+    ],
+    ids=["text", "a time beyond", "a time of day", "no flag", "digits", "a fraction"],
+)
+def test_a2_values_of_another_type_stop_their_topic_partition(
+    shop: Lake, firn: Firn, name: str, values: pa.Array
+) -> None:
+    path = append(shop, 3, {name: values})
+    assert_bad_waits(shop, firn, path, f"column {name}")
+
+
+@pytest.mark.parametrize("size", [-1, 2**63 - 1])
+@pytest.mark.parametrize("figure", ["file_size_in_bytes", "record_count"])
+def test_a1_an_impossible_size_stops_its_topic_partition(shop: Lake, firn: Firn, figure: str, size: int) -> None:
+    path = append(shop, 3, **{figure: size})
+    for told in (ran(firn), firn("status", TABLE, "--check")):
+        assert told.code == 6
+        assert [text for text in ("bad-0", path, f"has {figure} {size} ") if text not in told.out + told.err] == []
+    assert offsets(shop)[GOOD] == [2]
+
+
+@pytest.mark.parametrize("size", [-1, 2**63 - 1])
+def test_a1_an_impossible_size_of_a_column_is_none(shop: Lake, firn: Firn, size: int) -> None:
+    append(shop, 3, column_sizes={2: size})
+    assert ran(firn).code == 0
+    assert offsets(shop) == {BAD: [3], GOOD: [2]}
+
+
+def test_a1_an_empty_manifest_list_is_named(shop: Lake, firn: Firn) -> None:
+    snapshot = shop.table(TABLE).current_snapshot()
+    assert snapshot is not None
+    on_disk(snapshot.manifest_list).write_bytes(b"")
+    refused(firn("run", TABLE, "--engine", "local"), f"manifest list {snapshot.manifest_list} is damaged: ")
 
 
 PROPERTIES = [

@@ -108,6 +108,23 @@ def test_a3_absurd_progress_ends_no_maintenance_and_is_not_kept_for_ever(topic: 
     assert "kafka.connect.offsets" not in newest(topic)
 
 
+@pytest.mark.parametrize("claimed", [{"redpanda.x": "[" * 200_000}, {"source-snapshot-id": "9" * 5000}])
+def test_a3_a_summary_that_nobody_can_read_ends_no_run(topic: Topic, firn: Firn, claimed: dict[str, str]) -> None:
+    claim(deleted(topic), claimed)
+    topic.clean("full", NOW, force=True)
+    assert firn("status", topic.table, "--now", NOW).code == 0
+
+
+def test_a3_a_clock_that_is_no_number_is_none_even_in_a_forged_summary(topic: Topic, firn: Firn) -> None:
+    table = deleted(topic).lake.table(topic.table)
+    with table.transaction() as transaction:
+        append = transaction.update_snapshot(snapshot_properties={"firn.now-ms": "9" * 30}).fast_append()
+        append.snapshot_properties["firn.snapshot-id"] = str(append.snapshot_id)
+        append.commit()
+    topic.clean("full", NOW, force=True)
+    assert firn("status", topic.table, "--now", NOW).code == 0
+
+
 @pytest.fixture
 def firn(topic: Topic, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
     """Run ``firn`` in this process, on the topic's lake."""

@@ -1,8 +1,10 @@
 """Tells which snapshots Firn made. Anybody may write ``firn.…`` into a summary, or hand on the properties of one.
 
-A snapshot's id is drawn while its commit is prepared, so no other commit can have named it.
+A snapshot's id is drawn while its commit is prepared, so no other commit has named it by accident. Somebody may still
+forge a whole summary on purpose, so figures count only if they can be read.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,3 +19,8 @@ def firn_properties(snapshot: Snapshot) -> Mapping[str, str]:
     # Don't test the truth value: that computes the length of the summary, which is costly.
     properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
     return properties if properties.get(SNAPSHOT_ID) == str(snapshot.snapshot_id) else {}
+
+
+def number_of(text: str | None) -> int | None:
+    """The whole number, 0 or more, that a property of a summary says; None if it says none of up to 18 digits."""
+    return int(text) if text and re.fullmatch("[0-9]{1,18}", text) else None

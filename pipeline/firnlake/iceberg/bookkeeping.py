@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.iceberg.authorship import firn_properties
+from firnlake.iceberg.authorship import firn_properties, number_of
 
 PROGRESS_MS: Final = "firn.progress-ms"
 """Property of an empty snapshot that an expiry adds: when the sink committed what it repeats, in epoch ms."""
@@ -43,7 +43,7 @@ def _progress(line: Iterable[Snapshot]) -> Mapping[Sequence[str], _Progress]:
         # Don't test the truth value: that computes the length of the summary, which is costly.
         if snapshot.summary is not None:
             summary = snapshot.summary.additional_properties
-            said_ms = int(firn_properties(snapshot).get(PROGRESS_MS, snapshot.timestamp_ms))
+            said_ms = number_of(firn_properties(snapshot).get(PROGRESS_MS)) or snapshot.timestamp_ms
             for sink, properties in _by_sink(summary).items():
                 progress.setdefault(sink, _Progress(properties, said_ms))
     return progress
@@ -67,7 +67,7 @@ def _cluster(text: str) -> str:
     """The cluster in Redpanda's property; empty if the text is not Redpanda's."""
     try:
         metadata = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(metadata.get("cluster", "")) if isinstance(metadata, dict) else ""
 

@@ -20,6 +20,7 @@ from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -103,6 +104,17 @@ def undamaged(manifest: ManifestFile) -> Iterator[None]:
         reason = " ".join(str(error).split())
         raise RefusedError(
             f"manifest {manifest.manifest_path} is damaged: {reason}; allowed: a manifest as it was written"
+        ) from error
+
+
+def manifests_of(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests that ``snapshot`` lists. Raises RefusedError when the manifest list is damaged."""
+    try:
+        return snapshot.manifests(io)
+    except DAMAGED as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise RefusedError(
+            f"manifest list {snapshot.manifest_list} is damaged: {reason}; allowed: a manifest list as it was written"
         ) from error
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
@@ -72,8 +73,43 @@ def fitted(values: pa.Array, written: pa.Field, column: NestedField, kind: pa.Da
         values = _reshaped(values, written, column.field_type, kind)
         if values.type.equals(kind):
             return values
-    # Nanoseconds are truncated to Iceberg's microseconds; no other promotion loses information.
-    return values.cast(kind, safe=not pa.types.is_timestamp(values.type))
+    if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
+        return values.cast(kind, safe=False)  # truncated to Iceberg's microseconds
+    converted = values.cast(kind)
+    if pa.types.is_null(values.type) or any(are(values.type) and are(kind) for are in _KINDS):
+        return converted
+    # Arrow lets more pass than Iceberg's promotions, and loses fractions, digits and times of day on the way.
+    if not _same(values, converted.cast(values.type)):
+        raise ValueError(f"no conversion from {values.type} to {kind} keeps them")
+    return converted
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+_KINDS: Final = (_is_text, _is_binary, pa.types.is_integer)
+"""Kinds of types within which Arrow's conversions keep every value, or raise."""
+
+
+def _same(values: pa.Array, others: pa.Array) -> bool:
+    """True if both, which have the same type and shape, have the same values; NaN is the same as NaN."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return all(_same(values.field(place), others.field(place)) for place in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return _same(values.keys, others.keys) and _same(values.items, others.items)
+    if pa.types.is_nested(kind):
+        return _same(values.flatten(), others.flatten())
+    if pa.types.is_floating(kind):
+        values, others = (
+            one.filter(pc.invert(pc.fill_null(pc.is_nan(one), fill_value=False))) for one in (values, others)
+        )
+    return bool(values.equals(others))
 
 
 def required_nulls(values: pa.Array, column: pa.Field) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from pyiceberg.partitioning import PartitionSpec
@@ -134,6 +134,8 @@ _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with
 _FALSE: Final = b"\x00"
 """Upper bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
 
+_MOST: Final = 1 << 50
+"""Sizes in bytes, and numbers of records, are less."""
 _LENGTHS: Final = (4, 8)
 """Lengths in bytes of a serialized integer or time."""
 
@@ -184,6 +186,10 @@ class Classifier:
 
     def of(self, file: ListedFile) -> Segment | UnassignedFile | None:
         """Classify ``file`` as a segment, or as a stray if its topic partition is unknown; None for an empty stray."""
+        if impossible := _impossible(file):
+            file = replace(file, size=0, records=1)
+        if any(not 0 <= size < _MOST for size in file.column_sizes.values()):
+            file = replace(file, column_sizes={})
         file = self._complete(file)
         topic = self._topic.single(file) if self._topic else self._names.topic_name
         partition = self._partition.single(file) if self._partition else 0
@@ -217,7 +223,8 @@ class Classifier:
             last_horizon_ms=self._horizon(file.upper),
             transactional=_may_be_true(file, self._is_transactional),
             control=_may_be_true(file, self._is_control),
-            problem=next(self._problems(file, level, partition, offsets, times), None) if file.records else None,
+            problem=impossible
+            or (next(self._problems(file, level, partition, offsets, times), None) if file.records else None),
         )
 
     @property
@@ -388,6 +395,14 @@ def _data_bytes(file: ListedFile) -> int:
     """Bytes of all columns of ``file``; its size if the manifest has no sizes, or sizes that the file can't have."""
     total = sum(file.column_sizes.values())
     return total if 0 < total <= file.size else file.size
+
+
+def _impossible(file: ListedFile) -> str | None:
+    """A message if the size of ``file``, or its number of records, is none of a file; None otherwise."""
+    for name, figure in (("file_size_in_bytes", file.size), ("record_count", file.records)):
+        if not 0 <= figure < _MOST:
+            return f"has {name} {figure} in its manifest; allowed: 0 or more, less than 2^50"
+    return None
 
 
 def _may_be_true(file: ListedFile, column: ColumnMetrics | None) -> bool:

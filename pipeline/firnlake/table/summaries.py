@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from firnlake.iceberg.authorship import firn_properties
+from firnlake.iceberg.authorship import firn_properties, number_of
 from firnlake.iceberg.branches import ancestors
 from firnlake.table.published_plans import (
     CORE_MS,
@@ -94,8 +94,8 @@ class CommitSummary:
             properties.get(LANE),
             properties.get(PLANS),
         )
-        core_ms = properties.get(CORE_MS, "0")
-        if job_id is None or lane is None or not (plans or "1").isdecimal():
+        number = number_of(plans or "1")
+        if job_id is None or lane is None or number is None:
             return None
         try:
             counts = RecordCounts.of_summary(properties)
@@ -106,9 +106,9 @@ class CommitSummary:
             lane,
             properties.get(TOPIC_PARTITION),
             properties.get(REASON),
-            int(plans or "1"),
+            number,
             counts,
-            int(core_ms) if core_ms.isdecimal() else 0,
+            number_of(properties.get(CORE_MS)) or 0,
             properties.get(VALIDATION),
         )
 
@@ -126,8 +126,7 @@ def appended(snapshot: Snapshot) -> Appended | None:
     if snapshot.summary is None or snapshot.summary.operation is not Operation.APPEND or CommitSummary.of(snapshot):
         return None
     properties = snapshot.summary.additional_properties
-    records, size = (properties.get(name, "0") for name in ("added-records", "added-files-size"))
-    return Appended(int(records) if records.isdecimal() else 0, int(size) if size.isdecimal() else 0)
+    return Appended(*(number_of(properties.get(name)) or 0 for name in ("added-records", "added-files-size")))
 
 
 _NAMES = TypeAdapter(tuple[str, ...])
@@ -149,13 +148,14 @@ class CommitClock:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
         properties = firn_properties(snapshot)
-        if NOW_MS not in properties:
+        now_ms = number_of(properties.get(NOW_MS))
+        if now_ms is None:
             return cls(snapshot.timestamp_ms, by_firn=False)
         # Without a count, the clean may have been partial; assuming so costs at most one more full clean.
         erases = properties.get(LANE) == ERASE
         whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
         waiting = frozenset(_NAMES.validate_json(properties.get(WAITING_TOPIC_PARTITIONS, "[]")))
-        return cls(int(properties[NOW_MS]), by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
+        return cls(now_ms, by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
 
 
 def commit_clocks(table: Table) -> Mapping[int, CommitClock]:
@@ -197,15 +197,11 @@ def file_bytes(snapshot: Snapshot) -> FileBytes:
 
 def cherry_picked(snapshot: Snapshot) -> int | None:
     """Id of the snapshot whose files ``snapshot`` published again; None if ``snapshot`` is not a cherry-pick."""
-    return _number(properties_of(snapshot).get(_SOURCE))
+    return number_of(properties_of(snapshot).get(_SOURCE))
 
 
 def _bytes(properties: Mapping[str, str], size: str, counts: tuple[str, ...]) -> int | None:
     # Writers leave out zeros. When they commit whole manifests, Iceberg's writers also leave out a size above zero.
     if size not in properties:
         return None if any(properties.get(name, "0") != "0" for name in counts) else 0
-    return _number(properties[size])
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
+    return number_of(properties[size])
