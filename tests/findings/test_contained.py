@@ -222,7 +222,8 @@ def test_a2_values_of_another_type_stop_their_topic_partition(
 @pytest.mark.parametrize("size", [-1, 2**63 - 1])
 @pytest.mark.parametrize("figure", ["file_size_in_bytes", "record_count"])
 def test_a1_an_impossible_size_stops_its_topic_partition(shop: Lake, firn: Firn, figure: str, size: int) -> None:
-    path = append(shop, 3, **{figure: size})
+    facts: dict[str, Any] = {figure: size}
+    path = append(shop, 3, **facts)
     for told in (ran(firn), firn("status", TABLE, "--check")):
         assert told.code == 6
         assert [text for text in ("bad-0", path, f"has {figure} {size} ") if text not in told.out + told.err] == []

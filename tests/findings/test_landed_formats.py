@@ -13,7 +13,7 @@ import pytest
 from firnlake.errors import RefusedError
 from firnlake.ingest.land import land
 from tests.support.landing_files import with_column
-from tests.support.topics import Topic
+from tests.support.topics import Record, Topic
 
 HEADING = "topic,partition,offset,timestamp,key,value\n"
 LINE = {"key": "k", "value": "v", "topic": "orders", "partition": 0, "offset": 1, "timestamp": 1}
@@ -189,3 +189,20 @@ def test_e6_an_arrow_stream_is_whole_and_alone(topic: Topic, tmp_path: Path, spo
     path = tmp_path / "records.arrow"
     path.write_bytes(spoil(stream(with_column("offset", pa.array([7])))))
     assert "one whole Arrow stream" in refusal(topic, path)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_e6_two_files_in_one_are_refused(topic: Topic, tmp_path: Path, suffix: str) -> None:
+    """Their readers take the last footer, whose places are then those of the first file."""
+    path = tmp_path / f"both{suffix}"
+    contents = []
+    for offset in (1, 2):
+        rows = topic.arrow([Record(offset, b"k", b"v")])
+        if suffix == ".parquet":
+            pq.write_table(rows, path)
+        else:
+            with pa.ipc.new_file(path, rows.schema) as file:
+                file.write_table(rows)
+        contents.append(path.read_bytes())
+    path.write_bytes(b"".join(contents))
+    assert "is several files, one after the other; allowed: one whole file" in refusal(topic, path)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import And, EqualTo
+from pyiceberg.types import BooleanType, IntegerType, LongType, StringType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
@@ -169,3 +170,16 @@ def test_c2_the_command_lands_what_a_mending_took(
     assert "nothing to land" in firn("land", topic.table, file).out
     topic.lake.table(topic.table).delete(And(of_partition(), EqualTo("offset", 1)))  # type: ignore[call-arg, arg-type]
     refused(firn("land", topic.table, file), f"file {file}: its records of orders-1")
+
+
+def test_c2_other_columns_of_the_table_make_no_other_file(topic: Topic, file: Path) -> None:
+    """Among them those that Firn asks for where records are transactional."""
+    with topic.lake.table(topic.table).update_schema() as update:
+        update.add_column("note", StringType())
+        update.add_column("is_control", BooleanType())
+        update.add_column("is_transactional", BooleanType())
+        update.add_column("producer_id", LongType())
+        update.add_column("producer_epoch", IntegerType())
+        update.move_first("offset")
+    assert again(topic, file).repeated == 1
+    assert (topic.offsets(0), topic.offsets(1)) == ([0, 1, 2], [0, 1, 2])

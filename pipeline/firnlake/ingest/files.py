@@ -1,5 +1,6 @@
 """Reads files of Kafka records (Parquet, Arrow, CSV, JSON lines, Kafka log segments) into Kafka's columns."""
 
+import mmap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _JSON_LINES: Final = (".jsonl", ".json", ".ndjson")
 _SUFFIXES: Final = ", ".join((".parquet", *_ARROW, *DELIMITERS, *_JSON_LINES))
 _FILE_MAGIC: Final = b"ARROW1"
 """Start of a file in Arrow's file format; a file in the stream format has no magic (Arrow, "Columnar Format")."""
+_PARQUET_MAGIC: Final = b"PAR1"
+"""Start and end of a Parquet file."""
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
 _SHOWN_NAMES = 20
@@ -151,7 +154,9 @@ def _read_columns(path: Path) -> tuple[pa.Table, _File]:
 
 def _read(path: Path) -> tuple[pa.Table, _File]:
     if path.suffix == ".parquet":
-        return parquet.read_file(path), _File(path)
+        table = parquet.read_file(path)
+        _check_single(path, _PARQUET_MAGIC)
+        return table, _File(path)
     if path.suffix in _ARROW:
         return _read_arrow(path), _File(path)
     if path.suffix in DELIMITERS:
@@ -172,7 +177,19 @@ def _read_arrow(path: Path) -> pa.Table:
         file.seek(max(0, file.tell() - len(_END_OF_STREAM)))
         if not is_file and file.read() != _END_OF_STREAM:
             raise RefusedError(f"file {path} breaks off, or goes on after its end; allowed: one whole Arrow stream")
+    if is_file:
+        _check_single(path, _FILE_MAGIC)
     return table
+
+
+def _check_single(path: Path, magic: bytes) -> None:
+    """Raise RefusedError if one file follows another in ``path``; each begins and ends with ``magic``.
+
+    Readers use the last footer, whose positions then point into the first file.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(magic * 2) >= 0:
+            raise RefusedError(f"file {path} is several files, one after the other; allowed: one whole file")
 
 
 def _conform(found: pa.Table, file: _File) -> pa.Table:

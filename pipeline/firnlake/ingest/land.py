@@ -132,11 +132,16 @@ def _parts(found: pa.Table) -> dict[TopicPartition, pa.Table]:
 
 
 def _digest(parts: Mapping[TopicPartition, pa.Table]) -> str:
-    """A digest of the records in ``parts`` and of their order."""
+    """A digest of the records in ``parts`` and of their order, whatever other columns the table has, or has later."""
     digest = hashlib.sha256()
     for part in parts.values():
-        digest.update(part.schema.serialize())
-        for batch in part.to_batches(_RECORDS):
+        marks = [part[name] for name in ("is_control", "is_transactional") if name in part.column_names]
+        is_marked = any(pc.any(mark).as_py() for mark in marks)
+        names = [*records.KAFKA_COLUMNS, *(records.TRANSACTION_COLUMNS if is_marked else ())]
+        names = [name for name in names if name in part.column_names]
+        plain = pa.table([part[name] for name in names], names)
+        digest.update(plain.schema.serialize())
+        for batch in plain.to_batches(_RECORDS):
             digest.update(batch.serialize())
     return digest.hexdigest()[:32]
 

@@ -2,7 +2,7 @@
 
 import re
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ _FORMS: Final = {
     "boolean": ("(?i:true|false)", "true"),
     "int": ("[+-]?[0-9]+", "42"),
     "long": ("[+-]?[0-9]+", "42"),
-    "decimal": (r"[+-]?[0-9]+(?:\.[0-9]+)?", "1.50"),
+    "decimal": (r"[+-]?[0-9]+(?:\.[0-9]+)?", ""),
     "date": (_DATE, "2026-01-31"),
     "timestamp": (_TIME, "2026-01-31T12:00:00"),
     "timestamptz": (f"{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})", "2026-01-31T12:00:00Z"),
@@ -41,6 +41,8 @@ def key_value(part: bytes, column: NestedField) -> Literal[Any]:
             found = literal(part).to(kind)
         elif re.fullmatch(looks, part.decode()):
             found = literal(_normal(part.decode(), kind)).to(kind)
+    if isinstance(kind, DecimalType):
+        example = f"{0.5 if kind.precision == kind.scale else 1.5 if kind.scale else 1:.{kind.scale}f}"
     if found is None or isinstance(found, AboveMax | BelowMin):
         shown = part.decode(errors="backslashreplace")
         raise RefusedError(
@@ -55,7 +57,9 @@ def _normal(text: str, kind: IcebergType) -> str:
         case DecimalType():
             value = Decimal(text).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=kind.precision))
             return f"{value:f}" if value == Decimal(text) else text
-        case TimestampType() | TimestamptzType():
+        case TimestampType():
             return datetime.fromisoformat(text).isoformat()
+        case TimestamptzType():
+            return datetime.fromisoformat(text).astimezone(UTC).isoformat()
         case _:
             return text

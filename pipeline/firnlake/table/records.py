@@ -6,7 +6,7 @@ also holds the columns' names at the time of adoption, which messages and the te
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, ValidationError
@@ -34,6 +34,9 @@ from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.parquet import DICTIONARY_OF
 from firnlake.iceberg.side_branches import create_side_branches
 
+_LONGEST_NAME: Final = 150
+"""Characters: files and folders are named by tables, often with more around the name."""
+
 
 def check_name(identifier: str) -> None:
     """Raise RefusedError for a name that is not ``namespace.name``, or that could point outside its folder."""
@@ -41,9 +44,10 @@ def check_name(identifier: str) -> None:
     parts = [*namespace.split("."), name]
     if not all(parts):
         raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
-    if not identifier.isprintable() or set("/\\") & set(identifier):
+    if not identifier.isprintable() or set("/\\?#") & set(identifier) or len(identifier) > _LONGEST_NAME:
         raise RefusedError(
-            f"table {identifier!r} has a name that can't be a folder; allowed: printable characters without / and \\"
+            f"table {identifier!r} has a name that can't be a folder; allowed: up to {_LONGEST_NAME} printable "
+            "characters without /, \\, ? and #"
         )
 
 
