@@ -20,6 +20,7 @@ from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -107,14 +108,15 @@ def undamaged(manifest: ManifestFile) -> Iterator[None]:
         ) from error
 
 
-def manifests_of(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
-    """The manifests that ``snapshot`` lists. Raises RefusedError when the manifest list is damaged."""
+def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests that ``snapshot`` of ``table`` lists. Raises RefusedError when the manifest list is damaged."""
     try:
-        return snapshot.manifests(io)
+        return snapshot.manifests(table.io)
     except DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise RefusedError(
-            f"manifest list {snapshot.manifest_list} is damaged: {reason}; allowed: a manifest list as it was written"
+            f"table {'.'.join(table.name())} can't be read: manifest list {snapshot.manifest_list} is damaged: "
+            f"{reason}; allowed: a manifest list as it was written"
         ) from error
 
 

@@ -47,7 +47,7 @@ def read(
     this process, and ``cache`` caches the facts made from entries for all processes; neither changes the result.
     """
     snapshot = table.current_snapshot()
-    listed = manifests_of(table.io, snapshot) if snapshot else []
+    listed = manifests_of(table, snapshot) if snapshot else []
     teller = Classifier(table, identifier)
     known = manifests or Manifests(table.io)
     deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
@@ -132,7 +132,7 @@ def read_entries(
     ``manifests`` caches the entries of earlier snapshots.
     """
     snapshot = table.current_snapshot()
-    files = manifests_of(table.io, snapshot) if snapshot else []
+    files = manifests_of(table, snapshot) if snapshot else []
     known = manifests or Manifests(table.io)
     listed = known.live(manifest for manifest in files if manifest.content == ManifestContent.DELETES)
     deletes = RowDeletes(listed, table.specs())
@@ -146,7 +146,7 @@ def read_entries(
 def removals(table: Table) -> Iterator[tuple[Snapshot, ManifestEntry]]:
     """Yield every data file that a commit in main's history has removed, those of the newest commit first."""
     for snapshot in ancestors(table):
-        for manifest in manifests_of(table.io, snapshot):
+        for manifest in manifests_of(table, snapshot):
             # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
             if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
@@ -200,7 +200,7 @@ def planned(table: Table, snapshot_id: int, row_filter: BooleanExpression) -> Ma
     """
     at = at_snapshot(table, snapshot_id)
     snapshot, manifests = at.current_snapshot(), Manifests(table.io)
-    listed = manifests_of(table.io, snapshot) if snapshot else []
+    listed = manifests_of(table, snapshot) if snapshot else []
     deletes = manifests.live(one for one in listed if one.content == ManifestContent.DELETES)
     kinds = {entry.data_file.content for entry in deletes}
     found = None
