@@ -1,4 +1,4 @@
-"""What was seen once stays true: of a table that was released or dropped, and of a snapshot that has expired."""
+"""Reports and checkpoints after a table was released or dropped, or a snapshot has expired, still tell the truth."""
 
 from pathlib import Path
 

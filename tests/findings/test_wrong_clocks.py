@@ -13,12 +13,13 @@ from firnlake import clock
 from firnlake.compact.compact import compact
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError
+from firnlake.iceberg.authorship import properties_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.inspect.status.gather import status_of
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from firnlake.publish.publish_jobs import retain_plans
-from firnlake.table.published_plans import NOW_MS, properties_of
+from firnlake.table.published_plans import NOW_MS
 from firnlake.validate.validate import validate, verify
 from tests.support.clocks import machine_at
 from tests.support.in_process import Firn, command_on, refused

@@ -14,10 +14,15 @@ SNAPSHOT_ID: Final = "firn.snapshot-id"
 """Property in the summary of each snapshot that Firn makes: the id of this very snapshot."""
 
 
+def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """Properties in the summary of ``snapshot``, by whichever writer; empty if it has no summary."""
+    # Don't test the truth value: that computes the length of the summary, which is costly.
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
 def firn_properties(snapshot: Snapshot) -> Mapping[str, str]:
     """Properties in the summary of ``snapshot``, including Iceberg's own; empty if Firn did not make the snapshot."""
-    # Don't test the truth value: that computes the length of the summary, which is costly.
-    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    properties = properties_of(snapshot)
     return properties if properties.get(SNAPSHOT_ID) == str(snapshot.snapshot_id) else {}
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.iceberg.authorship import firn_properties, number_of
+from firnlake.iceberg.authorship import firn_properties, number_of, properties_of
 
 PROGRESS_MS: Final = "firn.progress-ms"
 """Property of an empty snapshot that an expiry adds: when the sink committed what it repeats, in epoch ms."""
@@ -40,12 +40,9 @@ def _progress(line: Iterable[Snapshot]) -> Mapping[Sequence[str], _Progress]:
     """What each sink finds when it walks back ``line`` (newest first); the sinks with the newest progress first."""
     progress: dict[Sequence[str], _Progress] = {}
     for snapshot in line:
-        # Don't test the truth value: that computes the length of the summary, which is costly.
-        if snapshot.summary is not None:
-            summary = snapshot.summary.additional_properties
-            said_ms = number_of(firn_properties(snapshot).get(PROGRESS_MS)) or snapshot.timestamp_ms
-            for sink, properties in _by_sink(summary).items():
-                progress.setdefault(sink, _Progress(properties, said_ms))
+        said_ms = number_of(firn_properties(snapshot).get(PROGRESS_MS)) or snapshot.timestamp_ms
+        for sink, properties in _by_sink(properties_of(snapshot)).items():
+            progress.setdefault(sink, _Progress(properties, said_ms))
     return progress
 
 

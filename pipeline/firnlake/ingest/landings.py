@@ -56,7 +56,7 @@ class EarlierLandings:
         return {one for one in gone if not self._stored(folder) or self._is_lost(folder, one, subject)}
 
     def _is_lost(self, folder: str, where: TopicPartition, subject: str) -> bool:
-        """Whether main has no records of the segment of ``where`` in ``folder``, which is not there."""
+        """True when main has lost the records of the segment of ``where`` in ``folder``, which is no longer there."""
         listed = self._listed.get(folder, {})
         if where in listed or not (listed or any(path.startswith(f"{folder}/") for _, path, _ in self._removed)):
             return True

@@ -188,8 +188,6 @@ class Classifier:
         """Classify ``file`` as a segment, or as a stray if its topic partition is unknown; None for an empty stray."""
         if impossible := _impossible(file):
             file = replace(file, size=0, records=1)
-        if any(not 0 <= size < _MOST for size in file.column_sizes.values()):
-            file = replace(file, column_sizes={})
         file = self._complete(file)
         topic = self._topic.single(file) if self._topic else self._names.topic_name
         partition = self._partition.single(file) if self._partition else 0

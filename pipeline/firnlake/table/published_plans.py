@@ -45,12 +45,6 @@ WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
 """Topic partitions of the waiting segments (a JSON list of names), if the commit published several plans."""
 
 
-def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """Properties in the summary of ``snapshot``, by whichever writer; empty if it has no summary."""
-    # Don't test the truth value: that computes the length of the summary, which is costly.
-    return {} if snapshot.summary is None else snapshot.summary.additional_properties
-
-
 class RecordCounts(FrozenModel):
     """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from firnlake.iceberg.authorship import firn_properties, number_of
+from firnlake.iceberg.authorship import firn_properties, number_of, properties_of
 from firnlake.iceberg.branches import ancestors
 from firnlake.table.published_plans import (
     CORE_MS,
@@ -33,7 +33,6 @@ from firnlake.table.published_plans import (
     Planned,
     PublishedPlan,
     RecordCounts,
-    properties_of,
     write_document,
 )
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
+from firnlake.iceberg.authorship import properties_of
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, ancestors, on_branch
-from firnlake.table.published_plans import ERASE, JOB_ID, LANE, PLAN_ID, RecordCounts, properties_of
+from firnlake.table.published_plans import ERASE, JOB_ID, LANE, PLAN_ID, RecordCounts
 from infra.foreign.files import on_disk
 from tests.support.lakes import held
 from tests.support.topics import Record

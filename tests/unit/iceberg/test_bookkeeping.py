@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from firnlake import clock
-from firnlake.iceberg.authorship import SNAPSHOT_ID
+from firnlake.iceberg.authorship import SNAPSHOT_ID, properties_of
 from firnlake.iceberg.bookkeeping import KEPT_MS, cut_off, repeated
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
-from firnlake.table.published_plans import properties_of
 from tests.support import lakes
 from tests.support.committing import commit
 from tests.support.lakes import TABLE, append, row

@@ -8,6 +8,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
 from firnlake import clock
+from firnlake.iceberg.authorship import properties_of
 from firnlake.iceberg.branches import (
     ERASURES,
     MEMORY,
@@ -27,7 +28,6 @@ from firnlake.iceberg.snapshots import MIN_SNAPSHOTS
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from firnlake.table.policy import DAY_MS
-from firnlake.table.published_plans import properties_of
 from tests.support.lakes import TABLE, append, row
 from tests.support.other_lives import begin_anew
 from tests.support.row_deletes import data_file

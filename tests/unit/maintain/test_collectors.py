@@ -11,6 +11,7 @@ from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
 from firnlake import clock
 from firnlake.errors import ConflictError, GoneError, OutcomeUnknownError
+from firnlake.iceberg.authorship import properties_of
 from firnlake.iceberg.branches import QUARANTINE, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import discard, newer_snapshot, sweep
@@ -21,7 +22,7 @@ from firnlake.job.stage import Stage, stages_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish_job
-from firnlake.table.published_plans import FENCE, plans_folder, properties_of
+from firnlake.table.published_plans import FENCE, plans_folder
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.collecting import YEAR_MS, agree, whole

@@ -9,6 +9,7 @@ import pytest
 from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.authorship import properties_of
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES
 from firnlake.iceberg.deleter import Kind
 from firnlake.lanes.erasure.certify import certify
@@ -17,7 +18,6 @@ from firnlake.maintain.mend import MOST_FILES, mend, named_files
 from firnlake.table.memory import removed_tombstones
 from firnlake.table.mendings import past_mendings
 from firnlake.table.policy import DAY_MS
-from firnlake.table.published_plans import properties_of
 from firnlake.validate.committed import Committed
 from infra.foreign.files import on_disk
 from tests.support import lakes
