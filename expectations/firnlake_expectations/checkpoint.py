@@ -10,7 +10,6 @@ import gc
 import os
 import sqlite3
 import sys
-import tempfile
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import great_expectations as gx
 
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS
+from firnlake_expectations.temporary import temporary_folder
 from firnlake_expectations.wording import file_name, log_name
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
     claim = judgements[0].claim
     run_name = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
     evidence = [one.evidence() for one in judgements]
-    with ONE_AT_A_TIME, tempfile.TemporaryDirectory(prefix="firn-evidence-") as folder:
+    with ONE_AT_A_TIME, temporary_folder() as folder:
         path = Path(folder, "evidence.sqlite")
         write_evidence(path, evidence)
         result = _run(path, claim, len(judgements), run_name, context_of(reports))

@@ -21,6 +21,7 @@ from firnlake.errors import UnavailableError
 from firnlake.iceberg.keys import Flags, Longs, bytes_of
 from firnlake.job.job import staying
 from firnlake.job.plan import Plan
+from firnlake_expectations.temporary import temporary_folder
 
 MEMORY_BYTES: Final = 512 << 20
 """Memory limit of the engine; it spills data beyond this limit to disk."""
@@ -125,7 +126,7 @@ def _sorted(inputs: PlanInputs, keys: Iterator[pa.RecordBatch]) -> Iterator[Iter
     import duckdb
 
     failed: list[Exception] = []
-    with tempfile.TemporaryDirectory(prefix="firn-keys-", ignore_cleanup_errors=True) as spilled:
+    with temporary_folder() as spilled:
         config: dict[str, Any] = {
             "enable_external_access": "false",
             "preserve_insertion_order": "false",

@@ -3,7 +3,6 @@
 A case may be larger than the memory of its task: DuckDB then spills to a temporary folder.
 """
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from firnlake.engine.engine import Engine, threads_per_task
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import FirnError, UnavailableError, contained
 from firnlake.validate.cases import Case, JudgedRecords, requested
+from firnlake_expectations.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from firnlake_expectations.findings import Findings
@@ -41,7 +41,7 @@ class _JudgeTask:
         from firnlake_expectations.judge import Limits, judge
 
         taken = [case.fingerprint for case in self.cases if case.fingerprint is not None]
-        with tempfile.TemporaryDirectory(prefix="firn-judge-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             return judge(
                 self.records.parts(self.cases),
                 self.records.schema,

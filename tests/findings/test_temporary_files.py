@@ -1,0 +1,125 @@
+"""Temporary files may hold keys: the next process removes those of a killed one, and leaves those of a living one."""
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from firnlake.compact import large_survey
+from firnlake.engine.local import LocalEngine
+from firnlake.validate import tasks
+from firnlake.validate.cases import Case, JudgedRecords
+from firnlake_expectations import checkpoint
+from firnlake_expectations.findings import Findings
+from firnlake_expectations.tables import BEFORE, Part
+from firnlake_expectations.temporary import temporary_folder
+from tests.support.judged import CLAIM, INPUTS, KAFKAS, OUTPUTS, SCHEMA, Record, judge_all, table
+from tests.support.plan_inputs import Held, Row, plan_inputs
+
+FORK = get_context("fork")  # begins at once, with all modules of this process
+PATCH = pytest.MonkeyPatch()  # for forks, which undo nothing
+Waits = Callable[..., object]
+"""Says that temporary files are written, and waits until its process is killed."""
+Work = Callable[[Path, Waits], None]
+
+
+def survey(folder: Path) -> None:
+    large_survey.large_survey(plan_inputs(folder, [Held(0, [Row(0, b"key")])]))
+
+
+def survey_that_spills(folder: Path, waits: Waits) -> None:
+    def many_keys(*_: object) -> Iterator[large_survey.Keys]:
+        for start in range(0, 400_000, 10_000):
+            places = np.arange(start, start + 10_000)
+            yield large_survey.Keys(start, pa.array(b"%032d" % place for place in places), places)
+
+    PATCH.setattr(large_survey, "MEMORY_BYTES", 24 << 20)
+    PATCH.setattr(large_survey, "keys_of_segment", many_keys)
+    PATCH.setattr(large_survey, "KeyComparison", lambda *_: waits)
+    survey(folder)
+
+
+def judge(_: Path, times: int = 1, then: Waits = bool) -> None:
+    def read(columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        yield from [table([Record(one, b"%04000d" % one) for one in range(1000)]).select(columns)] * times
+        then()
+
+    held = SimpleNamespace(schema=SCHEMA, reading=KAFKAS, parts=lambda _: [Part(BEFORE, read)])
+    (found,) = tasks.findings_of(cast("JudgedRecords", held), [Case(CLAIM, (), None)], "none", LocalEngine(1), "")
+    assert isinstance(found, Findings)
+
+
+def judge_that_spills(folder: Path, waits: Waits) -> None:
+    PATCH.setattr(tasks, "MEMORY_BYTES", 32 << 20)
+    judge(folder, 30, waits)
+
+
+def check_of_evidence(folder: Path, waits: Waits) -> None:
+    PATCH.setattr(checkpoint, "context_of", waits)
+    judge_all(table(INPUTS), table(OUTPUTS), [CLAIM], folder)
+
+
+def parent_of_forks(_: Path, waits: Waits) -> None:
+    """The first fork leaves its parent's block, the second one outlives its parent."""
+    with temporary_folder() as own:
+        if first := os.fork():
+            os.waitpid(first, 0)
+            Path(own, "file").touch()
+            if os.fork():
+                signal.pause()
+            waits()
+    os._exit(0)
+
+
+@contextmanager
+def waiting(work: Work, folder: Path) -> Iterator[BaseProcess]:
+    """A process that has come to ``waits``."""
+    here, there = FORK.Pipe()
+
+    def waits(*_: object) -> None:
+        here.close()
+        there.send("ready")
+        there.poll(None)  # until the other end is gone
+        os._exit(0)
+
+    process = FORK.Process(target=work, args=(folder, waits))
+    process.start()
+    there.close()
+    with here:
+        assert here.recv() == "ready"
+        yield process
+    process.join()
+
+
+@pytest.mark.parametrize(
+    ("work", "next_work"),
+    [(survey_that_spills, judge), (judge_that_spills, survey), (check_of_evidence, survey), (parent_of_forks, judge)],
+)
+def test_d4_the_next_process_removes_what_a_killed_one_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, next_work: Callable[[Path], None]
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with waiting(work, tmp_path) as process:
+        (folder,) = temporary.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+        held = sorted(folder.iterdir())
+        assert held
+        next_work(tmp_path)
+        assert sorted(folder.iterdir()) == held, "its process lives"
+        process.kill()
+        process.join()
+        assert sorted(folder.iterdir()) == held
+        next_work(tmp_path)
+        assert list(temporary.iterdir()) == []
