@@ -64,10 +64,7 @@ class Claim:
     deleted               records of the files read that row-level deletes hide; not part of records_in (C27)
     aborted               records of aborted transactions, dropped regardless of their key (C10)
     markers_removed       markers dropped because their transaction has no records left (C10)
-    erased                records dropped because their keys are to be erased (C30); removed tombstones among them
-                          count as read
-    erase_before          lane `erase`: records at this offset or later stay; None: all requested records are erased
-    end_kept              lane `erase`: True if the log end is requested but stays nevertheless (C4)
+    erased                records dropped because their keys are to be erased (C30)
     segments_in_place     tail segments that lose no record and stay in place (C16); they count neither as read nor
                           as written
     bytes_in_place        their size in bytes
@@ -106,8 +103,6 @@ class Claim:
     aborted: int = 0
     markers_removed: int = 0
     erased: int = 0
-    erase_before: int | None = None
-    end_kept: bool = False
     segments_in_place: int = 0
     bytes_in_place: int = 0
     records_in_place: int = 0

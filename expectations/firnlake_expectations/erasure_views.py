@@ -1,6 +1,6 @@
 """The judge's views for lane `erase` (C30): which records the requests name, and what became of all records.
 
-A request names a key by its HMAC-SHA256 (RFC 2104) under the table's secret, and covers the offsets below a bound.
+A request names a key by its HMAC-SHA256 (RFC 2104) under the table's UUID, and covers the offsets below a bound.
 The HMAC covers these bytes: bytes and UUIDs unchanged, text as UTF-8, numbers little-endian (integers in 8 bytes,
 unscaled decimals in 16, dates as days in 4, times as microseconds in 8). In a composite key, the length of each column
 in 8 bytes precedes its bytes. The digest is computed by SQL alone.
@@ -95,8 +95,8 @@ def _literal(value: bytes) -> str:
     return f"unhex('{value.hex()}')"
 
 
-_MEANT = '("offset" < below AND NOT control AND (erase_before IS NULL OR "offset" < erase_before))'
-"""True when a request names the record and its plan was to erase it."""
+_MEANT = '("offset" < below AND NOT control)'
+"""True when a request covers the record."""
 _LAST = f'(level != {BURIED} AND "offset" = log_end)'
 """True for the log end, which stays (C4)."""
 
@@ -138,7 +138,7 @@ def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading:
         f"""CREATE VIEW remaining AS SELECT plan, "offset", key, lies FROM (
             SELECT plan, "offset", key, level, control, 'written' AS lies FROM after
             UNION ALL SELECT plan, "offset", key, level, {control}, 'in a segment left in place' FROM {IN_PLACE}
-        ) JOIN plans USING (plan) JOIN named USING (plan, key) WHERE {_MEANT} AND NOT ({_LAST} AND end_kept)""",
+        ) JOIN plans USING (plan) JOIN named USING (plan, key) WHERE {_MEANT} AND NOT {_LAST}""",
     ):
         duck.run(statement)
 
@@ -158,7 +158,7 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, in
             coalesce(end_in, 0) AS end_in, coalesce(records_out, 0) AS records_out,
             coalesce(fingerprint, 0) AS fingerprint, coalesce(files, 0) AS files, coalesce(deleted, 0) AS deleted
         FROM plans LEFT JOIN (
-            SELECT plan, count_if(level != {BURIED} OR goes) AS records_in, count_if(goes) AS erased,
+            SELECT plan, count_if(level != {BURIED}) AS records_in, count_if(goes AND level != {BURIED}) AS erased,
                 count_if({_LAST}) AS end_in FROM come GROUP BY plan
         ) USING (plan) LEFT JOIN (
             SELECT plan, count_if(level != {BURIED}) AS records_out, sum(fingerprint::HUGEINT) AS fingerprint

@@ -75,10 +75,10 @@ TABLES = "tables"
 """Folder of the tables' pages below the reports."""
 CERTIFICATES = "erasures"
 """Folder of the certificates below the reports, with one folder per table."""
-DIGESTS = 100
-"""Maximum number of keys' digests and of destroyed files that the page lists; the document has all."""
+POSITIONS = 100
+"""Maximum number of keys' positions that the page lists; the document has all."""
 
 
 def certificate_page(content: Mapping[str, Any], document: str) -> str:
     """The page for the `content` of a certificate; `document` is the name of the JSON file next to the page."""
-    return environment().get_template("certificate.html.j2").render(one=content, most=DIGESTS, document=document)
+    return environment().get_template("certificate.html.j2").render(one=content, most=POSITIONS, document=document)

@@ -60,8 +60,6 @@ _PLANS = pa.schema(
         "kept_from": pa.int64(),
         "told": pa.bool_(),  # whether the claim has transactions
         "level_out": pa.int32(),
-        "erase_before": pa.int64(),
-        "end_kept": pa.bool_(),
     }
 )
 _MARKERS = pa.schema(
@@ -117,8 +115,6 @@ def _plans(claims: Sequence[Claim]) -> pa.Table:
             "kept_from": claim.end,
             "told": claim.transactional,
             "level_out": claim.level_out,
-            "erase_before": claim.erase_before,
-            "end_kept": claim.end_kept,
         }
         for number, claim in enumerate(claims)
     ]

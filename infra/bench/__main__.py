@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Families = Mapping[str, Callable[[Bench], Iterator[Case]]]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
-ON_DEMAND = ("maintain", "memory", "replay", "search")
+ON_DEMAND = ("maintain", "memory", "replay")
 """Families that take more than ten minutes each, or gigabytes."""
 
 
 def families(scale: float) -> "Families":
     """All families by name, in the order of the report."""
-    from infra.bench import base, convert, maintain, memory, replay, search, sense, whole
+    from infra.bench import base, convert, maintain, memory, replay, sense, whole
 
     return {
         "demo": whole.demo,
@@ -40,7 +40,6 @@ def families(scale: float) -> "Families":
         "replay": replay.cases,
         "maintain": maintain.cases,
         "memory": memory.cases,
-        "search": search.cases,
     }
 
 

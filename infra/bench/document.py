@@ -25,7 +25,6 @@ _CELLS = {
     "memory": ("seconds", "peak", "peak of JVM"),
     "equality": _DELETING,
     "positions": _DELETING,
-    "search": ("seconds", "by digest", "by key", "data"),
     "replay": ("written per record", "held per key", "most segments", "longest lag", "full cleanings"),
 }
 """By family, the figures that a cell shows; elsewhere seconds and processor seconds."""

@@ -25,11 +25,11 @@ from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
+from firnlake.inspect.erasures import status
 from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certificate import export
-from firnlake.lanes.erasure.status import status
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake_expectations.wording import count
@@ -40,7 +40,6 @@ from infra.demo.load import DAG_ID, LEVELED, TABLE, load
 from infra.spark_server import serving
 
 MARK = ".firn-demo"
-DAY_MS = 86_400_000
 LAST_LINES = 20  # of what a failed task says; all of it is in the log
 
 console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
@@ -119,16 +118,17 @@ def run_dag(airflow: "subprocess.Popen[str]") -> None:
 def erase_path(lake: Lake, path: str) -> None:
     """Request that no file holds ``path`` any more, and take it from the current state of the table."""
     key = path.encode("utf-8", "surrogateescape")
-    asked = ask(lake, TABLE, [[key]], clock.now_ms(), segments.topic_of(path), within_ms=DAY_MS)
+    asked = ask(lake, TABLE, [[key]], clock.now_ms(), segments.topic_of(path))
     # A demo does not wait for other requests, with which a scheduled run would serve this one.
-    for lane in run(lake, TABLE, clock.now_ms(), lambda _: LocalEngine(), [Lane.ERASE], force=True):
-        for failure in lane.failures.values():
-            raise SystemExit(f"firn: {path} could not be erased: {failure}")
+    lanes = list(run(lake, TABLE, clock.now_ms(), lambda _: LocalEngine(), [Lane.ERASE], force=True))
+    for failure in (one for lane in lanes for one in lane.failures.values()):
+        raise SystemExit(f"firn: {path} could not be erased: {failure}")
+    done = [one.counts for lane in lanes for one in lane.publications if one.counts]
     write_snapshot(lake, TABLE, clock.now_ms())  # as `firn run` does: pages know which snapshot published what
-    (state,) = status(lake, TABLE, clock.now_ms())
+    records, rewritten = sum(one.erased for one in done), sum(one.segments_in for one in done)
     console.print(
-        f"request {asked.id}, to erase {path}: removed {count(state.records_erased, 'record')} of the key from "
-        f"{count(state.destroyed_files, 'segment')}, but not yet from older snapshots",
+        f"request {asked.id}, to erase {path}: removed {count(records, 'record')} of the key from "
+        f"{count(rewritten, 'segment')}, but not yet from older snapshots",
         soft_wrap=True,
     )
 
@@ -136,14 +136,17 @@ def erase_path(lake: Lake, path: str) -> None:
 def show_certificates(lake: Lake) -> bool:
     """Tell where the certificates are; returns whether every request has one."""
     states = status(lake, TABLE, clock.now_ms())
-    pages = export(lake, TABLE, [state.certificate for state in states if state.certificate])
     for state in states:
-        for blocker in state.blockers:
-            console.print(f"  {blocker}", style="red", markup=False)
-        if state.certificate:
-            page = Path(os.path.relpath(pages[state.id]))
-            console.print(f"[bold green]no file holds a record of request {state.id} any more[/]: certificate {page}")
-    return all(state.certificate for state in states)
+        for reason in state.reasons:
+            console.print(f"  {reason}", style="red", markup=False)
+        if certificate := state.erasure.certificate:
+            page = Path(os.path.relpath(export(lake, TABLE, certificate)))
+            console.print(
+                f"[bold green]no file holds a record of request {certificate['request']} any more[/]: certificate "
+                f"{page}",
+                soft_wrap=True,
+            )
+    return all(state.erasure.certificate for state in states)
 
 
 def free_history(lake: Lake) -> None:

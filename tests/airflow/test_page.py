@@ -14,6 +14,7 @@ from firnlake.engine.local import LocalEngine
 from firnlake.inspect.status.rows import Query, read
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake.table import records
@@ -96,8 +97,8 @@ def answers(api: ApiServer) -> bool:
 
 @pytest.mark.parametrize(
     "path", ["/firn/", f"/firn/tables/{TABLE}", f"/firn/tables/{TABLE}/reports", "/firn/reports/index.html",
-             f"/firn/tables/{ERASED}/certificates", f"/firn/reports/erasures/{ERASED}/request-1.html",
-             f"/firn/reports/erasures/{ERASED}/request-1.json", "/firn/reports/plans/any.html",
+             f"/firn/tables/{ERASED}/certificates", f"/firn/reports/erasures/{ERASED}/request-{'0' * 32}.html",
+             f"/firn/reports/erasures/{ERASED}/request-{'0' * 32}.json", "/firn/reports/plans/any.html",
              "/firn/tables/none?page=0"]
 )  # fmt: skip
 def test_who_is_not_logged_in_sees_nothing(api: ApiServer, path: str) -> None:
@@ -164,8 +165,10 @@ def test_reports_are_served_and_nothing_else_is(api: ApiServer, airflow: LocalAi
         assert api.get(f"/firn/reports/{path}").status == 404, path
 
 
-def test_c30_certificates_are_listed_and_served(api: ApiServer) -> None:
-    place = f"reports/erasures/{ERASED}/request-1"
+def test_c30_certificates_are_listed_and_served(api: ApiServer, airflow: LocalAirflow) -> None:
+    (erasure,) = erasures_of(airflow.lake.table(ERASED))
+    name = f"request-{erasure.request.id}"
+    place = f"reports/erasures/{ERASED}/{name}"
     for path, up in ((f"tables/{ERASED}", "../"), (f"tables/{ERASED}/certificates", "../../")):
         found = api.get(f"/firn/{path}")
         assert found.status == 200
@@ -174,14 +177,15 @@ def test_c30_certificates_are_listed_and_served(api: ApiServer) -> None:
         assert "in time" in found.text
     page = api.get(f"/firn/{place}.html")
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert "Certificate of erasure 1" in page.text
+    assert erasure.request.id in page.text
     assert "no-cache" in page.headers["cache-control"]
     document = api.get(f"/firn/{place}.json")
     assert (document.status, document.headers["content-type"]) == (200, "application/json")
     content = json.loads(document.text)
-    assert (content["table"], [one["records_erased"] for one in content["destroyed_files"]]) == (ERASED, [2])
+    assert (content["table"], content["keys"], content["found_nowhere"]) == (ERASED, 1, [])
     assert content["sha256"] in page.text
-    for path in (f"erasures/{ERASED}/request-2.html", f"erasures/{ERASED}/../{ERASED}/request-1.json", "erasures/"):
+    other = f"request-{'0' * 32}"
+    for path in (f"erasures/{ERASED}/{other}.html", f"erasures/{ERASED}/../{ERASED}/{name}.json", "erasures/"):
         assert api.get(f"/firn/reports/{path}").status == 404, path
 
 

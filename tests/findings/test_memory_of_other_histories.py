@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from firnlake.ingest import quarantine
+from firnlake.inspect.erasures import status
 from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.status import status
+from firnlake.lanes.erasure.ask import ask
 from firnlake.run import run
 from tests.support.erasing import HOUR, request
 from tests.support.other_lives import head, replace, roll_back
@@ -104,6 +105,6 @@ def test_r14_status_does_not_say_erased(visible_again: Topic) -> None:
 
 
 def test_r14_nor_does_a_new_request_change_nothing(visible_again: Topic) -> None:
-    request(visible_again, b"a", now=NOW + 2 * HOUR)
+    ask(visible_again.lake, visible_again.table, [(b"a",)], NOW + 2 * HOUR)
     visible_again.run(NOW + 4 * HOUR)
     assert visible_again.offsets() == [1]

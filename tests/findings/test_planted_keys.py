@@ -1,130 +1,157 @@
-"""R12, R23: a certificate says that no file of the table holds the key, and one does; what it says of logs."""
+"""C30: there is no certificate while a file or a reference of the table holds the key; without one, there soon is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyiceberg.avro.file import AvroOutputFile
-from pyiceberg.schema import Schema
-from pyiceberg.table.statistics import PartitionStatisticsFile
-from pyiceberg.table.update import AssertTableUUID, SetPartitionStatisticsUpdate
-from pyiceberg.typedef import Record as AvroRecord
-from pyiceberg.types import NestedField, StringType
 
 from firnlake import clock
-from firnlake.iceberg.side_branches import Blob, write_puffin
-from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.certificate import content_of
-from firnlake.lanes.erasure.certify import certify
-from firnlake.maintain.maintain import MaintenancePart, maintain_table
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
 from firnlake.table.records import PARTITION_FIELDS
-from tests.support.erasing import erasures, request
-from tests.support.other_lives import head
+from tests.support.adopted import CDC, CDC_SCHEMA, append, change, make
+from tests.support.in_process import Firn, Ran, command_on
+from tests.support.plants import KEY, TABLE, TIME_MS, Place, Site, parquet, rows
+from tests.support.templates import Templates
 from tests.support.topics import DAY, Record, Topic
 
-KEY = b"nobody"
-"""Neither the lowest nor the highest key of a file: no bound tells it."""
+Plant = Callable[[Site], None]
+KINDS: Sequence[tuple[str, str, Plant]] = (
+    # main branch tombstones tag snapshot spec beside outside left: x in every run, n every night, - makes no sense
+    ("x n x n n x n n x", "landed record", lambda site: site.plant(rows())),
+    ("- x n n n - x - -", "record past main's log end", lambda site: site.plant(rows(1000))),
+    ("- n n x n - x - -", "record of a topic partition not on main", lambda site: site.plant(rows(partition=7))),
+    ("- - - x n n n n n", "stray file of two topic partitions", lambda site: site.plant(rows() + rows(partition=7))),
+    ("n n - x - - n - -", "record of no topic partition", lambda site: site.plant(rows(partition=None, topic=None))),
+    ("n - - x - - - n -", "file listed twice", lambda site: site.plant(rows(), times=2)),
+    ("n n - n - n x n -", "Avro data file", Site.avro),
+    ("n - - x - - n n -", "cut Parquet", lambda site: site.plant(rows(), content=parquet(site.arrow(rows()))[:-100])),
+    ("n - - n - - x n -", "Parquet without field ids", Site.without_ids),
+    ("- n - n - x n - -", "file partitioned by the key", Site.by_key),
+    ("x n - n n - n n -", "equality delete file", Site.equality_delete),
+    ("n n - x - - n - -", "position delete file with rows", Site.position_delete),
+    ("x n - x - - n n -", "Puffin statistics with values", Site.puffin),
+    ("x - - n - - n - -", "truncated Puffin statistics", lambda site: site.puffin(40)),
+    ("n - - n - - n x -", "partition statistics", Site.partition_statistics),
+    ("x n - n - - n - -", "bounds of a removed file", Site.bounds),
+    ("- - - - - - x - -", "text, gzip and hidden files", Site.unknown_files),
+    ("- - - - - - x - -", "stage document with a sample", Site.stage_document),
+)
+LATE = [plant for _, _, plant in KINDS[10:]]
+"""Planted when lane `erase` has run, which some of them would make wait; the others are planted before the request."""
+CELLS = [
+    pytest.param(plant, place, id=f"{kind}, {place}", marks=[pytest.mark.nightly] if mark == "n" else [])
+    for marks, kind, plant in KINDS
+    for place, mark in zip(Place, marks.split(), strict=True)
+    if mark != "-"
+]
 
 
-def batch(*partitions: int) -> list[Record]:
-    return [Record(offset, key, b"1", one) for one in partitions for offset, key in enumerate((b"a", KEY, b"z"))]
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return Templates(tmp_path_factory.mktemp("planted"))
 
 
-def erase(topic: Topic) -> None:
-    """Erase the key from main, and let the history from before expire."""
-    topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
-    asked = request(topic, KEY, now=clock.now_ms(), within_ms=4 * DAY)
-    topic.clean(Lane.ERASE, clock.now_ms(), force=True)
-    now_ms = asked.deadline_ms - 2 * DAY + 1
-    maintain_table(topic.lake, topic.table, now_ms, remove=True, parts={MaintenancePart.SNAPSHOTS})
+@pytest.fixture
+def firn(templates: Templates, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+    return command_on(templates.empty(), monkeypatch, capsys)
 
 
-def certified(topic: Topic) -> bool:
-    """True when the request gets its certificate."""
-    certify(topic.lake, topic.table, clock.now_ms(), topic.engine)
-    return bool(erasures(topic).certificates)
+def landed(lake: Lake, engine: Engine) -> None:
+    """A table with one topic, in which the key is not; once it was partitioned by nothing, and once by the key."""
+    topic = Topic(lake, engine, TABLE).create(erase_history="expire")
+    for before, after in ((PARTITION_FIELDS, ()), ((), ("key",)), (("key",), PARTITION_FIELDS)):
+        with lake.table(TABLE).update_spec() as update:
+            for name in before:
+                update.remove_field(name)
+            for name in after:
+                update.add_identity(name)
+    topic.land(*(records(b"a", b"b", b"z", start=start) for start in (10, 20)))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R12: what a tag alone holds is not searched")
-def test_r12_a_topic_partition_that_only_a_tag_holds_blocks(topic: Topic) -> None:
-    topic.land(batch(1))
-    topic.lake.table(topic.table).manage_snapshots().create_tag(head(topic), "audit").commit()
-    topic.lake.table(topic.table).delete("partition = 1")
-    erase(topic.land(batch(0)))
-    assert not certified(topic)
+def records(*keys: bytes, start: int = 0, value: bytes | None = b"1") -> list[Record]:
+    return [Record(offset, key, value, 0, TIME_MS) for offset, key in enumerate(keys, start)]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R12: what a stray alone holds is not searched")
-def test_r12_a_topic_partition_that_only_a_stray_holds_blocks(topic: Topic) -> None:
-    topic.land(batch(0))
-    with topic.lake.table(topic.table).update_spec() as unpartitioned:
-        for name in PARTITION_FIELDS:
-            unpartitioned.remove_field(name)
-    topic.append(batch(1, 2))
-    with topic.lake.table(topic.table).update_spec() as partitioned:
-        for name in PARTITION_FIELDS:
-            partitioned.add_identity(name)
-    erase(topic)
-    assert not certified(topic)
+def erased(firn: Firn, table: str = TABLE, key: str = KEY.decode(), *more: str) -> None:
+    """Three days ago, somebody requested to erase the key within four days: since yesterday, history may expire."""
+    asked = firn("erase", table, "--key", key, "--within", "4d", "--now", clock.now_ms() - 3 * DAY, *more)
+    assert asked.code == 0, asked.err
+    firn("run", table, "--lane", "erase", "--force")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R12: a file outside the location is not seen")
-def test_r12_a_file_outside_the_location_that_an_expiry_left_behind_blocks(topic: Topic, tmp_path: Path) -> None:
-    topic.create().lake.set_properties(topic.table, {"write.data.path": f"file://{tmp_path}/elsewhere"})
-    topic.append(batch(0))
-    request(topic, KEY, now=clock.now_ms())
-    topic.clean(Lane.ERASE, clock.now_ms(), force=True)
-    table = topic.lake.table(topic.table)
-    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    old = [snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.snapshot_id not in heads]
-    # PyIceberg's expiry changes metadata only.
-    table.maintenance.expire_snapshots().by_ids(old).commit()
-    assert not certified(topic)
+def certified(firn: Firn, table: str = TABLE) -> tuple[list[Path], Ran]:
+    """The certificates that maintenance or the command itself has issued, and what the command says."""
+    firn("maintain", table)
+    answer = firn("erase", table, "--certify", "--json")
+    return list(Lake.load().home.glob("reports/erasures/**/*.json")), answer
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R12: an Avro data file passes as a manifest")
-def test_r12_an_unreferenced_data_file_in_avro_blocks(topic: Topic) -> None:
-    erase(topic.land(batch(0)))
-    table = topic.lake.table(topic.table)
-    output = table.io.new_output(f"{table.location()}/data/part-0.avro")
-    with AvroOutputFile[AvroRecord](output, Schema(NestedField(1, "key", StringType(), required=True)), "data") as file:
-        file.write_block([AvroRecord(KEY.decode())])
-    assert not certified(topic)
+@pytest.mark.parametrize(("plant", "place"), CELLS)
+def test_c30_a_planted_key_is_named_or_gone(
+    firn: Firn, templates: Templates, engine: Engine, tmp_path: Path, plant: Plant, place: Place
+) -> None:
+    site = Site(lake := Lake.load(), place, tmp_path / "elsewhere")
+    templates.step(lake, "landed", lambda lake: landed(lake, engine))
+    if plant in LATE:
+        templates.step(lake, "erased", lambda _: erased(firn))
+        plant(site)
+    else:
+        plant(site)
+        erased(firn)
+    if place is Place.LEFT:
+        site.forget()
+    issued, answer = certified(firn)
+    if held := site.holders():
+        assert not issued, f"certified, and the key is in {held}"
+        assert (answer.code, answer.json["issued"]) == (1, []), f"nothing is said, and the key is in {held}"
+        unnamed = [path for path in held & set(site.written) or held if path.name not in answer.out]
+        assert not unnamed or (site.reference and site.reference in answer.out), answer
+    else:
+        assert issued or certified(firn)[0], f"no file holds the key: {answer}"
 
 
-def statistics(topic: Topic) -> None:
-    """A sketch that keeps whole values, in the statistics file of main's head."""
-    table, snapshot_id = topic.lake.table(topic.table), head(topic)
-    location = f"{table.location()}/metadata/values.puffin"
-    file = write_puffin(table, location, [Blob("most-frequent-values", KEY)], snapshot_id, 1)
-    with table.update_statistics() as update:
-        update.set_statistics(file)
+def plain(topic: Topic) -> list[str]:
+    topic.create(erase_history="expire").land(records(b"a", KEY, b"z"), records(b"b", start=3))
+    return [topic.name]
 
 
-def partition_statistics(topic: Topic) -> None:
-    """Partition statistics of main's head in which the key is a value."""
-    table = topic.lake.table(topic.table)
-    output = table.io.new_output(f"{table.location()}/metadata/partition-stats.parquet")
-    with output.create() as stream:
-        pq.write_table(pa.table({"partition": [{"key": KEY}]}), stream)
-    facts = {"snapshot-id": head(topic), "statistics-path": output.location, "file-size-in-bytes": len(output)}
-    file = PartitionStatisticsFile.model_validate(facts)
-    update = SetPartitionStatisticsUpdate.model_validate({"partition-statistics": file})
-    topic.lake.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (update,))
+def with_removed_tombstones(topic: Topic) -> list[str]:
+    topic.create(erase_history="expire", delete_retention_ms="0")
+    topic.land(records(b"a", KEY, b"z"), records(KEY, b"a", start=3, value=None), records(b"b", start=5))
+    for _ in range(2):
+        topic.clean("full", clock.now_ms(), force=True)
+    assert KEY in [row["key"] for row in topic.removed_tombstones()]
+    return [topic.name]
 
 
-def test_r23_a_certificate_says_that_logs_are_not_covered(topic: Topic) -> None:
-    erase(topic.land(batch(0)))
-    certified(topic)
-    (issued,) = erasures(topic).certificates
-    assert "logs of Airflow and Spark" in " ".join(content_of(issued)["not_covered"])
+def with_two_topics(topic: Topic) -> list[str]:
+    other = Topic(topic.lake, topic.engine, topic.table, "users", made=True)
+    return [*plain(topic), other.land(records(b"a", KEY, b"z")).name]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R23: a search opens no statistics")
-@pytest.mark.parametrize("attach", [statistics, partition_statistics])
-def test_r23_statistics_that_hold_the_key_block(topic: Topic, attach: Callable[[Topic], None]) -> None:
-    erase(topic.land(batch(0)))
-    attach(topic)
-    assert not certified(topic)
+@pytest.mark.parametrize("fill", [plain, with_removed_tombstones, with_two_topics])
+def test_c30_a_clean_table_is_certified_soon(firn: Firn, engine: Engine, fill: Callable[[Topic], list[str]]) -> None:
+    for topic in (topics := fill(Topic(lake := Lake.load(), engine, TABLE))):
+        erased(firn, TABLE, KEY.decode(), "--topic", topic)
+    for _ in range(2):
+        firn("run", TABLE)
+        issued, answer = certified(firn)
+    assert (len(issued), answer.code) == (len(topics), 0), answer
+    assert all("logs of Airflow, Spark and other engines" in one.read_text() for one in issued), "not covered (R23)"
+    assert Site(lake, Place.MAIN, lake.home).holders() == set()
+
+
+@pytest.mark.parametrize(("columns", "key"), [("id", "4711"), ("id,region", "4711,emea")])
+def test_c30_a_planted_key_of_other_types_is_named(firn: Firn, columns: str, key: str) -> None:
+    make(lake := Lake.load(), CDC, CDC_SCHEMA, firn_erase_history="expire", firn_maintenance="manifests,snapshots")
+    append(lake, CDC, change(10, 1, region="emea"))
+    firn("adopt", CDC, "--key", columns, "--offset", "lsn", "--tombstone", "op = 'd'")
+    table = lake.table(CDC)
+    table.manage_snapshots().create_branch(table.snapshots()[-1].snapshot_id, "audit").commit()
+    planted = [change(1000, 4711, region="emea")]
+    table.append(pa.Table.from_pylist(planted, schema=table.schema().as_arrow()), branch="audit")
+    erased(firn, CDC, key)
+    issued, answer = certified(firn, CDC)
+    assert (issued, answer.code, "audit" in answer.out) == ([], 1, True), answer

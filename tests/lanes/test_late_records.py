@@ -2,6 +2,7 @@
 
 from firnlake.job.collect import discard
 from firnlake.job.lane import Lane
+from tests.support.erasing import request
 from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Topic, updates
 
@@ -96,3 +97,13 @@ def test_a_topic_in_order_reads_no_removed_tombstones(topic: Topic) -> None:
     deleted(topic).land(updates("d=1", "e=1", start=4))
     (plan,) = topic.plans("full", NOW + DAY)
     assert (plan.lane, plan.removed_tombstones) == (Lane.FULL, ())
+
+
+def test_c30_a_requested_key_that_lands_late_is_read_before_it_is_cleaned(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"), updates("c=1", start=5))
+    request(topic, b"x")
+    topic.clean(Lane.ERASE, force=True)
+    topic.append(updates("x=1", start=3))
+    for lane in (Lane.FULL, Lane.ERASE, Lane.FULL):
+        topic.clean(lane, force=True)
+    assert topic.offsets() == [0, 1, 5]

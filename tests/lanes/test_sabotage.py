@@ -15,7 +15,7 @@ from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.keys import NO_KEY
 from firnlake.lanes.erasure import erase
-from firnlake.lanes.erasure.requests import Matcher
+from firnlake.lanes.erasure.digests import RequestedKeys
 from firnlake.validate.validate import validate
 from tests.support.erasing import request
 from tests.support.sabotage import refused, replaced
@@ -184,7 +184,7 @@ def test_c16_a_tail_segment_left_in_place_by_mistake_is_noticed(topic: Topic, mo
 
 
 def finds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    replaced(monkeypatch, Matcher, "matches", lambda own, *args: np.zeros_like(own(*args)))
+    replaced(monkeypatch, RequestedKeys, "count", lambda own, *args: np.zeros_like(own(*args)))
 
 
 def misses_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,15 +193,15 @@ def misses_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
         found[np.flatnonzero(found)[:1]] = False
         return found
 
-    replaced(monkeypatch, Matcher, "matches", missed)
+    replaced(monkeypatch, RequestedKeys, "count", missed)
 
 
 def takes_the_next_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    replaced(monkeypatch, Matcher, "matches", lambda own, *args: own(*args) | np.roll(own(*args), 1))
+    replaced(monkeypatch, RequestedKeys, "count", lambda own, *args: own(*args) | np.roll(own(*args), 1))
 
 
 def takes_newer_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    replaced(monkeypatch, Matcher, "matches", lambda own, me, keys, offsets: own(me, keys, np.zeros_like(offsets)))
+    replaced(monkeypatch, RequestedKeys, "count", lambda own, *args: own(*args[:3], np.zeros_like(args[3]), args[4]))
 
 
 def takes_the_log_end(monkeypatch: pytest.MonkeyPatch) -> None:

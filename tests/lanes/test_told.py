@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from firnlake.compact.compact import compact
 from firnlake.errors import FirnError
-from firnlake.job.plan import Input, Plan, Search
-from firnlake.job.result import DestroyedFile, PlanResult, StagedResult
+from firnlake.job.plan import Input, Plan
+from firnlake.job.result import PlanResult, StagedResult
 from firnlake.job.stage import RESULT, Stage
 from firnlake.plan import make
 from firnlake.plan.survey import DueSurvey
@@ -31,7 +31,7 @@ from tests.support.erasing import request
 from tests.support.row_deletes import delete
 from tests.support.topics import DAY, NOW, Topic, updates
 
-MODELS = (Plan, Input, Search, PlanResult, DestroyedFile, StagedResult, RecordCounts)
+MODELS = (Plan, Input, PlanResult, StagedResult, RecordCounts)
 NOBODY: Final = "nobody reads it to decide about a record"
 SIZES: Final = "it decides how large the files are, and how many at a time"
 HARMLESS: Mapping[str, str] = {
@@ -44,9 +44,6 @@ HARMLESS: Mapping[str, str] = {
     "Plan.position_deletes_max": SIZES,
     "Plan.waiting_segments": "it decides when the next cleaning is due",
     "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
-    "Search.before": "too low, a later search goes on there; too high, the judge looks in all files not yet searched",
-    "DestroyedFile.sha256": "evidence of what was in a file; the certificate rests on its own search",
-    "DestroyedFile.records": "evidence of what was in a file; the certificate rests on its own search",
     "StagedResult.attempt": NOBODY,
     "StagedResult.columns": "publishing compares the mapping with the table's",
     "StagedResult.spec_id": "publishing compares the partitioning with the table's",
@@ -77,7 +74,7 @@ WRONG: Mapping[str, Wrong] = {
     "Plan.clock_behind_ms": ("full", lambda plan: plan.clock_behind_ms + DAY),
     "Plan.transactional": ("transactions", lambda _: False),
     "Plan.markers": ("transactions", lambda _: (Marker(1, 2, commit=False),)),
-    "Plan.search": ("erase", lambda _: None),
+    "Plan.requests": ("erase", lambda _: ()),
     "Input.path": ("full", lambda one: f"{one.path}.other"),
     "Input.level": ("full", lambda one: one.level + 1),
     "Input.base_offset": ("full", lambda one: one.base_offset + 1),
@@ -86,19 +83,10 @@ WRONG: Mapping[str, Wrong] = {
     "Input.bytes": ("full", lambda one: one.bytes + 1),
     "Input.copies": ("full", lambda _: 2),
     "Input.deletes": ("full", lambda _: 7),
-    "Search.through": ("erase", lambda search: search.through + 5),
-    "Search.sequence_number": ("erase", lambda search: search.sequence_number + 1),
     "PlanResult.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
     "PlanResult.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
-    "PlanResult.in_place": ("erase", lambda own: (*own.in_place, own.destroyed[0].path)),
-    "PlanResult.destroyed": (
-        "erase",
-        lambda own: (*own.destroyed, own.destroyed[0].model_copy(update={"path": "other.parquet"})),
-    ),
-    "PlanResult.log_end_kept": ("erase", lambda _: False),
+    "PlanResult.in_place": ("erase", lambda _: ()),
     "PlanResult.merged": ("full", lambda _: ("deletes.parquet",)),
-    "DestroyedFile.path": ("erase", lambda _: "other.parquet"),
-    "DestroyedFile.bytes": ("erase", lambda file: file.bytes + 1),
     "StagedResult.opening": ("full", lambda _: "0" * 64),
     "StagedResult.schema_id": ("full", lambda result: result.schema_id + 100),
     "StagedResult.plans": ("full", lambda _: {}),
@@ -210,7 +198,7 @@ def test_what_is_told_right_passes(topic: Topic, tmp_path: Path, history: str) -
 def test_r15_what_is_told_wrong_is_noticed(topic: Topic, tmp_path: Path, field: str) -> None:
     history, value = WRONG[field]
     plan = HISTORIES[history](topic, tmp_path)
-    if field.partition(".")[0] in ("Plan", "Input", "Search"):
+    if field.partition(".")[0] in ("Plan", "Input"):
         wrong = changed(plan, field, value)
         assert isinstance(wrong, Plan)
         assert wrong != plan

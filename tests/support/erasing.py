@@ -1,36 +1,42 @@
 """Requests to erase keys of a topic under test, and what is known of them."""
 
-from pyiceberg.table import Table
+from typing import Any
 
-from firnlake.iceberg.branches import ERASURES
-from firnlake.iceberg.side_branches import file_of
-from firnlake.lanes.erasure.ask import Asked, ask
-from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.erasure.requests import Erasures, SearchProgress
-from firnlake.table.topic_partition import TopicPartition
+from firnlake import clock
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.certify import Certified, certify
+from firnlake.lanes.erasure.requests import Erasure, Request, erasures_of
+from firnlake.maintain.maintain import maintain_table
 from tests.support.topics import DAY, NOW, Topic
 
 HOUR = 3_600_000
 
 
-def request(topic: Topic, *keys: bytes, now: int = NOW, within_ms: int = 30 * DAY) -> Asked:
+def request(topic: Topic, *keys: bytes, now: int = NOW, within_ms: int = 30 * DAY) -> Request:
     """Request that ``keys`` are erased from ``topic``."""
     return ask(topic.lake, topic.table, [(key,) for key in keys], now, topic.name, within_ms)
 
 
-def location_of(table: Table) -> str | None:
-    """Location of the file that holds the requests of ``table``; None when none was ever made."""
-    head = table.snapshot_by_name(ERASURES)
-    return None if head is None else file_of(table, head.snapshot_id)
+def erasures(topic: Topic) -> tuple[Erasure, ...]:
+    """What the table knows of its requests now."""
+    return erasures_of(topic.lake.table(topic.table))
 
 
-def erasures(topic: Topic) -> Erasures:
-    """What the table knows about erasures now."""
-    return read_erasures(topic.lake.table(topic.table))
+def certificates(topic: Topic) -> list[dict[str, Any]]:
+    """The certificates in the warehouse."""
+    return [dict(erasure.certificate) for erasure in erasures(topic) if erasure.certificate is not None]
 
 
-def progress(topic: Topic, partition: int = 0) -> SearchProgress:
-    """How far a partition was searched; it must have been."""
-    found = erasures(topic).progress_of(TopicPartition(topic.name, partition))
-    assert found is not None
-    return found
+def erased(topic: Topic, *keys: bytes) -> Request:
+    """Erase ``keys`` from main by now, and let maintenance run at the time when older snapshots expire."""
+    topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
+    asked = request(topic, *keys, now=clock.now_ms(), within_ms=4 * DAY)
+    topic.clean(Lane.ERASE, clock.now_ms(), force=True)
+    maintain_table(topic.lake, topic.table, asked.deadline_ms - 2 * DAY + 1, remove=True)
+    return asked
+
+
+def certified(topic: Topic) -> Certified:
+    """Search the table now, and issue what certificates can be issued."""
+    return certify(topic.lake, topic.table, clock.now_ms(), topic.engine)

@@ -3,6 +3,7 @@
 Every step runs in this process with engine ``local``, by a clock that the trial sets, and says how it ended.
 """
 
+import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,13 @@ from firnlake.iceberg import deleter
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.ingest.land import land
+from firnlake.inspect.erasures import status
 from firnlake.inspect.status.gather import status_of
 from firnlake.job.collect import retry
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certify import certify
-from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.erasure.status import status
+from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake.table import records
@@ -129,16 +130,25 @@ class Product:
         return self._ended(lambda: ask(self.lake, table, asked, self._now(), None, within_ms))
 
     def certify(self, table: str) -> Ended:
-        return self._ended(lambda: certify(self.lake, table, self._now(), self._engine))
+        """Search the table, and issue what certificates can be issued; ``blocked`` says why there is none."""
+        blocked: list[str] = []
 
-    def certified(self, table: str) -> list[int]:
+        def every_request() -> None:
+            done = certify(self.lake, table, self._now(), self._engine)
+            blocked.extend(str(one) for problems in done.blocked.values() for one in problems)
+
+        ended = self._ended(every_request)
+        return Ended(ended.how, ended.said, tuple(blocked))
+
+    def certified(self, table: str) -> list[str]:
         """Ids of the requests that have a certificate."""
-        erasures = read_erasures(self.lake.table(table))
-        return [request for request in erasures.ids if erasures.certificate_of(request) is not None]
+        erasures = erasures_of(self.lake.table(table))
+        return [one.request.id for one in erasures if one.certificate is not None]
 
     def certificates(self, table: str) -> list[str]:
         """The documents of all certificates."""
-        return [one.document for one in read_erasures(self.lake.table(table)).certificates]
+        erasures = erasures_of(self.lake.table(table))
+        return [json.dumps(one.certificate) for one in erasures if one.certificate is not None]
 
     def erased(self, table: str) -> bool:
         """True when status says of every request that it is erased, or more."""

@@ -1,9 +1,9 @@
 """Subcommand ``erase``: request that keys are erased, show the progress, certify and verify the erasure."""
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,11 +13,12 @@ from firnlake.cli.keys import ONE_KEY, key_columns, keys_in, parse_key
 from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.lanes.erasure.ask import Asked, ask
+from firnlake.inspect.erasures import RequestStatus, status
+from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certificate import export
-from firnlake.lanes.erasure.certify import VerifiedCertificate, certify, check_known, verify
-from firnlake.lanes.erasure.status import RequestStatus, status
-from firnlake.maintain.inventory import Blocker
+from firnlake.lanes.erasure.certify import VerifiedCertificate, certify, chosen, verify
+from firnlake.lanes.erasure.requests import Request
+from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
 _SHOWN = 10
@@ -55,7 +56,7 @@ def erase(
             help="Time from now until the deadline, for example 30d or 12h. Default: 30d.",
         ),
     ] = None,
-    status: Annotated[bool, typer.Option("--status", help="Show every request and what blocks it.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show every request and what it waits for.")] = False,
     certify: Annotated[
         bool, typer.Option("--certify", help="Search the table and certify the fulfilled requests.")
     ] = False,
@@ -63,7 +64,7 @@ def erase(
         bool, typer.Option("--verify", help="Search the table for --key and check that the key's certificate holds.")
     ] = False,
     request: Annotated[
-        list[int] | None, typer.Option("--request", help="Only this request, with --status or --certify. Repeatable.")
+        list[str] | None, typer.Option("--request", help="Only this request, with --status or --certify. Repeatable.")
     ] = None,
     now: Now = None,
     engine: EngineName = None,
@@ -82,20 +83,15 @@ def erase(
     if not (status or certify) and bool(key) == bool(keys):
         raise typer.BadParameter("give one of --key and --keys")
     lake, now_ms = Lake.load(), at(now)
-    if status or certify or verify:
-        if status:
-            show_status(lake, table, request or [], now_ms, as_json)
-        elif certify:
-            certify_requests(lake, table, request or [], now_ms, engine, as_json)
-        else:
-            verify_key(lake, table, _named(lake, table, key or [])[0], topic, engine, as_json)
-        return
-    named = list(keys_in(keys, key_columns(lake, table))) if keys else _named(lake, table, key or [])
-    asked = ask(lake, table, named, now_ms, topic, within)
-    if as_json:
-        show.as_json(_document(asked))
+    if status:
+        _show_status(lake, table, request or [], now_ms, as_json)
+    elif certify:
+        _certify(lake, table, request or [], now_ms, engine, as_json)
+    elif verify:
+        _verify(lake, table, _named(lake, table, key or [])[0], topic, engine, as_json)
     else:
-        _show(table, asked, now_ms)
+        named = list(keys_in(keys, key_columns(lake, table))) if keys else _named(lake, table, key or [])
+        _show_request(table, ask(lake, table, named, now_ms, topic, within), now_ms, as_json)
 
 
 def _named(lake: Lake, table: str, texts: Sequence[str]) -> list[tuple[bytes, ...]]:
@@ -108,37 +104,36 @@ def _named(lake: Lake, table: str, texts: Sequence[str]) -> list[tuple[bytes, ..
     return keys
 
 
-def _show(table: str, asked: Asked, now_ms: int) -> None:
-    if asked.id is None:
-        show.line(f"{table}: earlier requests already cover every given key; nothing was changed")
+def _show_request(table: str, request: Request, now_ms: int, as_json: bool) -> None:
+    if as_json:
+        show.as_json(_document(request))
         return
-    places = ", ".join(f"{place} below offset {end}" for place, end in sorted(asked.below.items())[:_SHOWN])
-    more = f" and {len(asked.below) - _SHOWN} more" if len(asked.below) > _SHOWN else ""
-    told = f", of which earlier requests cover {asked.earlier:,}" if asked.earlier else ""
-    rows = count(asked.keys * len(asked.below), "row")
+    ends = [
+        f"{TopicPartition(request.topic, partition)} below offset {end}" for partition, end in request.log_ends.items()
+    ]
+    more = f" and {len(ends) - _SHOWN} more" if len(ends) > _SHOWN else ""
     show.line(
-        f"{table}: request {asked.id}: {count(asked.keys, 'key')} in {places}{more} ({rows}{told}), to be erased by "
-        f"{show.moment(asked.deadline_ms, now_ms)}"
+        f"{table}: request {request.id}: {count(len(request.digests), 'key')} in {', '.join(ends[:_SHOWN])}{more}, "
+        f"to be erased by {show.moment(request.deadline_ms, now_ms)}"
     )
 
 
-def _document(asked: Asked) -> dict[str, object]:
+def _document(request: Request) -> dict[str, Any]:
     return {
-        "request": asked.id,
-        "keys": asked.keys,
-        "topic": asked.topic,
-        "below": {str(place): end for place, end in sorted(asked.below.items())},
-        "requested_before": asked.earlier,
-        "deadline": show.time(asked.deadline_ms),
-        "expire_history": asked.expire_history,
+        "request": request.id,
+        "topic": request.topic,
+        "keys": len(request.digests),
+        "log_ends": {str(partition): end for partition, end in request.log_ends.items()},
+        "requested": show.time(request.requested_ms),
+        "deadline": show.time(request.deadline_ms),
+        "expires_history": request.expires_history,
     }
 
 
-def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, as_json: bool) -> None:
-    """Print the requests to erase keys of ``table``, and what blocks each request."""
+def _show_status(lake: Lake, table: str, requests: Sequence[str], now_ms: int, as_json: bool) -> None:
     every = status(lake, table, now_ms)
-    check_known(table, [one.id for one in every], requests)
-    states = [one for one in every if not requests or one.id in requests]
+    wanted = {erasure.request.id for erasure in chosen(table, [one.erasure for one in every], requests)}
+    states = [one for one in every if one.erasure.request.id in wanted]
     if as_json:
         show.as_json([_status(one, now_ms) for one in states])
         return
@@ -147,128 +142,76 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
         return
     show.table(
         f"{table}: requests to erase keys",
-        ("request", "state", "keys", "topic", "searched", "deadline", "certificate", "blockers"),
+        ("request", "state", "keys", "topic", "deadline", "certificate"),
         [
             (
-                one.id,
+                one.erasure.request.id,
                 one.state(now_ms),
-                one.keys,
-                one.topic,
-                f"{len(one.done)} of {count(len(one.done) + len(one.waiting), 'partition')}",
-                show.moment(one.deadline_ms, now_ms),
-                show.time(one.certificate.issued_ms) if one.certificate else None,
-                len(one.blockers),
+                len(one.erasure.request.digests),
+                one.erasure.request.topic,
+                show.moment(one.erasure.request.deadline_ms, now_ms),
+                one.erasure.certificate["issued"] if one.erasure.certificate else None,
             )
             for one in states
         ],
     )
     for one in states:
-        _show_blockers(one.id, one.blockers, now_ms)
+        for reason in one.reasons:
+            show.line(f"  request {one.erasure.request.id}: {reason}")
 
 
-def certify_requests(
-    lake: Lake, table: str, requests: Collection[int], now_ms: int, engine: str | None, as_json: bool
-) -> None:
-    """Search ``table`` and issue certificates; exit with code 1 if something blocks a certificate."""
+def _status(one: RequestStatus, now_ms: int) -> dict[str, Any]:
+    return {
+        **_document(one.erasure.request),
+        "state": one.state(now_ms),
+        "waiting": list(map(str, one.waiting)),
+        "reasons": list(one.reasons),
+        "certificate": one.erasure.certificate,
+    }
+
+
+def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engine: str | None, as_json: bool) -> None:
+    """Search ``table`` and issue certificates; exit with code 1 if something prevents a certificate."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
         done = certify(lake, table, now_ms, started.of(0), requests)
-    pages = {request: str(page) for request, page in export(lake, table, done.issued).items()}
+    pages = {str(document["request"]): str(export(lake, table, document)) for document in done.issued}
     if as_json:
-        show.as_json(
-            {
-                "issued": [json.loads(one.document) for one in done.issued],
-                "pages": pages,
-                "blocked": [
-                    {"request": one, "blockers": list(map(_blocker, own))} for one, own in done.blocked.items()
-                ],
-            }
-        )
+        blocked = [{"request": key, "problems": list(map(asdict, some))} for key, some in done.blocked.items()]
+        show.as_json({"issued": list(done.issued), "pages": pages, "blocked": blocked})
     else:
-        for one in done.issued:
-            show.line(f"{table}: request {one.request}: certificate issued: {pages[one.request]}")
-        for request, own in done.blocked.items():
+        for request, page in pages.items():
+            show.line(f"{table}: request {request}: certificate issued: {page}")
+        for request, problems in done.blocked.items():
             show.line(f"{table}: request {request}: no certificate")
-            _show_blockers(request, own, now_ms)
+            for problem in problems:
+                show.line(f"  {problem}")
         if not (done.issued or done.blocked):
             show.line(f"{table}: no request is waiting for a certificate (see `firn erase {table} --status`)")
     if done.blocked:
         raise typer.Exit(1)
 
 
-def verify_key(
-    lake: Lake, table: str, key: Sequence[bytes], topic: str | None, engine: str | None, as_json: bool
-) -> None:
+def _verify(lake: Lake, table: str, key: Sequence[bytes], topic: str | None, engine: str | None, as_json: bool) -> None:
     """Search ``table`` for ``key``; exit with code 1 if it has no certificate that holds, or has landed again."""
     with engines(engine or "local", f"firn erase {table} --verify", as_json) as started:
         verified = verify(lake, table, key, started.of(0), topic)
     if as_json:
-        show.as_json(
-            {
-                "requests": list(verified.requests),
-                "certificate": json.loads(verified.certificate.document) if verified.certificate else None,
-                "holds": verified.holds,
-                "landed_again": verified.landed_again,
-                "blockers": list(map(_blocker, verified.blockers)),
-            }
-        )
+        show.as_json({**asdict(verified), "holds": verified.holds})
     else:
         show.line(f"{table}: {_verdict(verified)}")
-        for blocker in verified.blockers:
-            show.line(f"  {blocker}")
+        for problem in verified.problems:
+            show.line(f"  {problem}")
         if verified.landed_again:
-            show.line(f"{table}: {_again(verified)}")
+            show.line(f"{table}: the key has newer records, which stay until another request covers them")
     if not verified.holds or verified.landed_again:
         raise typer.Exit(1)
 
 
 def _verdict(verified: VerifiedCertificate) -> str:
-    if verified.certificate is None:
-        requests = "request" if len(verified.requests) == 1 else "requests"
-        return f"the key has no certificate yet ({requests} {', '.join(map(str, verified.requests))})"
-    issued_at = show.time(verified.certificate.issued_ms)
-    issued = f"the certificate of request {verified.certificate.request}, issued {issued_at},"
+    issued: Mapping[str, Any] | None = verified.certificate
+    if issued is None:
+        return f"the key has no certificate yet ({count(len(verified.requests), 'request')})"
+    subject = f"the certificate of request {issued['request']}, issued {issued['issued']},"
     if not verified.is_intact:
-        return f"{issued} has been changed since"
-    return f"{issued} {'holds' if verified.holds else 'does not hold'}"
-
-
-def _again(verified: VerifiedCertificate) -> str:
-    after = (
-        "the key landed again after its request"
-        if verified.certificate is None or verified.landed_before
-        else "the key landed again after its certificate"
-    )
-    return f"{after}: its newer records, past the offsets of the request, stay until another request covers them"
-
-
-def _show_blockers(request: int, blockers: Sequence[Blocker], now_ms: int) -> None:
-    for one in blockers:
-        until = "" if one.until_ms is None else f" (until {show.moment(one.until_ms, now_ms)})"
-        show.line(f"  request {request}: {one}{until}")
-
-
-def _status(one: RequestStatus, now_ms: int) -> dict[str, object]:
-    return {
-        "request": one.id,
-        "state": one.state(now_ms),
-        "topic": one.topic,
-        "keys": one.keys,
-        "requested": show.time(one.requested_ms),
-        "deadline": show.time(one.deadline_ms),
-        "searched": list(map(str, one.done)),
-        "waiting": list(map(str, one.waiting)),
-        "destroyed_files": one.destroyed_files,
-        "records_erased": one.records_erased,
-        "certificate": json.loads(one.certificate.document) if one.certificate else None,
-        "blockers": list(map(_blocker, one.blockers)),
-    }
-
-
-def _blocker(one: Blocker) -> dict[str, object]:
-    return {
-        "kind": one.kind,
-        "name": one.name,
-        "why": one.why,
-        "lifted_by": one.lifted_by,
-        "until": None if one.until_ms is None else show.time(one.until_ms),
-    }
+        return f"{subject} has been changed since"
+    return f"{subject} {'holds' if verified.holds else 'does not hold'}"

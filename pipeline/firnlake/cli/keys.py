@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import codecs
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,7 +44,10 @@ def parse_key(text: str, columns: Sequence[str]) -> Key:
 
 
 def keys_in(path: Path, columns: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
-    """The keys in a file with one key per line; raises RefusedError for an unreadable file and a wrong line."""
+    """The keys in a file with one key per line; raises RefusedError for an unreadable file and a wrong line.
+
+    Nothing but ``\\n`` and ``\\r\\n`` ends a line. A byte order mark at the beginning is no part of a key.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -51,14 +55,12 @@ def keys_in(path: Path, columns: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
             f"file {path} can't be read: {error.strerror}; allowed: a file with one key per line"
         ) from error
     try:
-        lines = content.decode().splitlines()
+        lines = content.removeprefix(codecs.BOM_UTF8).decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise RefusedError(
             f"file {path} is not UTF-8: {error}; allowed: one key per line (`hex:<digits>` for a key that is not text)"
         ) from error
-    if not lines:
-        raise RefusedError(f"file {path} is empty; allowed: one key per line")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate((line.removesuffix("\r") for line in lines), start=1):
         try:
             key = parse_key(line, columns) if line else None
         except RefusedError as error:
@@ -66,6 +68,11 @@ def keys_in(path: Path, columns: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
         if key is None:
             raise RefusedError(
                 f"file {path}: line {number} is not a key: {line!r}; allowed: a key (write the empty key as `text:`)"
+            )
+        if line != line.strip():
+            raise RefusedError(
+                f"file {path}: line {number} begins or ends with blanks: {line!r}; allowed: no blanks (write those "
+                "that are part of the key as `hex:<digits>`)"
             )
         yield key
 

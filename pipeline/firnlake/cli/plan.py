@@ -67,7 +67,6 @@ def plan(
             show.line(f"{table}: in a run, each lane plans after the lanes before it")
         for path in written:
             show.line(str(path))
-    show.end([own.refused for own in work.values() if own.refused])
 
 
 def planned(

@@ -102,7 +102,6 @@ def _show_dry(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: b
     else:
         show_plans(table, work, limit)
         show.line(f"{table}: a dry run changed nothing; in a run, each lane plans after the lanes before it")
-    show.end([own.refused for own in work.values() if own.refused])
 
 
 def _named(name: str, error: FirnError | str) -> FirnError | str:

@@ -2,18 +2,17 @@
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 from pyiceberg.manifest import DataFile
 
-from firnlake.compact.attempt import Attempt, ByPlan
+from firnlake.compact.attempt import Attempt
 from firnlake.compact.inputs import Partitions, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Target
-from firnlake.compact.tasks import Result, rewritten
+from firnlake.compact.tasks import Result
 from firnlake.engine.engine import Engine, WorkerLostError, threads_per_task
 from firnlake.errors import ConflictError, FirnError, GoneError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
@@ -24,12 +23,11 @@ from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.collect import delete_attempt, discard, forget_failures
 from firnlake.job.failures import mark, report_refusal
 from firnlake.job.job import Job, jobs_of
-from firnlake.job.lane import Lane
+from firnlake.job.lane import COPYING, Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import OpenedStage, Stage, missing, open_stage
-from firnlake.lanes.convert import converted
-from firnlake.lanes.erasure.erase import erased
+from firnlake.lanes.compactions import COMPACTIONS
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.published_plans import PublishedPlan, RecordCounts, published_plans
@@ -37,12 +35,6 @@ from firnlake_expectations.wording import count
 
 _PLAN_FAILED = (RefusedError, WorkerLostError)
 """Errors that another try of the same plan would meet again."""
-
-_BY_LANE: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
-    Lane.ERASE: erased,
-    Lane.CONVERT: converted,
-}
-"""The lanes that compact in a way of their own; all others rewrite their inputs."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +156,7 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         started = time.monotonic()
         title = f"{plans[0].table}, {stage.title}, {count(sum(plan.records for plan in plans), 'record')}"
         attempt = Attempt(stage.table, _inputs(opened, plans, engine), target, engine, title)
-        done, failed = _BY_LANE.get(plans[0].lane, rewritten)(attempt)
+        done, failed = COMPACTIONS[plans[0].lane](attempt)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:
             raise again or next(iter(failed.values()))
@@ -218,7 +210,7 @@ def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:
 
     The table's own settings for the column take precedence.
     """
-    copies = any(plan.lane in (Lane.ERASE, Lane.MERGE) for plan in stage.plans)
+    copies = any(plan.lane in COPYING for plan in stage.plans)
     # A cleaning leaves every key once. A part of a key, or a key in a copy, may repeat.
     unique = [columns.offset] if copies or len(columns.key) > 1 else [columns.offset, *columns.key]
     names = [f"{DICTIONARY_OF}{name}" for name in unique]
@@ -237,8 +229,6 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
             counts=counts_of(plan, by_plan[plan.id], done[plan.id]),
             fingerprint=str(done[plan.id].fingerprint),
             in_place=tuple(sorted(done[plan.id].in_place)),
-            destroyed=done[plan.id].destroyed,
-            log_end_kept=done[plan.id].log_end_kept,
             merged=done[plan.id].merged,
         )
         for plan in plans
@@ -265,17 +255,15 @@ def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
     counts = result.counts
     taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
     in_place = [segment for segment in plan.inputs if segment.path in result.in_place]
-    whole = plan.lane in (Lane.ERASE, Lane.MERGE)
+    whole = plan.lane in COPYING
     repeated = counts[Outcome.REPEATED] + (0 if whole else _further_listings(taken))
     restored, deleted = counts[Outcome.RESTORED], counts[Outcome.DELETED]
-    beside = {segment.path for segment in plan.removed_tombstones}
-    erased_beside = sum(one.records for one in result.destroyed if one.path in beside)
     return RecordCounts(
-        records_in=sum(segment.records for segment in taken) - deleted + restored + erased_beside,
+        records_in=sum(segment.records for segment in taken) - deleted + restored,
         records_out=_records(files.kept),
         superseded=counts[Outcome.SUPERSEDED] + repeated,
         repeated=repeated,
-        tombstones_removed=0 if plan.lane is Lane.ERASE else _records(files.removed_tombstones),
+        tombstones_removed=0 if whole else _records(files.removed_tombstones),
         quarantined=_records(files.quarantined),
         restored=restored,
         aborted=counts[Outcome.ABORTED],

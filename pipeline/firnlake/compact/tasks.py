@@ -27,7 +27,6 @@ from firnlake.iceberg.position_deletes import WrittenDeletes
 from firnlake.job.job import series
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
-from firnlake.job.result import DestroyedFile
 
 
 def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Input, ...]]:
@@ -82,10 +81,6 @@ class Result:
     counts: Counter[Outcome]
     fingerprint: int
     in_place: frozenset[str]
-    destroyed: tuple[DestroyedFile, ...] = ()
-    """Lane `erase`: the inputs that held records of requested keys."""
-    log_end_kept: bool = False
-    """Lane `erase`: a requested record stays because it is the log end."""
     deletes: tuple[WrittenDeletes, ...] = ()
     """Lane `convert`: the position delete files."""
     merged: tuple[str, ...] = ()

@@ -27,15 +27,12 @@ REMOVED_TOMBSTONES: Final = "firn_tombstones"
 """Tombstones that a cleaning removed; a tombstone returns to main when an older record of its key lands late (C9)."""
 SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
 """The branches that every table has from the start."""
-ERASURES: Final = "firn_erasures"
-"""Requests to erase keys, and their outcomes (C30). The branch has no records and exists from the first request on."""
 MENDED: Final = "firn_mended"
 """Data files that `firn mend` has taken from main (C36). The branch exists since the first one that could be kept."""
-FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, MENDED)
+FIRN_BRANCHES: Final = (*SIDE_BRANCHES, MENDED)
 """All branches that Firn makes."""
-MEMORY_BRANCHES: Final = (REMOVED_TOMBSTONES, ERASURES)
-"""The branches that main names. Of the requests to erase keys, only the progress belongs to main's history; of removed
-tombstones, nothing counts but what belongs to it."""
+MEMORY_BRANCHES: Final = (REMOVED_TOMBSTONES,)
+"""The branches that main names: nothing on them counts but what belongs to main's history."""
 MEMORY: Final = "firn.memory"
 """Property in the summary of a snapshot on main: a JSON object of snapshot ids by branch of memory. A branch that it
 does not name holds nothing that belongs to the history of this snapshot."""

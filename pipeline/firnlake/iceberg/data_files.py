@@ -5,7 +5,6 @@ value is the file's partition value, or NULL (Iceberg spec, "Column Projection")
 module and FileIO, but none of the compaction rules.
 """
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, InputFile, InputStream, load_file_io
+from pyiceberg.io import FileIO, InputFile, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PartitionSpec
@@ -117,32 +116,19 @@ class DataFiles:
         full = schema_to_pyarrow(self.schema, include_field_ids=False)
         return pa.schema([pa.field(column.name, stored_type(column.type)) for column in full])
 
-    def batches(
-        self, source: Source, columns: Sequence[str] | None = None, *, row_groups: Sequence[int] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, source: Source, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records of ``source`` in file order, in batches of about BATCH_BYTES.
 
-        ``columns`` selects columns by name, ``row_groups`` selects row groups by number; None selects all.
+        ``columns`` selects columns by name; None selects all.
 
         Raises RefusedError for a file that can't be understood, UnavailableError when the store does not answer.
         """
         with self.opened(source) as file:
-            yield from file.batches(columns, row_groups)
+            yield from file.batches(columns)
 
-    def stream(self, source: Source) -> InputStream:
-        """A stream of the bytes of ``source``."""
-        return _input(self.io(source.path), source.path).open()
-
-    def sha256(self, source: Source) -> str:
-        """The SHA-256 (hex) of the content of ``source``; read errors name the table and the file."""
-        digest = hashlib.sha256()
-        try:
-            with self.stream(source) as stream:
-                while part := stream.read(BATCH_BYTES):
-                    digest.update(part)
-        except OSError as error:
-            raise _failure(self, source, error) from error
-        return digest.hexdigest()
+    def file(self, path: str) -> InputFile:
+        """The file at ``path``, whatever its format, to be opened with the table's credentials."""
+        return _input(self.io(path), path)
 
     @contextmanager
     def opened(self, source: Source) -> Iterator["OpenFile"]:
@@ -153,7 +139,7 @@ class DataFiles:
                 "it, for example with rewrite_data_files under write.format.default=parquet)"
             )
         try:
-            with self.stream(source) as stream:
+            with self.file(source.path).open() as stream:
                 file = parquet.open_file(
                     stream,
                     binary_type=pa.large_binary(),
@@ -189,7 +175,7 @@ class OpenFile:
     def batches(
         self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield record batches, as ``DataFiles.batches`` does."""
+        """Yield record batches, as ``DataFiles.batches`` does; ``row_groups`` are numbers, None selects all."""
         self._check_records()
         wanted = self.files.arrow_schema(columns)
         taken = self._columns(wanted)
@@ -221,18 +207,11 @@ class OpenFile:
 
     def bounds(self, column: str, row_group: int) -> tuple[Any, Any] | None:
         """Lowest and highest value of a flat ``column`` in a row group; None if the footer lacks these bounds."""
-        statistics = self._statistics(column, row_group)
+        name = self._name_of(column)
+        group = self.file.metadata.row_group(row_group)
+        chunks = map(group.column, range(group.num_columns))
+        statistics = next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
-
-    def nulls(self, column: str, row_group: int) -> int | None:
-        """Number of NULLs in a flat ``column`` of a row group; None if the footer lacks this number."""
-        statistics = self._statistics(column, row_group)
-        return statistics.null_count if statistics is not None and statistics.has_null_count else None
-
-    def has_bloom_filter(self, column: str, row_group: int) -> bool:
-        """True when a flat ``column`` has a bloom filter in a row group."""
-        chunk = self._chunk(column, row_group)
-        return chunk is not None and chunk.bloom_filter_offset is not None
 
     def written(self, column: str) -> pa.Field | None:
         """The file's field for the table's ``column``; None if the file lacks the column."""
@@ -242,16 +221,6 @@ class OpenFile:
     def _name_of(self, column: str) -> str | None:
         """The file's name for the table's ``column``; None if the file lacks the column."""
         return self._names.get(self.files.schema.find_field(column).field_id)
-
-    def _statistics(self, column: str, row_group: int) -> pq.Statistics | None:
-        chunk = self._chunk(column, row_group)
-        return None if chunk is None else chunk.statistics
-
-    def _chunk(self, column: str, row_group: int) -> pq.ColumnChunkMetaData | None:
-        name = self._name_of(column)
-        group = self.file.metadata.row_group(row_group)
-        chunks = map(group.column, range(group.num_columns))
-        return next((chunk for chunk in chunks if chunk.path_in_schema == name), None)
 
     def _check_records(self) -> None:
         records = self.file.metadata.num_rows

@@ -2,13 +2,14 @@
 
 import hashlib
 import re
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pyiceberg.io import SCHEMA_TO_FILE_IO
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -179,6 +180,20 @@ def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Sto
     """List the files below ``folder``; empty when there is no such folder."""
     infos = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
     return [Stored.of(info) for info in infos if info.is_file]
+
+
+def write_whole(table: Table, location: str, content: bytes) -> None:
+    """Write ``content`` to ``location``, with the store access of ``table``, so that no reader sees a part of it.
+
+    An object store shows a whole object or none. A local file is visible while it is being written, even if it replaces
+    a whole file with the same content; so it gets a further suffix until it is whole.
+    """
+    files, path = store(table, location)
+    suffix = f".{uuid.uuid4().hex[:8]}" if isinstance(files, LocalFileSystem) else ""
+    with table.io.new_output(f"{location}{suffix}").create(overwrite=True) as stream:
+        stream.write(content)
+    if suffix:
+        files.move(f"{path}{suffix}", path)
 
 
 class FrozenModel(BaseModel):

@@ -8,16 +8,14 @@ lock.
 
 import hashlib
 import re
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from pyarrow.fs import LocalFileSystem
 from pyiceberg.table import Table
 
-from firnlake.iceberg.files import JOB_ID, JOBS_FOLDER, Stored, files_in, metadata_folder, store
+from firnlake.iceberg.files import JOB_ID, JOBS_FOLDER, Stored, files_in, metadata_folder, store, write_whole
 
 _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)-([0-9a-f]{{64}})\.json(?:\.[0-9a-f]{{8}})?")
 """On a local file system, the name has a further suffix while the document is being written."""
@@ -90,15 +88,7 @@ class JobDocuments:
         """Write a document of ``kind`` (letters only) and return its digest. Idempotent."""
         content = text.encode()
         digest = hashlib.sha256(content).hexdigest()
-        location = f"{self.location}/{kind}-{digest}.json"
-        files, path = store(self.table, location)
-        # An object store shows a whole object or none. A local file is visible while it is being written, even if it
-        # replaces a whole file with the same content.
-        suffix = f".{uuid.uuid4().hex[:8]}" if isinstance(files, LocalFileSystem) else ""
-        with self.table.io.new_output(f"{location}{suffix}").create(overwrite=True) as stream:
-            stream.write(content)
-        if suffix:
-            files.move(f"{path}{suffix}", path)
+        write_whole(self.table, f"{self.location}/{kind}-{digest}.json", content)
         return digest
 
     def delete(self, kinds: Iterable[str]) -> None:

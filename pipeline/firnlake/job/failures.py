@@ -67,8 +67,8 @@ class FailedPlan:
     failure: Failure
 
     def covers(self, plan: Plan) -> bool:
-        """True when ``plan`` would repeat the failed work: the lane, the segments and their row-level deletes are the
-        same and, for lane ``erase``, also the requests and the offset limit. The clocks of the plans may differ."""
+        """True when ``plan`` would repeat the failed work: the lane, the segments, their row-level deletes and the
+        requests are the same. The clocks of the plans may differ."""
         return self._of_same_kind(plan) and _read_by(self.plan) == _read_by(plan)
 
     def holds_back(self, plan: Plan, clock_ms: int) -> bool:
@@ -81,7 +81,7 @@ class FailedPlan:
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
-            and _searched_for(self.plan) == _searched_for(plan)
+            and self.plan.requests == plan.requests
         )
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class FailedPlan:
         where = self.plan.topic_partition
         one = len(lanes) == 1
         wait, plans, them = ("waits", "its plan", "it") if one else ("wait", "their plans", "them")
-        changes = "its segments change" if self.plan.search is None else "its segments or requests change"
+        changes = "its segments or requests change" if self.plan.requests else "its segments change"
         return (
             f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; Firn retries {them} when {changes}, from "
             f"{show_ms(self.failure.clock_ms + AGAIN_MS)} on also when other segments land, and after "
@@ -104,14 +104,6 @@ class FailedPlan:
 def _read_by(plan: Plan) -> set[tuple[str, int, int]]:
     """What the plan reads. Row-level deletes count, because they may hide what the plan was refused for."""
     return {(one.path, one.records, one.deletes) for one in (*plan.inputs, *plan.removed_tombstones)}
-
-
-def _searched_for(plan: Plan) -> tuple[int, int | None] | None:
-    """The newest request that a plan of lane ``erase`` serves, and the plan's offset limit; None for other lanes.
-
-    With a new request or another limit, a plan erases other records, so it may succeed.
-    """
-    return (plan.search.through, plan.search.before) if plan.search else None
 
 
 def told_once(failed: Iterable[FailedPlan]) -> Iterator[str]:

@@ -84,17 +84,6 @@ class Input(FrozenModel):
         )
 
 
-class Search(FrozenModel):
-    """What a plan of lane ``erase`` searches its inputs for (C30). The keys themselves are in no document."""
-
-    through: Count
-    """Id of the newest request that the plan serves."""
-    before: Long | None
-    """Only records below this offset are erased, because something blocks the later records; None if nothing does."""
-    sequence_number: Count
-    """Sequence number of the snapshot that the plan was made on."""
-
-
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
     """Lowest and highest offset of ``inputs``, both inclusive; None if they hold no record."""
     held = [one for one in inputs if one.records]
@@ -145,8 +134,8 @@ class Plan(FrozenModel):
     """True when the inputs may hold transactional or control records that the plan's lane treats specially (C10)."""
     markers: tuple[Marker, ...] = ()
     """Markers outside the inputs that decide transactions whose records are in the inputs."""
-    search: Search | None = None
-    """Lane ``erase`` only."""
+    requests: tuple[str, ...] = ()
+    """Ids of the requests that the plan serves (C30)."""
     position_deletes_max: Count = 0
     """Lane `convert`: maximum number of position delete files per Iceberg partition before a merge."""
 
@@ -174,14 +163,6 @@ class Plan(FrozenModel):
         if self.sequence_number is None:
             raise RefusedError(f"plan {self.id} of lane {self.lane} does not say which deletes it covers; plan again")
         return self.sequence_number
-
-    @property
-    def searched(self) -> Search:
-        """What the plan searches for; raises RefusedError when the plan is of another lane than ``erase``."""
-        if self.search is None:
-            self.of_lane(Lane.ERASE)
-            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it searches for; plan again")
-        return self.search
 
     @property
     def tail_is_older(self) -> bool:

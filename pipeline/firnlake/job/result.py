@@ -25,30 +25,17 @@ from firnlake.table.topic_partition import TopicPartition
 MANIFEST_SUFFIX: Final = ".avro"
 
 
-class DestroyedFile(FrozenModel):
-    """A data file that is removed from the table because it held records of requested keys (C30): the number of these
-    ``records``, the file's length in bytes, and the SHA-256 (hex) of its content."""
-
-    path: str
-    bytes: int
-    sha256: str
-    records: int
-
-
 class PlanResult(FrozenModel):
     """The result of one plan (C24).
 
     ``fingerprint`` is a decimal number, the judge's fingerprint of the kept records as they were read. ``in_place`` are
-    the paths of segments that lose no records and stay as they are. Lane `erase` also lists the ``destroyed`` files;
-    ``log_end_kept`` is True if a requested record stays because it is the log end (C4). Lane `convert` merges older
-    position delete files into its own; ``merged`` are the paths of these older files, which are removed.
+    the paths of segments that lose no records and stay as they are. Lane `convert` merges older position delete files
+    into its own; ``merged`` are the paths of these older files, which are removed.
     """
 
     counts: RecordCounts
     fingerprint: str
     in_place: tuple[str, ...] = ()
-    destroyed: tuple[DestroyedFile, ...] = ()
-    log_end_kept: bool = False
     merged: tuple[str, ...] = ()
 
 

@@ -6,7 +6,7 @@ from itertools import groupby, takewhile
 
 from firnlake.job.lane import ANY_POLICY, LEVELING, UNBLOCKED, Lane
 from firnlake.lanes.cleaning import FEWEST, dirty_reason, fitting_runs, similar_runs, tombstone_reason
-from firnlake.lanes.erasure.searches import DueSearch, late, search
+from firnlake.lanes.erasure.look import search
 from firnlake.lanes.retention import retention
 from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
 from firnlake.table.partition import PartitionState
@@ -26,8 +26,10 @@ class Due:
     reason: str
     waiting_segments: int = 0
     """For lane `full`: number of cleanable segments past the candidates, which exceed the budgets of a plan."""
-    search: DueSearch | None = None
-    """For lane `erase`: the search that the candidates are part of; None for other lanes."""
+    beside: tuple[Segment, ...] = ()
+    """Segments of removed tombstones that the plan reads too, if the lane has chosen some."""
+    requests: tuple[str, ...] = ()
+    """Ids of the requests that the work serves."""
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
@@ -42,18 +44,18 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
     if state.policy.problem and lane is not Lane.CONVERT:
         return None
     work = _CHECKS[lane](state, force)
-    return None if work and waits_for_erasure(work, state) else work
+    return None if work and waits_for_requests(work, state) else work
 
 
-def waits_for_erasure(work: Due, state: PartitionState) -> tuple[Segment, ...]:
-    """Segments of ``work`` that lane `erase` has to search first, because they landed below its searched offsets.
+def waits_for_requests(work: Due, state: PartitionState) -> tuple[Segment, ...]:
+    """Segments of ``work`` that must first be read for a request (C30), because its output would count as read.
 
-    Empty for lanes that do not change the level of segments.
+    Empty for lanes that do not write levels.
     """
-    if work.lane not in LEVELING:
+    if work.lane not in LEVELING or state.requested is None:
         return ()
-    taken = {one.path for one in work.candidates + (state.tail_inputs if work.lane is Lane.FULL else ())}
-    return tuple(one for one in late(state) if one.path in taken)
+    tail = (*state.tail_inputs, *state.removed_tombstones) if work.lane is Lane.FULL else ()
+    return tuple(segment for segment in (*work.candidates, *tail) if segment.path in state.requested.reserved)
 
 
 def _retain(state: PartitionState, _: bool) -> Due | None:
@@ -66,15 +68,14 @@ def _retain(state: PartitionState, _: bool) -> Due | None:
 
 
 def _erase(state: PartitionState, force: bool) -> Due | None:
-    """C30: segments have not been searched yet for keys to erase, or have landed since the last search."""
-    unsearched, own = search(state, force), state.erasing
-    if not unsearched or not own:
+    """C30: segments must be read or rewritten for requests to erase keys."""
+    found, asked = search(state, force), state.requested
+    if not found or not found.segments or not asked:
         return None
-    landed = late(state)
-    reason = f"{count(own.waiting, 'request')} to erase a key" if own.waiting or not landed else ""
-    if landed:
-        reason += f"{', ' * bool(reason)}{count(len(landed), 'segment')} landed below the searched offsets"
-    return Due(Lane.ERASE, unsearched.segments, reason, search=unsearched)
+    reason = f"{count(len(asked.requests), 'request')} to erase keys"
+    if asked.holding:
+        reason += f", {count(len(asked.holding), 'segment')} known to hold one"
+    return Due(Lane.ERASE, found.segments, reason, beside=found.beside, requests=asked.requests)
 
 
 def _convert(state: PartitionState, force: bool) -> Due | None:

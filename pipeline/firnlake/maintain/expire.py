@@ -46,8 +46,7 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.referenced_files import Contents
 from firnlake.iceberg.snapshots import SnapshotRetention, retained
 from firnlake.job.job import planned_on
-from firnlake.lanes.erasure.history import expire_below
-from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.erasure.certify import history_ends
 from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS
 from firnlake.maintain.unreached import Coming, Unreached
 from firnlake.table.memory import drop_void_tombstones
@@ -126,7 +125,7 @@ def expire(
             table.metadata,
             now_ms,
             coming.moving,
-            _erased_below(table, identifier, now_ms, coming.rewritten),
+            history_ends(lake, table, identifier, now_ms),
             _needed(lake, table, identifier, now_ms),
         )
         after = _without(table.metadata, retention)
@@ -145,14 +144,6 @@ def expire(
         told[0].update(done.snapshots)
         told[1].update(done.refs)
     return Expired(garbage, after)
-
-
-def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
-    """Sequence number below which snapshots expire because of erased keys; 0 if none does, or the requests are lost."""
-    try:
-        return expire_below(table, identifier, read_erasures(table), now_ms, rewritten)
-    except RefusedError:
-        return 0
 
 
 def _needed(lake: Lake, table: Table, identifier: str, now_ms: int) -> frozenset[int]:
@@ -223,7 +214,7 @@ class _Expiry:
             self.identifier,
             table.metadata,
             self.now_ms,
-            erased_below=_erased_below(table, self.identifier, self.now_ms),
+            erased_below=history_ends(self.lake, table, self.identifier, self.now_ms),
             needed=_needed(self.lake, table, self.identifier, self.now_ms),
         )
         ids = list(retention.expired_snapshots)[: self.most]

@@ -28,6 +28,7 @@ from firnlake.iceberg.files import (
 )
 from firnlake.iceberg.referenced_files import Hashes, Reach
 from firnlake.job.documents import documents_folder
+from firnlake.lanes.erasure.requests import DOCUMENT
 from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import plans_folder
 from firnlake.table.references import Known, is_in
@@ -246,7 +247,7 @@ def _children(files: FileSystem, folder: str, *, recursive: bool) -> list[FileIn
 
 
 class _Hidden:
-    """Decides which paths of a table are hidden."""
+    """Decides which paths of a table are hidden, or hold requests to erase keys, which always stay."""
 
     def __init__(self, table: Table) -> None:
         fields = {field.name for spec in table.specs().values() for field in spec.fields}
@@ -258,7 +259,7 @@ class _Hidden:
         *folders, name = path.split("/")
         for place, part in enumerate(folders):
             if part == OWN_FOLDER:
-                return folders[place + 1 : place + 2] == [self._uuid]
+                return folders[place + 1 : place + 2] == [self._uuid] and not DOCUMENT.fullmatch(path)
             if part.startswith(_MARKS) and not part.startswith(self._partitions):
                 return False
         return not name_of(name).startswith(_MARKS)

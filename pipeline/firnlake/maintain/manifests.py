@@ -1,8 +1,8 @@
 """Merges small manifests of data files, so that readers open few of them.
 
 Main lists the same files before and after. Earlier snapshots keep the old manifests, which are deleted when those
-snapshots expire. Manifests in which the bounds of removed files may reveal keys to erase are copied without these
-entries, those of delete files too (C30).
+snapshots expire. As long as a request to erase keys is open, manifests are copied without their entries of removed
+files, those of delete files too, because the bounds in such an entry may be a key (C30).
 """
 
 import uuid
@@ -24,9 +24,7 @@ from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.manifest_entries import without
 from firnlake.iceberg.manifest_writers import keeps_every_field, manifest_writer
 from firnlake.iceberg.manifests import Manifests, ahead, checked_entries
-from firnlake.lanes.erasure.history import Telling
-from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.erasure.requests import Erasures
+from firnlake.lanes.erasure.requests import open_requests
 
 TRIES: Final = 3
 """Number of tries: Firn starts again when another commit has meanwhile removed files from a manifest."""
@@ -48,7 +46,7 @@ def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool)
             table = lake.table(identifier)
             limits = _Limits.of(table, identifier)
             try:
-                chosen = _chosen(table, identifier, limits)
+                chosen = _chosen(table, limits)
                 findings = [_finding(table, identifier, one, now_ms) for one in chosen]
                 if remove:
                     _replace(lake, identifier, table, chosen, limits.target_bytes)
@@ -66,7 +64,7 @@ def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool)
 
 def manifests_to_rewrite(table: Table, identifier: str) -> list[str]:
     """Locations of the manifests on main of ``table`` that ``rewrite_manifests`` would replace now."""
-    chosen = _chosen(table, identifier, _Limits.of(table, identifier))
+    chosen = _chosen(table, _Limits.of(table, identifier))
     return [one.manifest_path for group in chosen for one in group.manifests]
 
 
@@ -97,7 +95,7 @@ class _Group:
     """True if the manifests are merged; False if each of them is copied without its entries of removed files."""
 
 
-def _chosen(table: Table, identifier: str, limits: _Limits) -> list[_Group]:
+def _chosen(table: Table, limits: _Limits) -> list[_Group]:
     """The manifests on main that are worth rewriting.
 
     Encrypted manifests stay as they are, and so do manifests of format version 1, whose entries have no sequence
@@ -108,7 +106,7 @@ def _chosen(table: Table, identifier: str, limits: _Limits) -> list[_Group]:
     candidates = [one for one in listed if one.sequence_number and one.key_metadata is None]
     merged = _small(table, candidates, limits)
     taken = {one.manifest_path for group in merged for one in group.manifests}
-    return merged + _telling(table, identifier, [one for one in candidates if one.manifest_path not in taken])
+    return merged + _with_removed(table, [one for one in candidates if one.manifest_path not in taken])
 
 
 def _small(table: Table, candidates: Sequence[ManifestFile], limits: _Limits) -> list[_Group]:
@@ -132,23 +130,14 @@ def _small(table: Table, candidates: Sequence[ManifestFile], limits: _Limits) ->
     return merged
 
 
-def _telling(table: Table, identifier: str, candidates: Sequence[ManifestFile]) -> list[_Group]:
-    """Manifests in which bounds of removed files may reveal keys to erase."""
-    keys = Telling(table, identifier, _requests(table))
+def _with_removed(table: Table, candidates: Sequence[ManifestFile]) -> list[_Group]:
+    """Manifests that list removed files, if a request to erase keys is open."""
+    listing = [manifest for manifest in candidates if manifest.deleted_files_count]
     groups: defaultdict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
-    for manifest in candidates:
-        if keys.tells(manifest):
-            groups[manifest.partition_spec_id, manifest.content].append(manifest)
-    reason = "copied without removed files, whose bounds may reveal erased keys"
-    return [_Group(own, reason, is_merged=False) for own in groups.values()]
-
-
-def _requests(table: Table) -> Erasures:
-    """The requests to erase keys; empty if they are lost, because most manifests can be rewritten without them."""
-    try:
-        return read_erasures(table)
-    except RefusedError:
-        return Erasures()
+    for manifest in listing if listing and open_requests(table) else ():
+        groups[manifest.partition_spec_id, manifest.content].append(manifest)
+    reason = "copied without removed files, whose bounds may reveal keys to erase"
+    return [_Group(manifests, reason, is_merged=False) for manifests in groups.values()]
 
 
 def _finding(table: Table, identifier: str, group: _Group, now_ms: int) -> Finding:

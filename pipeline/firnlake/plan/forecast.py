@@ -9,7 +9,6 @@ from typing import Final
 from firnlake.job.lane import Lane
 from firnlake.lanes.cleaning import last_full_ms
 from firnlake.lanes.due import due
-from firnlake.lanes.erasure.searches import late
 from firnlake.lanes.retention import aged_from_ms
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import LONG_MAX
@@ -54,8 +53,8 @@ def _turning_points(state: PartitionState) -> Iterator[int]:
         last = last_full_ms(state)
         since = oldest if last is None else {last}
         yield from (clock + policy.full_interval_ms + 1 for clock in since)
-    if state.erasing and state.erasing.due_ms is not None:
-        yield state.erasing.due_ms
+    if state.requested and state.requested.due_ms is not None:
+        yield state.requested.due_ms
     if policy.deletes and policy.retention_ms >= 0:
         times = (aged_from_ms(segment) for segment in state.segments)
         yield from (time + policy.retention_ms + 1 for time in times if time is not None)
@@ -99,9 +98,10 @@ def _bytes(segment: Segment) -> int:
     return segment.data_bytes
 
 
-def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
-    yield state.erasing.due_ms if state.erasing else None
-    yield from map(arrived_ms, late(state))
+def _requested_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+    # A segment that landed after the request is due since it landed.
+    due_ms = state.requested.due_ms if state.requested else None
+    yield None if due_ms is None else max(due_ms, min(map(arrived_ms, inputs)))
 
 
 def _convert_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
@@ -141,7 +141,7 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Iterator[int | None]]]] = {
     # Lane `retain` has no budget, so none of its plans wait.
     Lane.RETAIN: lambda _state, _inputs: iter(()),
-    Lane.ERASE: _erase_since,
+    Lane.ERASE: _requested_since,
     Lane.CONVERT: _convert_since,
     Lane.MERGE: _merge_since,
     Lane.CLEAN: _clean_since,

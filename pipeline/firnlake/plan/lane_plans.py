@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from firnlake.errors import RefusedError
 from firnlake.job.failures import FailedPlan
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan
@@ -33,8 +32,6 @@ class LanePlans:
     """The states of the topic partitions from which the plans were made."""
     behind: tuple[str, ...] = ()
     """A line if the clock is behind that of an earlier commit of Firn; the same for all lanes of a run."""
-    refused: RefusedError | None = None
-    """Lane `erase` only, and not from ``plan_work``: why the requests to erase keys can't be read."""
 
     def left(self) -> Iterator[str]:
         """Yield a line for each failed plan, and those of ``later``."""

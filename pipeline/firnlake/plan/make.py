@@ -11,12 +11,10 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.job import jobs_of
-from firnlake.job.lane import ANY_POLICY, BEFORE_FULL, LEVELING, Lane
-from firnlake.job.plan import Input, Plan, Search
+from firnlake.job.lane import ANY_POLICY, BEFORE_FULL, LEVELING, SEEING_TRANSACTIONS, Lane
+from firnlake.job.plan import Input, Plan
 from firnlake.lanes.cleaning import may_stay
 from firnlake.lanes.due import Due, due
-from firnlake.lanes.erasure.memory import ErasureMemory
-from firnlake.lanes.erasure.searches import DueSearch
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.order import RunBudget, admit, rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
@@ -81,8 +79,6 @@ def plan_work(
     reads = lane is not Lane.RETAIN
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-        if lane is Lane.ERASE and sensed.unknown_erasures:
-            raise sensed.unknown_erasures
         full = partial(_work, lake, Lane.FULL, sensed, force, str(scope)) if Lane.FULL in lanes else None
         return _work(lake, lane, sensed, force, str(scope), full)
 
@@ -90,10 +86,7 @@ def plan_work(
 def plan_lanes(
     lake: Lake, identifier: str, now_ms: int, force: bool = False, scope: Scope = EVERYTHING
 ) -> dict[Lane, LanePlans]:
-    """The plans of ``plan_work`` for a run of all lanes that can keep to ``scope``, by lane; the table is read once.
-
-    If the requests to erase keys can't be read, only lane `erase` is refused, as in a run.
-    """
+    """The plans of ``plan_work`` for a run of all lanes that can keep to ``scope``, by lane; the table is read once."""
     lanes = [lane for lane in Lane if not scope.obstacle(lane)]
     return dict(_each_lane(lake, identifier, lanes, now_ms, force, scope))
 
@@ -106,14 +99,14 @@ def first_due(
     force: bool = False,
     scope: Scope = EVERYTHING,
 ) -> Lane | None:
-    """The first of ``lanes`` for which ``plan_work`` returns plans or raises an error; None if there is no such lane.
+    """The first of ``lanes`` for which ``plan_work`` returns plans; None if there is no such lane.
 
     The table is read once for all lanes. Logs a warning for each plan of an earlier lane that is left out. Raises
     RefusedError when no lane can be planned.
     """
     now_ms = now if isinstance(now, int) else to_ms(now)
     for lane, work in _each_lane(lake, identifier, lanes, now_ms, force, scope):
-        if work.plans or work.refused:
+        if work.plans:
             return lane
         work.warn()
     return None
@@ -126,10 +119,7 @@ def _each_lane(
         sensed = read_once(lake, identifier, now_ms, scope=scope)
         full = cache(partial(_work, lake, Lane.FULL, sensed, force, str(scope))) if Lane.FULL in lanes else None
         for lane in lanes:
-            if lane is Lane.ERASE and sensed.unknown_erasures:
-                yield lane, LanePlans(identifier, [], [], [], [], [], refused=sensed.unknown_erasures)
-            else:
-                yield lane, full() if full and lane is Lane.FULL else _work(lake, lane, sensed, force, str(scope), full)
+            yield lane, full() if full and lane is Lane.FULL else _work(lake, lane, sensed, force, str(scope), full)
 
 
 def _behind(sensed: Sensed) -> tuple[str, ...]:
@@ -227,7 +217,7 @@ def plan_partition(
         now_ms=state.now_ms,
         reason=f"{work.reason}; asked for: {asked}" if asked else work.reason,
         inputs=tuple(Input.of(segment) for segment in inputs),
-        removed_tombstones=_removed_tombstones(lane, state, inputs),
+        removed_tombstones=tuple(map(Input.of, work.beside)) or _removed_tombstones(lane, state, inputs),
         inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
         segment_bytes=policy.segment_target,
         clean_below=state.lowest_beside({segment.path for segment in inputs}),
@@ -237,30 +227,12 @@ def plan_partition(
         delete_retention_ms=policy.delete_retention_ms,
         clock_behind_ms=behind_ms(segments, state.now_ms),
         waiting_segments=work.waiting_segments,
-        transactional=_transactional(lane, inputs),
+        transactional=lane in SEEING_TRANSACTIONS and any(one.transactional or one.control for one in inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
+        requests=work.requests,
         position_deletes_max=policy.position_deletes_max if lane is Lane.CONVERT else 0,
     )
-    if work.search and state.erasing:
-        return _searching(plan, work.search, state.erasing).sealed()
     return _with_staying(plan, inputs).sealed()
-
-
-def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
-    """True when ``lane`` must look at the transactions of records in ``inputs`` (C10).
-
-    For lane `erase`, this is true only if there are control records, which the lane keeps: they have no user key.
-    """
-    if lane is Lane.ERASE:
-        return any(segment.control for segment in inputs)
-    return lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs)
-
-
-def _searching(plan: Plan, search: DueSearch, own: ErasureMemory) -> Plan:
-    """``plan`` of lane ``erase`` with the requests that it serves, and with the removed tombstones to search."""
-    beside = tuple(Input.of(segment) for segment in search.beside)
-    wanted = Search(through=own.newest, before=search.before, sequence_number=own.sequence_number)
-    return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
-from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
-from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.memory import ErasureMemory, erasing_of
+from firnlake.job.lane import WHOLE_PARTITION, Lane
+from firnlake.lanes.requested import requested_in
 from firnlake.plan.survey import DueSurvey
 from firnlake.table.arrays import Arrays, arrays_of
 from firnlake.table.memory import removed_tombstones
@@ -48,15 +47,10 @@ class Scope:
                 f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because only the "
                 "table's properties set its retention"
             )
-        if lane is Lane.ERASE and self.bounds != UNBOUNDED:
+        if lane in WHOLE_PARTITION and self.bounds != UNBOUNDED:
             return (
                 f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane "
-                "erases a key from a whole topic partition at once"
-            )
-        if lane is Lane.CONVERT and self.bounds != UNBOUNDED:
-            return (
-                f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane's "
-                "delete files cover a whole topic partition"
+                "works on a whole topic partition at once"
             )
         if lane is Lane.FULL and self.bounds.begins:
             return (
@@ -113,8 +107,6 @@ class Sensed:
     survey: DueSurvey
     only: frozenset[TopicPartition]
     """The topic partitions to which ``states`` is restricted; empty for all."""
-    unknown_erasures: RefusedError | None = None
-    """Why the requests to erase keys can't be read, so that lane ``erase`` alone is refused; None if they were read."""
 
     def states(self, lane: Lane | None = None, force: bool = False) -> list[PartitionState]:
         """The states of the topic partitions, those with the highest dirty ratio first.
@@ -160,7 +152,6 @@ def read_once(
     restricted = frozenset(only) if meant is None else meant
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
     removed = removed_tombstones(table, identifier, cache)
-    erasing, unknown = _erasing(table)
     survey = DueSurvey(
         arrays,
         policies,
@@ -169,16 +160,9 @@ def read_once(
         removed,
         transactions,
         scope.bounds,
-        erasing,
+        requested_in(table, arrays, removed),
     )
-    return Sensed(segments, survey, restricted, unknown)
-
-
-def _erasing(table: Table) -> tuple[Mapping[TopicPartition, ErasureMemory], RefusedError | None]:
-    try:
-        return erasing_of(table), None
-    except RefusedError as error:
-        return {}, error
+    return Sensed(segments, survey, restricted)
 
 
 def sense_table(

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.cleaning import FEWEST
-from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.table.arrays import UNKNOWN, Arrays, Bools
 from firnlake.table.budget import small
 from firnlake.table.figures import Figures, Floats
-from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
+from firnlake.table.partition import UNBOUNDED, PartitionState, Requested, ScopeBounds
 from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.restarts import restarts
@@ -49,8 +48,8 @@ class DueSurvey:
     transactions: Mapping[TopicPartition, Transactions] = field(default_factory=dict)
     bounds: ScopeBounds = UNBOUNDED
     """The bounds that the states get; ``may_be_due`` does not take them into account."""
-    erasing: Mapping[TopicPartition, ErasureMemory] = field(default_factory=dict)
-    """The requests to erase keys, by topic partition."""
+    requested: Mapping[TopicPartition, Requested] = field(default_factory=dict)
+    """The requests for keys, by topic partition."""
 
     @cached_property
     def _figures(self) -> Figures:
@@ -68,7 +67,7 @@ class DueSurvey:
             self.removed_tombstones.get(where, ()),
             self.transactions.get(where, NO_TRANSACTIONS),
             self.bounds,
-            self.erasing.get(where),
+            self.requested.get(where),
             self._restarts.get(where.topic, ""),
         )
 
@@ -100,8 +99,8 @@ class DueSurvey:
             return np.zeros(0, dtype=np.bool_)
         if self._figures.may_overflow:
             return np.ones(len(self.arrays.topic), dtype=np.bool_)
-        if lane is Lane.ERASE:
-            return self._figures.at(dict.fromkeys(self.erasing, 1), 0) > 0
+        if lane not in _AT_LEAST:
+            return self._figures.at(dict.fromkeys(self.requested, 1), 0) > 0
         return _AT_LEAST[lane](self._figures, force)
 
     @property
@@ -224,4 +223,4 @@ _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {
     Lane.TIER: _tier,
     Lane.FULL: _full,
 }
-"""The necessary condition of each lane, except `erase`, for which the requests decide."""
+"""The necessary condition of each lane but the one for which requests decide."""

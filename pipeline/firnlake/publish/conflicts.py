@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.lane import Lane
+from firnlake.job.lane import ANY_POLICY
 from firnlake.job.plan import Plan
 from firnlake.table.published_plans import RecordCounts
 from firnlake.table.segment import Segments
@@ -27,8 +27,8 @@ def landed_conflicts(
     concerned = {
         key: (plan, counts)
         for key, (plan, counts) in work.items()
-        # If records land before a plan of lane `erase` is published, the next plan of the lane searches them.
-        if plan.lane is not Lane.ERASE and (_removes(counts) or plan.transactional)
+        # Whether a lane of any policy takes a record does not depend on other records.
+        if plan.lane not in ANY_POLICY and (_removes(counts) or plan.transactional)
     }
     if not concerned:
         return {}

@@ -5,15 +5,14 @@ and commits on top of it. After a lost race, the next try loads and checks again
 commit on an unchecked snapshot. A plan without a passing verdict, or in conflict with later changes, is left out of
 the commit, and becomes a failure in the result (C20, C22).
 
-The same commit moves removed tombstones and records without a key to their branches (C5, C9), and updates the progress
-of lane `erase` (C30). The commit of lane `convert` adds position delete files, removes no segment, and removes the
-equality delete files that it makes needless; each try looks for needless files in the version of the table that it has
-loaded (C27).
+The same commit moves removed tombstones and records without a key to their branches (C5, C9). The commit of lane
+`convert` adds position delete files, removes no segment, and removes the equality delete files that it makes needless;
+each try looks for needless files in the version of the table that it has loaded (C27).
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
@@ -21,7 +20,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import (
-    ERASURES,
     QUARANTINE,
     REMOVED_TOMBSTONES,
     check_names,
@@ -37,8 +35,6 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.result import PlanFiles, PlanResult
 from firnlake.job.stage import Stage, missing, stages_of
-from firnlake.lanes.erasure.erase import Searched, erasure_conflicts, with_searches
-from firnlake.lanes.erasure.memory import ErasuresChange, ReadOnce
 from firnlake.publish.attempts import PublishResult, commit, repeated
 from firnlake.publish.conflicts import landed_conflicts, tombstone_conflicts
 from firnlake.table.published_plans import JOB_ID, VALIDATION, RecordCounts, published
@@ -110,7 +106,7 @@ class _Validated:
     files: PlanFiles
     replaced: Sequence[str]
     replaced_beside: Sequence[str]
-    """For lane `erase`, the paths of the rewritten files on the branch of removed tombstones."""
+    """Paths of the rewritten files on the branch of removed tombstones."""
     validation: str
     """Name of Great Expectations' run that judged the result."""
 
@@ -148,7 +144,6 @@ class _StagedWork:
 
     stage: Stage
     validated: Mapping[str, _Validated]
-    erasures: ReadOnce = field(default_factory=ReadOnce)
 
     @property
     def table(self) -> str:
@@ -179,14 +174,7 @@ class _StagedWork:
         for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, beside, removed)):
             if gone or files:
                 changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
-        searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
-        if searched:
-            # The progress of lane `erase` contains the id of the snapshot that commits it.
-            changes[ERASURES] = ErasuresChange(
-                lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures
-            )
-        prepared = Commit(target, changes.items())
-        return prepared
+        return Commit(target, changes.items())
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
         # Check the stage only after `current` was loaded, because a collector first marks the stage, then moves main.
@@ -198,7 +186,6 @@ class _StagedWork:
             current, [one.plan for one in chosen if one.plan.id not in problems], manifests
         ).conflicts
         left = [one for one in chosen if one.plan.id not in problems]
-        problems |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
         problems |= tombstone_conflicts(current, [one.plan for one in left])
         left = [one for one in left if one.plan.id not in problems]
         if changed := _changed_shape(current, self.stage):

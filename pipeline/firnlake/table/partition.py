@@ -1,11 +1,10 @@
 """The state of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from firnlake.clock import exact_span, show_ms
-from firnlake.lanes.erasure.memory import ErasureMemory
 from firnlake.table.budget import excess, excess_beside, excess_keys, small
 from firnlake.table.policy import LONG_MAX, Policy
 from firnlake.table.segment import LANDED, TAIL, Segment, UnassignedFile
@@ -79,6 +78,26 @@ class HeldBack:
 
 
 @dataclass(frozen=True)
+class Requested:
+    """The requests for keys of a topic partition, and the segments that they concern, by path (C30)."""
+
+    requests: tuple[str, ...]
+    """The ids of the requests."""
+    log_end: int
+    """No request covers a record at or past this offset in a segment that landed later."""
+    unread: frozenset[str]
+    """The segments that must still be read for a request."""
+    holding: Mapping[str, int]
+    """The lowest offset of a covered record in each segment that holds one."""
+    reserved: frozenset[str]
+    """The segments that no lane that writes levels may take before they are read and rewritten."""
+    due_ms: int | None
+    """Epoch milliseconds from which segments are due to be read or rewritten; None if none are."""
+    mixed: str = ""
+    """A segment in which covered records and newer ones can't be told apart by offset; empty if there is none."""
+
+
+@dataclass(frozen=True)
 class PartitionState:
     """The state of a topic partition with ``segments`` (in offset order) under ``policy`` at ``now_ms`` (epoch ms)."""
 
@@ -93,8 +112,8 @@ class PartitionState:
     transactions: Transactions = NO_TRANSACTIONS
     bounds: ScopeBounds = UNBOUNDED
     """The bounds that the user set for this run."""
-    erasing: ErasureMemory | None = None
-    """The requests to erase keys of this topic partition; None if there are none."""
+    requested: Requested | None = None
+    """The requests for keys of this topic partition; None if there are none."""
     restart: str = ""
     """Why the offsets of the whole topic seem to have restarted, and what is allowed; empty if they have not."""
 

@@ -37,6 +37,8 @@ CORE_MS: Final = f"{SUMMARY_PREFIX}core-ms"
 """Core time of compacting, milliseconds: the duration of the work times the number of tasks that could run at once."""
 PLANNED_ON: Final = f"{SUMMARY_PREFIX}planned-on"
 """Id of main's snapshot on which the plan was made; for several plans, their document says it."""
+REQUESTS: Final = f"{SUMMARY_PREFIX}requests"
+"""Ids of the requests that the plan served, with blanks between them; for several plans, their document has them."""
 NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
 """The time for which the plan was made (its clock), in epoch milliseconds; for several plans, the earliest clock."""
 WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
@@ -51,13 +53,13 @@ class RecordCounts(FrozenModel):
     ``records_in`` counts the records that readers saw in the input segments, plus the ``restored`` records: tombstones
     that an earlier cleaning removed and that return because an older record of their key landed. ``deleted`` counts the
     records of the input segments that other writers' row-level deletes hid (C27); they do not count in ``records_in``.
-    ``erased`` counts the records of keys that were erased on request (C30); if such a record was a removed tombstone,
-    it counts in ``records_in`` too. ``superseded`` includes the ``repeated`` records: further copies of a record
-    that was written more than once. ``aborted`` counts records of aborted transactions, and ``markers_removed`` the
-    markers of transactions without remaining records (C10). The fields ``*_in_place`` count segments that stay in the
-    table because the plan changes nothing in them; these count neither as read nor as written. Bytes are file sizes.
-    Lane `convert` leaves all segments in place. In its plans, ``records_in`` counts the records that readers saw in
-    these segments, and ``bytes_out`` counts the bytes of the delete files.
+    ``erased`` counts the records of keys that were erased on request (C30). ``superseded`` includes the ``repeated``
+    records: further copies of a record that was written more than once. ``aborted`` counts records of aborted
+    transactions, and ``markers_removed`` the markers of transactions without remaining records (C10). The fields
+    ``*_in_place`` count segments that stay in the table because the plan changes nothing in them; these count neither
+    as read nor as written. Bytes are file sizes. Lane `convert` leaves all segments in place. In its plans,
+    ``records_in`` counts the records that readers saw in these segments, and ``bytes_out`` counts the bytes of the
+    delete files.
     """
 
     records_in: int = Field(ge=0)
@@ -151,6 +153,9 @@ class Planned(Protocol):
     @property
     def waiting_segments(self) -> int: ...
 
+    @property
+    def requests(self) -> Sequence[str]: ...
+
 
 class PublishedPlan(FrozenModel):
     """One plan of a commit, with its record counts."""
@@ -163,6 +168,8 @@ class PublishedPlan(FrozenModel):
     snapshot_id: int | None
     """Id of main's snapshot on which the plan was made; None if the commit does not say it."""
     counts: RecordCounts
+    requests: tuple[str, ...] = ()
+    """Ids of the requests that the plan served (C30)."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -180,6 +187,7 @@ class PublishedPlan(FrozenModel):
             reason=plan.reason,
             snapshot_id=plan.snapshot_id,
             counts=counts,
+            requests=tuple(plan.requests),
         )
 
 
@@ -254,5 +262,6 @@ def _alone(properties: Mapping[str, str]) -> PublishedPlan:
             "reason": properties.get(REASON),
             "snapshot_id": properties.get(PLANNED_ON),
             "counts": RecordCounts.of_summary(properties),
+            "requests": properties[REQUESTS].split() if REQUESTS in properties else (),
         }
     )

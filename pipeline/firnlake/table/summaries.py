@@ -26,6 +26,7 @@ from firnlake.table.published_plans import (
     PLANS,
     PLANS_DOCUMENT,
     REASON,
+    REQUESTS,
     TOPIC_PARTITION,
     VALIDATION,
     WAITING_SEGMENTS,
@@ -55,7 +56,8 @@ def summary(
     if [plan.id for plan in plans] == [job_id]:
         (plan,) = plans
         place = {TOPIC_PARTITION: str(plan.topic_partition), PLANNED_ON: str(plan.snapshot_id)}
-        return common | {PLAN_ID: plan.id, REASON: plan.reason} | place
+        served = {REQUESTS: " ".join(plan.requests)} if plan.requests else {}
+        return common | {PLAN_ID: plan.id, REASON: plan.reason} | place | served
     document = write_document(target, job_id, [PublishedPlan.of(plan, counts[plan.id]) for plan in plans])
     waiting = [str(plan.topic_partition) for plan in plans if plan.waiting_segments]
     return (

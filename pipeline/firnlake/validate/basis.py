@@ -19,12 +19,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import ConflictError
-from firnlake.iceberg.branches import ancestors, at_snapshot, on_branch
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.erasure.requests import Erasures
+from firnlake.lanes.erasure.requests import Request, erasures_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import removed_tombstones
 from firnlake.table.policies import Policies
@@ -36,23 +35,6 @@ from firnlake.validate.deletes import SnapshotDeletes
 
 _ENDS: Final = {b"\0\1": True, b"\0\0": False}
 """Control record types that end a transaction: true for committed, false for aborted."""
-
-
-@dataclass(frozen=True)
-class ServedRequests:
-    """Lane `erase`: the requests that a change serves, up to the one with the id ``through`` (C30)."""
-
-    secret: bytes = field(repr=False)
-    """The key of the digests."""
-    digests: tuple[tuple[bytes, int], ...] = field(repr=False)
-    """The digest of each requested key, and the offset below which its records are erased."""
-    newest: int
-    """Id of the newest request of the topic partition."""
-    through: int
-    before: int | None
-    """Only records below this offset are erased; None if all requested records are."""
-    log_end_kept: bool
-    """True if the log end is requested, but stays (C4)."""
 
 
 @dataclass(frozen=True)
@@ -99,23 +81,29 @@ class Basis:
         """The row-level deletes."""
         return SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self.segments))
 
-    @cached_property
-    def erasures(self) -> Erasures:
-        """The requests to erase keys, and how far they were served then."""
-        return read_erasures(self.at)
+    def requests(self, topic: str, told: Collection[str]) -> tuple[Request, ...]:
+        """The requests to erase keys of ``topic`` that a plan serves, the oldest first.
 
-    def searched(self, owner: TopicPartition, through: int, before: int | None, log_end_kept: bool) -> ServedRequests:
-        """What serves the requests to erase keys of ``owner``, up to the one with the id ``through``."""
-        every = self.erasures.of(owner)
-        digests = tuple((one.digest, one.below) for one in every if one.id <= through)
-        newest = max((one.id for one in every), default=0)
-        return ServedRequests(self.erasures.secret, digests, newest, through, before, log_end_kept)
+        These are the requests that it has ``told``, by their ids, and all that were made before the snapshot.
+        """
+        asked = (one for one in self._requests if one.topic == topic)
+        return tuple(one for one in asked if one.id in told or one.sequence_number < self.number)
+
+    @cached_property
+    def _requests(self) -> tuple[Request, ...]:
+        return tuple(erasure.request for erasure in erasures_of(self.table) if not erasure.problem)
 
     def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
         """The segments of ``owner``, in offset order."""
         if owner not in self._own:
             self._own[owner] = self.segments.by_partition.get(owner, ())
         return self._own[owner]
+
+    def others(self, owner: TopicPartition, but: Collection[str]) -> list[DataFile]:
+        """The data files of ``owner``, of main and of removed tombstones, except those at the paths ``but``."""
+        on_main = dict.fromkeys(one.path for one in self.own(owner) if one.path not in but)
+        aside = [one.path for one in self.tombstones(owner) if one.path not in but]
+        return [*self.files(on_main), *self.files(aside, REMOVED_TOMBSTONES)]
 
     def files(self, paths: Collection[str], branch: str = MAIN_BRANCH) -> list[DataFile]:
         """The data files at ``paths`` on ``branch``, in their order; a file that is listed twice is there twice."""
@@ -169,7 +157,7 @@ class Basis:
         if lane in (Lane.RETAIN, Lane.CONVERT, Lane.MERGE):
             return False
         own = [one for one in self.own(owner) if one.path in taken]
-        return any(one.control or (one.transactional and lane is not Lane.ERASE) for one in own)
+        return any(one.control or one.transactional for one in own)
 
     def markers(self, owner: TopicPartition, taken: Collection[str]) -> Iterator[tuple[int, int, bool]]:
         """The markers of transactions in files other than ``taken``: producer, offset, committed (C10)."""

@@ -57,7 +57,7 @@ class Case:
     files: tuple[JudgedFile, ...]
     fingerprint: int | None
     secret: bytes | None = field(default=None, repr=False)
-    """Lane `erase`: the key of the digests."""
+    """Lane `erase`: the table's UUID, under which the digests of keys are made."""
     digests: tuple[tuple[bytes, int], ...] = field(default=(), repr=False)
     """Lane `erase`: the digest of each requested key, and the offset below which its records are erased."""
 
@@ -140,16 +140,18 @@ def case_of(change: JudgedChange, listing: "ListedFacts", claim: Claim, fingerpr
         shown = (listing.file(SHOWN, one, before.get(one.file_path), after.get(one.file_path)) for one in change.left)
         return Case(claim, tuple(shown), fingerprint)
     # What stays must hold no requested record, not even one that row-level deletes hide.
-    searched = change.searched
-    listed = change.basis.deletes.among((*change.removed, *(() if searched else change.left)))
+    erases = change.lane is Lane.ERASE
+    listed = change.basis.deletes.among((*change.removed, *(() if erases else change.left)))
     sides = ((BEFORE, change.removed), (IN_PLACE, change.left), (BEFORE, change.returning))
     files = [listing.file(side, one, listed.get(one.file_path)) for side, some in sides for one in some]
     files += [listing.file(AFTER, one) for one in (*change.added, *change.beside)]
-    if searched is None:
+    if not erases:
         return Case(claim, tuple(files), fingerprint)
     # The judge holds no records of the segments that stay in place.
     files = [replace(one, held=0) if one.side == IN_PLACE else one for one in files]
-    return Case(claim, tuple(files), fingerprint, searched.secret, searched.digests)
+    partition = change.plan.partition
+    digests = ((bytes.fromhex(one), each.log_end(partition)) for each in change.requests for one in each.digests)
+    return Case(claim, tuple(files), fingerprint, change.basis.table.metadata.table_uuid.bytes, tuple(digests))
 
 
 @dataclass(frozen=True)

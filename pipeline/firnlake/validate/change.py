@@ -12,15 +12,13 @@ from pyiceberg.manifest import DataFile
 
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.iceberg.files import job_of
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.result import PlanResult
 from firnlake.job.stage import Stage
+from firnlake.lanes.erasure.requests import Request
 from firnlake.table.published_plans import PublishedPlan
-from firnlake.table.segment import Segment
-from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.basis import Basis, ServedRequests
+from firnlake.validate.basis import Basis
 from firnlake.validate.deletes import JudgedDelete, ListedAs, live_paths
 
 
@@ -48,7 +46,8 @@ class JudgedChange:
     before: Mapping[str, ListedAs] = field(default_factory=dict)
     after: Mapping[str, ListedAs] = field(default_factory=dict)
     deletes: Sequence[DataFile] = ()
-    searched: ServedRequests | None = None
+    requests: Sequence[Request] = ()
+    """Lane `erase`: the requests that the change serves."""
 
     @property
     def lane(self) -> Lane:
@@ -83,17 +82,14 @@ def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile]
         returning = basis.returning(plan.topic_partition, paths) if plan.lane is Lane.FULL else []
         back = basis.files(returning, REMOVED_TOMBSTONES)
         return change(removed=removed, left=left, added=files.kept, beside=beside, returning=back)
-    search, owner = plan.searched, plan.topic_partition
-    searched = basis.searched(owner, search.through, search.before, own.log_end_kept)
-    gone = {one.file_path for one in removed} | {*stage.replaced_beside(plan)}
-    unsearched = [path for path in _unsearched(basis, owner, searched) if path not in gone]
+    replaced = basis.files(stage.replaced_beside(plan), REMOVED_TOMBSTONES)
     return change(
         removed=removed,
-        left=[*basis.files(unsearched), *basis.files(unsearched, REMOVED_TOMBSTONES)],
+        left=basis.others(plan.topic_partition, {one.file_path for one in (*removed, *replaced)}),
         added=files.kept,
         beside=beside,
-        returning=basis.files(stage.replaced_beside(plan), REMOVED_TOMBSTONES),
-        searched=searched,
+        returning=replaced,
+        requests=basis.requests(plan.topic, plan.requests),
     )
 
 
@@ -102,19 +98,3 @@ def _check_merged(stage: Stage, plan: Plan, own: PlanResult, entries: Collection
     live = cache(partial(live_paths, stage.table))
     for one in leaving:
         one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
-
-
-def _unsearched(basis: Basis, owner: TopicPartition, searched: ServedRequests) -> list[str]:
-    """Paths of the files, on main and of removed tombstones, in which no earlier search has looked for all requests."""
-    done = basis.erasures.progress_of(owner)
-    every = (*basis.own(owner), *basis.tombstones(owner))
-    if done is None or searched.through > done.through:
-        return [one.path for one in every]
-
-    def was_searched(segment: Segment) -> bool:
-        is_there = segment.sequence_number <= done.sequence_number or (
-            job_of(segment.path) is not None and segment.sequence_number >= done.committed
-        )
-        return is_there and (done.before is None or segment.last_offset < done.before)
-
-    return [one.path for one in every if not was_searched(one)]

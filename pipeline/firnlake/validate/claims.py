@@ -27,7 +27,7 @@ Figures = dict[str, tuple[object, object]]
 
 def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult | None = None) -> Claim:
     """The claim about ``change``; ``plan`` and ``result`` are those of a change that is not committed yet."""
-    basis, owner, lane, searched = change.basis, change.plan.topic_partition, change.lane, change.searched
+    basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
     transactional = basis.transactional(owner, change.taken, lane)
     retention = basis.retention_ms(change.plan.topic) if lane in HORIZONS else 0
     behind = basis.behind_ms(change.now_ms)
@@ -50,8 +50,6 @@ def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult 
         delete_retention_ms=None if retention is None else retention + behind,
         transactional=transactional,
         markers=tuple(basis.markers(owner, change.taken)) if transactional and lane is not Lane.ERASE else (),
-        erase_before=searched.before if searched else None,
-        end_kept=searched.log_end_kept if searched else False,
         figures=tuple((name, str(one), str(found)) for name, (one, found) in told.items()),
         **change.plan.counts.model_dump(exclude={"expired"}),
     )
@@ -98,7 +96,7 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
         "transactional": (plan.transactional, basis.transactional(owner, taken, lane)),
         **_described(basis, plan),
     }
-    if lane is not Lane.ERASE:  # it searches other segments, too, which its counts leave out
+    if lane is not Lane.ERASE:  # of lane `erase`, the judge reads all segments, also those that its counts leave out
         counts = change.plan.counts
         told["segments left in place"] = (counts.segments_in_place, _segments(change.left))
         told["bytes left in place"] = (counts.bytes_in_place, _bytes(change.left))
@@ -107,24 +105,14 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
     if lane is Lane.FULL:
         back = [name_of(one.path) for one in plan.removed_tombstones]
         told["removed tombstones"] = (sorted(back), sorted(map(name_of, basis.returning(owner, taken))))
-    if plan.search and change.searched:
-        told["requests searched for"] = (plan.search.through, min(plan.search.through, change.searched.newest))
-        told["sequence number searched"] = (plan.search.sequence_number, basis.number)
+    told["requests served"] = (plan.requests, tuple(one.id for one in change.requests))
     return told
 
 
 def _resulting(change: JudgedChange, result: PlanResult) -> Figures:
     """What ``result`` tells beside its counts, and what the files of the change say."""
-    lane = change.lane
-    gone = {one.file_path: one.file_size_in_bytes for one in (*change.removed, *change.returning)}
-    destroyed = [(name_of(one.path), one.bytes) for one in result.destroyed]
-    told: Figures = {
-        "records expired": (result.counts.expired, 0),
-        "files destroyed": (destroyed, [(name_of(one.path), gone.get(one.path)) for one in result.destroyed]),
-    }
-    if lane is not Lane.ERASE:
-        told["files destroyed"] = (len(destroyed), 0)
-    if lane is not Lane.CONVERT:
+    told: Figures = {"records expired": (result.counts.expired, 0)}
+    if change.lane is not Lane.CONVERT:
         told["delete files merged"] = (len(result.merged), 0)
     return told
 

@@ -15,7 +15,6 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.errors import RefusedError
 from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import (
-    ERASURES,
     MENDED,
     REMOVED_TOMBSTONES,
     SIDE_BRANCHES,
@@ -32,7 +31,7 @@ from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of
 from firnlake.table.segment import TAIL
 from firnlake.table.summaries import CommitClock, CommitSummary
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.basis import Basis, ServedRequests, properties_after
+from firnlake.validate.basis import Basis, properties_after
 from firnlake.validate.change import JudgedChange
 from firnlake.validate.deletes import SnapshotDeletes
 
@@ -94,32 +93,15 @@ class Committed:
         there = [one for one in basis.own(owner) if one.path in self._parent_paths and one.path not in went]
         if lane is Lane.ERASE:
             returning, beside = self._tombstones_moved(owner)
-            gone = {one.file_path for one in returning}
-            aside = [one.path for one in basis.tombstones(owner) if one.path not in gone]
-            left = [*basis.files([one.path for one in there]), *basis.files(aside, REMOVED_TOMBSTONES)]
-            searched = self._searched(owner)
+            left = basis.others(owner, went | {one.file_path for one in returning})
+            requests = basis.requests(owner.topic, plan.requests)
             return change(
-                removed=removed, left=left, added=added, beside=beside, returning=returning, searched=searched
+                removed=removed, left=left, added=added, beside=beside, returning=returning, requests=requests
             )
         tail = basis.files([one.path for one in there if lane is Lane.FULL and one.level == TAIL])
         taken = [one.file_path for one in (*removed, *tail)]
         back = basis.files(basis.returning(owner, taken) if lane is Lane.FULL else [], REMOVED_TOMBSTONES)
         return change(removed=removed, left=tail, added=added, beside=[*self._beside(owner)], returning=back)
-
-    def _searched(self, owner: TopicPartition) -> ServedRequests:
-        """The requests that the commit served, and how far, as main names them."""
-        newest = next(ancestors(self.table))
-        for known in (self._afterwards, Basis(self.table, self.identifier, newest, None)):
-            progress = known.erasures.progress_of(owner)
-            if progress is not None and progress.snapshot_id == self.snapshot.snapshot_id:
-                # If the requested log end stayed, no obstacle stopped the search earlier.
-                before = None if progress.log_end_kept else progress.before
-                return known.searched(owner, progress.through, before, progress.log_end_kept)
-        raise RefusedError(
-            f"table {self.identifier}: the requests that snapshot {self.snapshot.snapshot_id} served in {owner} "
-            f"are unknown: the snapshot on branch {ERASURES} that recorded them has expired; allowed: a commit of "
-            "lane erase whose snapshot on that branch is kept"
-        )
 
     def _moved(self, before: Snapshot, after: Snapshot, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
         """The data files of ``owner`` that went and came between two snapshots of one branch."""

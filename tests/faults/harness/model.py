@@ -216,9 +216,8 @@ def unbalanced(table: Table) -> list[str]:
         job = said.get(JOB_ID) or said[PLAN_ID]
         added = {branch: own.get(job, 0) for branch, own in beside.items()}
         if said.get(LANE) == ERASE:
-            # Removed tombstones that are erased count as read.
+            # Removed tombstones that are erased do not count.
             moved[REMOVED_TOMBSTONES] = min(0, added[REMOVED_TOMBSTONES])
-            lost += moved[REMOVED_TOMBSTONES]
         if after - before != counts.restored - lost or added != moved:
             found.append(
                 f"C24: snapshot {snapshot.snapshot_id} went from {before} to {after} records, beside main were added "

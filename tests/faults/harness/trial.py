@@ -17,7 +17,7 @@ from firnlake.job.documents import documents_folder
 from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
 from firnlake.lanes.erasure.ask import ask
-from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.published_plans import document_of, plans_folder
 from infra.foreign.files import files_under, on_disk
@@ -80,6 +80,8 @@ class Stand:
     """When the cleaning that is under way was started, by the machine's clock in seconds."""
     requester: Random | None = None
     """Whoever requests that keys are erased; None in a trial without."""
+    requests: set[str] = field(default_factory=set)
+    """Ids of the requests that were made."""
 
 
 def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path) -> Trial:
@@ -94,7 +96,7 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     stand = Stand(seed, random, place, topic, reader, folder / str(seed), cleaning)
     stand.requester = requester if requester.random() < ERASING else None
     kept = random.choice(["0", "0", str(DAY)])
-    stand.topic.create(delete_retention_ms=kept, maintenance="manifests,orphans,snapshots")
+    stand.topic.create(delete_retention_ms=kept, maintenance="manifests,orphans,snapshots", erase_history="expire")
     found = Trial(seed)
     reader.watch(stand.topic.table)
     try:
@@ -113,7 +115,9 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     found.violations += [*errors, *looks.violations(stand.model.deleted | stand.model.erasable())]
     found.counts["reads"] = looks.views
     found.counts["records"] = len(stand.model.landed)
-    found.counts["erased"] = sum(one.records for one in read_erasures(lake.table(topic.table)).destroyed)
+    found.counts["erased"] = sum(
+        read.records for one in erasures_of(lake.table(topic.table)) for read in one.reads.files.values()
+    )
     found.counts["commits"] = len(stand.topic.lake.table(stand.topic.table).metadata.snapshots)
     return found
 
@@ -144,8 +148,9 @@ def _request(stand: Stand) -> None:
         keys = random.sample([*KEYS, FAR_AWAY], random.randint(1, 2))
         topic = stand.topic
         asked = ask(topic.lake, topic.table, [(key,) for key in keys], stand.now, topic.name, within_ms=1)
+        stand.requests.add(asked.id)
         for key in keys:
-            model.request(key, {place.partition: end for place, end in asked.below.items()})
+            model.request(key, asked.log_ends)
     seen = branches(stand.topic)
     there = {(one.partition, one.offset) for one in (*seen.main, *seen.removed_tombstones)}
     gone = sorted(model.erasable() - there - model.deleted)
@@ -248,9 +253,9 @@ def _settle(stand: Stand, found: Trial) -> None:
     found.violations += [f"C25: {path} is left" for path in left_behind(topic)]
     maintain_table(topic.lake, topic.table, clock.now_ms() + LATER + DAY, remove=True)
     found.violations += _look(stand)
-    found.violations += [
-        f"C25: {path} is left by the collector" for path in (*lists_left(topic), *requests_left(topic))
-    ]
+    found.violations += [f"C25: {path} is left by the collector" for path in lists_left(topic)]
+    known = {one.request.id for one in erasures_of(topic.lake.table(topic.table))}
+    found.violations += [f"C30: request {lost} is gone" for lost in stand.requests - known]
 
 
 def left_behind(topic: Topic) -> Iterator[Path]:
@@ -267,15 +272,6 @@ def lists_left(topic: Topic) -> Iterator[Path]:
     located = filter(None, map(document_of, table.metadata.snapshots))
     known = {location.rpartition("/")[2] for location in located}
     yield from (path for path in files_under(on_disk(plans_folder(table))) if path.name not in known)
-
-
-def requests_left(topic: Topic) -> Iterator[Path]:
-    """Files of requests that no snapshot refers to."""
-    table = topic.lake.table(topic.table)
-    known = {on_disk(one.statistics_path) for one in table.metadata.statistics}
-    for path in files_under(on_disk(table.location())):
-        if path.suffix == ".puffin" and path not in known:
-            yield path
 
 
 def _append(stand: Stand, _: Trial) -> None:

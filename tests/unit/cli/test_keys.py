@@ -76,6 +76,30 @@ def test_a_file_has_a_key_per_line(tmp_path: Path) -> None:
         list(keys_in(path, BOTH))
 
 
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        (b"\xef\xbb\xbfa\nb\n", [b"a", b"b"]),
+        (b"a\r\nb\r\n", [b"a", b"b"]),
+        ("a\x0bb\x0cc\x1cd\x85e\u2028f\rg\n".encode(), ["a\x0bb\x0cc\x1cd\x85e\u2028f\rg".encode()]),
+        (b"a b\ntext:\nhex:20", [b"a b", b"", b" "]),
+    ],
+    ids=["byte order mark", "lines of Windows", "other ends of lines", "blanks within, none, and one"],
+)
+def test_e1_only_n_and_r_n_end_a_line_of_a_file(tmp_path: Path, content: bytes, keys: list[bytes]) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(content)
+    assert list(keys_in(path, ["key"])) == [(key,) for key in keys]
+
+
+@pytest.mark.parametrize("line", ["b ", " b", "b\t", "\u00a0b", "b\r", "hex:00 "])
+def test_e1_blanks_at_the_ends_of_a_line_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(f"a\n{line}\r\n".encode())
+    with pytest.raises(RefusedError, match="line 2 begins or ends with blanks"):
+        list(keys_in(path, ["key"]))
+
+
 @pytest.fixture
 def events(lake: Lake, firn: Firn) -> str:
     """An adopted table with a composite key."""
@@ -89,8 +113,8 @@ def events(lake: Lake, firn: Firn) -> str:
 def test_explain_and_erase_take_the_same_key(firn: Firn, events: str) -> None:
     out = firn("explain", events, "--key", '"a,b",1', "--now", NOW).out
     assert "events-0 offset 1, level 0, in " in out
-    assert f"{events}: request 1: 1 key in events-0" in firn("erase", events, "--key", '"a,b",1').out
-    assert "the key has no certificate yet (request 1)" in firn("erase", events, "--verify", "--key", '"a,b",1').out
+    assert ": 1 key in events-0 below offset 2" in firn("erase", events, "--key", '"a,b",1').out
+    assert "the key has no certificate yet (1 request)" in firn("erase", events, "--verify", "--key", '"a,b",1').out
 
 
 def test_c26_a_key_by_parts_is_refused_with_the_right_call(firn: Firn, events: str) -> None:

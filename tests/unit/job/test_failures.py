@@ -108,6 +108,11 @@ class TestMarking:
         (marker,) = failed_plans(lake, TABLE)
         assert marker.failure.reason == "another reason"
 
+    def test_c30_a_plan_for_another_request_is_other_work(self, lake: Lake, failed: Plan) -> None:
+        (marker,) = failed_plans(lake, TABLE)
+        assert marker.covers(failed)
+        assert not marker.covers(failed.model_copy(update={"requests": ("0" * 32,)}))
+
     def test_c26_a_marker_that_can_not_be_read_is_refused_and_holds_up_nobody(self, lake: Lake, failed: Plan) -> None:
         document(Stage.load(lake, failed.stage), "failure").unlink()
         Stage.load(lake, failed.stage).documents.write("failure", "{")

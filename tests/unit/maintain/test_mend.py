@@ -302,18 +302,19 @@ class TestErasure:
     """C30: the branch is a place where a requested key is found. No lane erases it there, so the branch blocks."""
 
     def blockers(self, topic: Topic) -> dict[str, str]:
-        """Kind and name of what keeps request 1 from its certificate after the history has expired, and why."""
-        topic.run(NOW + 40 * DAY, force=True, until_idle=True)
+        """What keeps the request from its certificate after the history has expired, and why."""
+        for _ in range(2):  # what the cleaning of the first run writes is read by the second
+            topic.run(NOW + 40 * DAY, force=True)
         maintain_table(topic.lake, topic.table, clock.now_ms() + 400 * DAY_MS, remove=True)
         done = certify(topic.lake, topic.table, NOW + 40 * DAY, LocalEngine(1))
-        return {f"{one.kind} {one.name}": f"{one.why}; {one.lifted_by}" for one in done.blocked.get(1, ())}
+        return {one.where: str(one) for problems in done.blocked.values() for one in problems}
 
     def test_a_key_on_the_branch_is_found_and_dropping_it_lets_go(self, topic: Topic, files: list[str]) -> None:
         take(topic, files[1])
         request(topic, b"c")
         found = self.blockers(topic)
         assert found.keys() == {f"branch {MENDED}"}
-        assert " has 1 record that request 1 asks to erase" in found[f"branch {MENDED}"]
+        assert ": it holds 1 record of keys to erase" in found[f"branch {MENDED}"]
         assert f"DROP BRANCH {MENDED}" in found[f"branch {MENDED}"]
         topic.lake.table(topic.table).manage_snapshots().remove_branch(MENDED).commit()
         assert self.blockers(topic) == {}

@@ -37,7 +37,7 @@ CHANGES: dict[str, Any] = {
     "now_ms": NOW + 1,
     "reason": "because",
     "removed_tombstones": [{"path": "x", "level": -2, "base_offset": 0, "last_offset": 0, "records": 1, "bytes": 1}],
-    "search": {"through": 1, "before": None, "sequence_number": 1},
+    "requests": ["0" * 32],
     "inputs_per_segment": 2,
     "segment_bytes": 1001,
     "clean_below": 3,

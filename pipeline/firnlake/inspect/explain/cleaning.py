@@ -19,7 +19,6 @@ from firnlake.inspect.explain.holds import Prospects, Reason, taken
 from firnlake.inspect.explain.versions import Version
 from firnlake.job.lane import ANY_POLICY, Lane
 from firnlake.job.plan import Plan
-from firnlake.lanes.erasure.searches import obstacles
 from firnlake.table.segment import RUN
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions
 
@@ -182,7 +181,7 @@ class Keeping:
         """The rule that keeps the present record at ``place``, and what must happen before the record is removed."""
         version = self.of_key.present[place]
         if version.offset < self.of_key.erased_below:
-            return self._to_be_erased(version)
+            return self._to_be_erased()
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
                 return Reason(going.rule, f"{going.text}; lane {lane} removes it, and is due")
@@ -211,11 +210,8 @@ class Keeping:
         assert self._full  # otherwise the record's segment would be held
         return _tombstone(version, place, self._full)
 
-    def _to_be_erased(self, version: Version) -> Reason:
+    def _to_be_erased(self) -> Reason:
         what = "its key is to be erased"
-        in_the_way = next((one for one in obstacles(self.prospects.state) if one.offset <= version.offset), None)
-        if in_the_way:
-            return Reason(in_the_way.rule, f"{what}, but {in_the_way.why}", in_the_way.until_ms)
         if Lane.ERASE in self.prospects.due:
             return Reason("C30", f"{what}; lane erase removes it, and is due")
         held = self.prospects.not_due(Lane.ERASE)

@@ -10,7 +10,7 @@ from firnlake.job.failures import FailedPlan, waiting
 from firnlake.job.lane import LEVELING, UNBLOCKED, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
-from firnlake.lanes.erasure.searches import late, obstacles
+from firnlake.lanes.erasure.look import obstacles
 from firnlake.lanes.retention import retention
 from firnlake.plan.make import plan_partition
 from firnlake.table.budget import excess
@@ -58,7 +58,7 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         kept = past.kept if past else "the topic has no retention (cleanup.policy = compact)"
         return Reason(RULES[lane], kept or "the topic partition holds no record")
     if lane is Lane.ERASE:
-        return _no_search(state)
+        return _nothing_to_erase(state)
     if lane is Lane.CONVERT:
         return _nothing_to_convert(state)
     if not state.policy.compacts and lane is not Lane.MERGE:
@@ -80,15 +80,14 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
     return Reason(RULES[lane], f"dirty ratio {state.dirty_ratio:.3f}, needed: more than {needed}")
 
 
-def _no_search(state: PartitionState) -> Reason:
-    """The reason why lane `erase` has nothing to search in ``state``."""
-    if state.erasing is None:
+def _nothing_to_erase(state: PartitionState) -> Reason:
+    """The reason why lane `erase` is not due in ``state``."""
+    if state.requested is None:
         return Reason(RULES[Lane.ERASE], "there is no request to erase a key")
-    for one in obstacles(state):
-        text = f"nothing to erase below offset {one.offset}, where the search stops: {one.why}"
-        return Reason(one.rule, text, one.until_ms)
-    if state.erasing.waiting:
-        return Reason(RULES[Lane.ERASE], "requests to erase a key wait for more requests", state.erasing.due_ms)
+    for obstacle in obstacles(state):
+        return Reason(obstacle.rule, f"requests to erase keys wait: {obstacle.why}", obstacle.until_ms)
+    if state.requested.due_ms is not None:
+        return Reason(RULES[Lane.ERASE], "requests to erase keys wait for more requests", state.requested.due_ms)
     return Reason(RULES[Lane.ERASE], "all requests to erase a key are served")
 
 
@@ -144,9 +143,8 @@ class Prospects:
             return Reason("C20", str(self.failed[lane]))
         if self.state.blockers and lane not in UNBLOCKED:
             return Reason("C20", self.state.blockers[0])
-        landed = late(self.state)
-        if landed and lane in LEVELING:
-            return Reason("C30", f"segment {landed[0]} must first be searched for keys to erase")
+        if lane in LEVELING and (asked := self.state.requested) and asked.reserved:
+            return Reason("C30", f"segment {min(asked.reserved)} must first be read for keys to erase")
         if lane in self.left:
             return Reason(RULES[lane], f"left to lane {Lane.FULL}, which takes the segments in the same run")
         return missing(lane, self.state)

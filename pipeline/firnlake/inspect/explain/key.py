@@ -16,8 +16,8 @@ from firnlake.inspect.explain.partition import ExplainedCommit, History
 from firnlake.inspect.explain.versions import Key, Version, Versions
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.erasure.requests import digests_of, named_keys, named_values
+from firnlake.lanes.erasure.digests import digest_of, named_keys, named_values
+from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.plan.read_states import sense_table
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.mendings import mended_entries
@@ -122,17 +122,16 @@ def _removed_tombstones(table: Table, versions: Versions) -> list[Version]:
 
 
 def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[TopicPartition, int]:
-    """The offsets below which records of the key are to be erased; empty if the requests can't be read."""
-    try:
-        known = read_erasures(table)
-        named = named_keys(table, columns, [key]) if known.requests and key is not None else []
-    except RefusedError:
+    """The offsets below which records of the key are to be erased, by topic partition."""
+    erasures = erasures_of(table)
+    if not erasures or key is None:
         return {}
-    wanted = set(digests_of(pa.array(named, pa.large_binary()), known.secret))
+    digest = digest_of(named_keys(table, columns, [key])[0], str(table.metadata.table_uuid))
     below: dict[TopicPartition, int] = {}
-    for one in known.requests:
-        if one.digest in wanted:
-            below[one.topic_partition] = max(one.below, below.get(one.topic_partition, 0))
+    for request in (erasure.request for erasure in erasures if digest in erasure.request.digests):
+        for partition, end in request.log_ends.items():
+            owner = TopicPartition(request.topic, partition)
+            below[owner] = max(end, below.get(owner, 0))
     return below
 
 

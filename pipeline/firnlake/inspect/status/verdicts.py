@@ -87,9 +87,9 @@ def report(reports: Path, path: str) -> StoredReport | None:
     return StoredReport(file, stored.claim.table) if stored else None
 
 
-_CERTIFICATE: Final = re.compile(r"request-([0-9]{1,18})\.(json|html)", re.ASCII)
+_CERTIFICATE: Final = re.compile(r"request-[0-9a-f]{32}\.(json|html)", re.ASCII)
 _REMEMBERED: Final = 1_000
-"""Number of documents whose rows a process caches, because a document of 100,000 keys has 7 MB."""
+"""Number of documents whose rows a process caches."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class CertificateRow:
     """One certificate in a list. Times are epoch milliseconds."""
 
     table: str
-    request: int
+    request: str
     requested_ms: int
     deadline_ms: int
     issued_ms: int
     in_time: bool
     keys: int
-    files_destroyed: int
-    records_erased: int
+    found_nowhere: int
+    files: int
 
 
 @dataclass(frozen=True)
@@ -115,32 +115,26 @@ class Certificates:
     total: int = 0
 
 
-class _Destroyed(BaseModel):
-    records_erased: int
-
-
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     table: str
-    request: int
+    request: str
     requested: AwareDatetime
     deadline: AwareDatetime
     issued: AwareDatetime
     in_time: bool
-    digests: tuple[str, ...]
-    destroyed_files: tuple[_Destroyed, ...]
+    keys: int
+    found_nowhere: tuple[int, ...]
+    files: int
 
 
 def certificates(reports: Path, table: str, most: int) -> Certificates:
     """At most ``most`` certificates of ``table`` under the folder ``reports``, those of the newest requests first."""
-    numbered = {
-        int(match[1]): path for path in _documents(reports, table) if (match := _CERTIFICATE.fullmatch(path.name))
-    }
-    newest = [numbered[number] for number in sorted(numbered, reverse=True)[:most]]
     # A certificate that is being written, or is not Firn's, does not keep the others from being shown.
-    rows = tuple(row for row in map(_row_of, newest) if row and row.table == table)
-    return Certificates(rows, len(numbered))
+    rows = [row for row in map(_row_of, _documents(reports, table)) if row and row.table == table]
+    rows.sort(key=lambda row: (row.requested_ms, row.request), reverse=True)
+    return Certificates(tuple(rows[:most]), len(rows))
 
 
 def certificate_file(reports: Path, path: str) -> StoredReport | None:
@@ -195,7 +189,7 @@ def _row(path: Path, _changed_ns: int, _size: int) -> CertificateRow:
         deadline_ms=to_ms(document.deadline),
         issued_ms=to_ms(document.issued),
         in_time=document.in_time,
-        keys=len(document.digests),
-        files_destroyed=len(document.destroyed_files),
-        records_erased=sum(one.records_erased for one in document.destroyed_files),
+        keys=document.keys,
+        found_nowhere=len(document.found_nowhere),
+        files=document.files,
     )

@@ -1,19 +1,27 @@
-"""Requests to erase keys: one row per key and topic partition, up to the log end at the time of the request (C30)."""
+"""Makes requests to erase keys (C30)."""
 
-import secrets
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from typing import Final
 
-import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.transforms import BucketTransform, VoidTransform
 
+from firnlake.clock import exact_span
 from firnlake.errors import RefusedError
+from firnlake.iceberg.branch_snapshot import BranchChange
+from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.catalog import Lake
-from firnlake.lanes.erasure.memory import change_erasures
-from firnlake.lanes.erasure.requests import SECRET_BYTES, Erasures, Request, digests_of, named_keys
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
+from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
+from firnlake.lanes.erasure.digests import digest_of, named_keys
+from firnlake.lanes.erasure.requests import Request, key_ids, withdraw, write_request
+from firnlake.lanes.erasure.snapshot_files import SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.memory import tombstones_on_branch
 from firnlake.table.policies import Policies
 from firnlake.table.policy import DAY_MS, LONG_MAX
 from firnlake.table.segment_cache import ManifestCache
@@ -21,31 +29,13 @@ from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
-_WITHIN_MS = 30 * DAY_MS
+_WITHIN_MS: Final = 30 * DAY_MS
 """Time, in milliseconds, that a request allows for the erasure unless it says otherwise."""
-_LONGEST_MS = 36_525 * DAY_MS
+_LONGEST_MS: Final = 36_525 * DAY_MS
 """Longest time that a request may allow for the erasure, in milliseconds: a hundred years."""
-_SHOWN = 20
+_SHOWN: Final = 20
 """Maximum number of topics that a message names."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The outcome of a request to erase keys."""
-
-    id: int | None
-    """Id of the recorded request; None when earlier requests already cover everything."""
-    topic: str
-    below: Mapping[TopicPartition, int]
-    """By topic partition, the offset below which the request asks to erase records of its keys."""
-    keys: int
-    """Number of different keys."""
-    earlier: int
-    """Number of rows (key and topic partition) that earlier requests already ask for."""
-    deadline_ms: int
-    """Epoch milliseconds by which the keys have to be erased."""
-    expire_history: bool
-    """True when older snapshots expire for the request, whatever `history.expire.*` says."""
+_GC: Final = "gc.enabled"
 
 
 def ask(
@@ -55,83 +45,155 @@ def ask(
     now_ms: int,
     topic: str | None = None,
     within_ms: int | None = None,
-) -> Asked:
-    """Request that ``keys``, each given by the values of its columns, are erased from ``topic`` of a table.
+) -> Request:
+    """Request that ``keys``, each named by the values of its columns, are erased from ``topic`` of a table.
 
-    Without ``topic``, the table must have only one topic. Without ``within_ms``, Firn has
-    30 days. A key of which the table has never held a record is no error. Raises RefusedError for a key that does not
-    fit the table, or an unknown topic.
+    Without ``topic``, the table must have only one topic. Without ``within_ms``, Firn has 30 days. A key that the table
+    has never held is no error. Raises RefusedError for a key that does not fit the table, for an unknown topic, and for
+    what can't be kept: a table that is partitioned by its key, or a time before which the table's older snapshots do
+    not expire.
     """
     table = lake.table(identifier)
     columns = ColumnRoles.of(table, identifier)
-    policy = Policies.parse(identifier, table.properties).default
-    wanted = list(dict.fromkeys(named_keys(table, columns, keys)))
-    topic, below = _log_ends(lake, table, identifier, topic)
-    expire_history = policy.erase_history == "expire"
-    within = _WITHIN_MS if within_ms is None else within_ms
-    if not 0 < within <= _LONGEST_MS:
-        raise RefusedError(
-            f"table {identifier}: {within} ms is not a valid time for an erasure; allowed: 1 to {_LONGEST_MS} ms"
-        )
-    result = Asked(None, topic, below, len(wanted), 0, now_ms + within, expire_history)
-
-    fresh = secrets.token_bytes(SECRET_BYTES)
-
-    @cache
-    def digests(secret: bytes) -> list[bytes]:
-        return sorted(filter(None, digests_of(pa.array(wanted, pa.large_binary()), secret)))
-
-    def edit(old: Erasures) -> Erasures:
-        nonlocal result
-        secret = old.secret or fresh
-        number = max(old.ids, default=0) + 1
-        rows = [
-            Request(number, place.topic, place.partition, end, digest, now_ms, result.deadline_ms, expire_history)
-            for digest in digests(secret)
-            for place, end in sorted(below.items())
-        ]
-        new = [row for row in rows if not any(_covers(one, row) for one in old.naming(row.topic_partition, row.digest))]
-        result = replace(result, id=number if new else None, earlier=len(rows) - len(new))
-        return replace(old, secret=secret, requests=(*old.requests, *new))
-
-    change_erasures(lake, identifier, edit)
-    return result
-
-
-def _covers(one: Request, row: Request) -> bool:
-    """True when ``one``, a request for the same key, asks for everything that ``row`` asks for, at least as soon."""
-    return (
-        one.below >= row.below and one.deadline_ms <= row.deadline_ms and (one.expire_history or not row.expire_history)
+    _check_partitioning(table, identifier, columns)
+    named = list(dict.fromkeys(named_keys(table, columns, keys)))
+    expires = Policies.parse(identifier, table.properties).default.erase_history == "expire"
+    within_ms = _WITHIN_MS if within_ms is None else within_ms
+    _check_time(table, identifier, within_ms, expires)
+    request = Request(
+        id="",
+        table_uuid=str(table.metadata.table_uuid),
+        topic="",
+        log_ends={},
+        sequence_number=0,
+        requested_ms=now_ms,
+        deadline_ms=now_ms + within_ms,
+        expires_history=expires,
+        key_ids=key_ids(table),
+        digests=tuple(digest_of(key, str(table.metadata.table_uuid)) for key in named),
     )
+    return _Asking(lake, identifier, request, topic).commit()
 
 
-def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> tuple[str, dict[TopicPartition, int]]:
-    """The requested topic, and the log end (the last offset plus 1) of each of its topic partitions."""
-    cache = ManifestCache.of(lake)
-    segments = read(table, identifier, cache=cache)
-    held = (*segments.by_partition.items(), *tombstones_on_branch(table, identifier, cache).items())
-    topics = sorted({place.topic for place, _ in held})
-    if topic is None and len(topics) == 1:
-        (topic,) = topics
-    if topic not in topics:
-        names = ", ".join(topics[:_SHOWN]) + (f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else "")
+def _check_partitioning(table: Table, identifier: str, columns: ColumnRoles) -> None:
+    if shown := key_fields(table, columns, table.spec()):
+        raise RefusedError(
+            f"table {identifier} is partitioned by its key ({', '.join(shown)}), so paths and manifests show keys; "
+            "allowed: a table that is not partitioned by its key (adopt another key, or change the partitions)"
+        )
+
+
+def key_fields(table: Table, columns: ColumnRoles, spec: PartitionSpec) -> list[str]:
+    """Names of the partition fields of ``spec`` that show values of key columns.
+
+    A bucket's number shows nothing that many other keys do not share.
+    """
+    keys = {table.schema().find_field(name).field_id for name in columns.key}
+    harmless = (VoidTransform, BucketTransform)
+    return [one.name for one in spec.fields if one.source_id in keys and not isinstance(one.transform, harmless)]
+
+
+def _check_time(table: Table, identifier: str, within_ms: int, expires: bool) -> None:
+    if not 0 < within_ms <= _LONGEST_MS:
+        raise RefusedError(
+            f"table {identifier}: {within_ms} ms is not a valid time for an erasure; allowed: 1 to {_LONGEST_MS} ms"
+        )
+    main = table.metadata.refs.get(MAIN_BRANCH)
+    age = max_snapshot_age(table.properties)
+    age = age if main is None or main.max_snapshot_age_ms is None else main.max_snapshot_age_ms
+    if not expires and within_ms <= age:
+        raise RefusedError(
+            f"table {identifier}: keys can't be erased within {exact_span(within_ms)}, because snapshots that hold "
+            f"them stay for {exact_span(age)} ({MAX_SNAPSHOT_AGE}); allowed: a longer time, a lower age, or "
+            "firn.erase.history=expire"
+        )
+    if table.properties.get(_GC, "true").strip().lower() == "false":
+        raise RefusedError(
+            f"table {identifier}: keys can't be erased, because property {_GC} is false, so older files stay for ever; "
+            "allowed: true"
+        )
+
+
+@dataclass
+class _Asking:
+    """Makes ``request``, whose topic and log ends are those of the table on which its commit is made."""
+
+    lake: Lake
+    identifier: str
+    request: Request
+    topic: str | None
+
+    def commit(self) -> Request:
+        """Write the request, and then give main a newer snapshot.
+
+        So whatever was planned without the request was planned on an older snapshot.
+        """
+        try:
+            commit_changes(self.lake, self.identifier, self._changes)
+        except RefusedError:
+            self._withdraw()
+            raise
+        return self.request
+
+    def _changes(self, current: Table) -> Mapping[str, BranchChange]:
+        self._withdraw()
+        topic, log_ends = self._log_ends(current)
+        made = {
+            "id": uuid.uuid4().hex,
+            "topic": topic,
+            "log_ends": log_ends,
+            "sequence_number": current.metadata.next_sequence_number() - 1,
+            "outside": _outside(current),
+        }
+        self.request = self.request.model_copy(update=made)
+        write_request(current, self.request)
+        return {MAIN_BRANCH: Change()}
+
+    def _withdraw(self) -> None:
+        """Withdraw the request of a try that failed, if there was one."""
+        if self.request.id:
+            withdraw(self.lake.table(self.identifier), self.request.id)
+
+    def _log_ends(self, table: Table) -> tuple[str, dict[int, int]]:
+        """The requested topic, and for each partition the last offset in any branch or tag, plus 1."""
+        ends: dict[TopicPartition, int] = {}
+        cache = ManifestCache.of(self.lake)
+        for snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()}:
+            for owner, segments in read(
+                at_snapshot(table, snapshot_id), self.identifier, cache=cache
+            ).by_partition.items():
+                for segment in segments:
+                    if segment.problem and segment.last_offset < 0:
+                        raise RefusedError(
+                            f"table {self.identifier}: the log end of {owner} is unknown: segment {segment.path} "
+                            f"{segment.problem}"
+                        )
+                    ends[owner] = max(ends.get(owner, 0), segment.last_offset + 1)
+        topic = self._known({owner.topic for owner in ends})
+        log_ends = {owner.partition: end for owner, end in sorted(ends.items()) if owner.topic == topic}
+        for partition, end in log_ends.items():
+            if end > LONG_MAX:
+                raise RefusedError(
+                    f"table {self.identifier}: the log of {TopicPartition(topic, partition)} ends at offset "
+                    f"{LONG_MAX}, which no request can cover; allowed: a log that ends at a lower offset"
+                )
+        return topic, log_ends
+
+    def _known(self, topics: set[str]) -> str:
+        if self.topic in topics:
+            return self.topic or ""
+        if self.topic is None and len(topics) == 1:
+            return next(iter(topics))
+        names = ", ".join(sorted(topics)[:_SHOWN]) + (
+            f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
+        )
         several = f"has {count(len(topics), 'topic')}, and none was named"
-        found = f"holds no record of topic {topic!r}" if topic else several
+        found = several if self.topic is None else f"holds no record of topic {self.topic!r}"
         allowed = f"one of {names}" if names else "none, because the table is empty"
-        raise RefusedError(f"table {identifier} {found}; allowed: {allowed}")
-    ends: dict[TopicPartition, int] = {}
-    for place, own in held:
-        if place.topic != topic:
-            continue
-        for segment in own:
-            if segment.problem and segment.last_offset < 0:
-                raise RefusedError(
-                    f"table {identifier}: the log end of {place} is unknown: segment {segment.path} {segment.problem}"
-                )
-            if segment.last_offset == LONG_MAX:
-                raise RefusedError(
-                    f"table {identifier}: the log of {place} ends at offset {LONG_MAX}, which no request can cover; "
-                    "allowed: a log that ends at a lower offset"
-                )
-            ends[place] = max(ends.get(place, 0), segment.last_offset + 1)
-    return topic, ends
+        raise RefusedError(f"table {self.identifier} {found}; allowed: {allowed}")
+
+
+def _outside(table: Table) -> tuple[str, ...]:
+    """Locations of the files that a snapshot of ``table`` names outside the folders that a search lists."""
+    within = tuple(f"{location}/" for location in locations_of(table))
+    return tuple(sorted(path for path in SnapshotFiles.of(table).files if not path.startswith(within)))

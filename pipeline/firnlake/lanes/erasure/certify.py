@@ -1,32 +1,36 @@
-"""Issues a certificate for a request once its records are erased from main and an exact search finds none (C30).
+"""Issues a certificate for a request once a search of every file finds nothing that the request covers (C30).
 
 Certificates are the last step of maintenance, because they wait for snapshots to expire and for orphans to be deleted.
-``verify`` repeats the search with the key itself.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-import pyarrow as pa
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
+from firnlake.clock import show_ms
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import ERASURES
+from firnlake.iceberg.branches import number_of_main
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.lanes.erasure.certificate import certificate, content_of, export, is_intact
-from firnlake.lanes.erasure.history import expires_ms, older_snapshots, vanished
-from firnlake.lanes.erasure.memory import change_erasures, read_erasures
-from firnlake.lanes.erasure.read import KeyMatcher, KnownKey
-from firnlake.lanes.erasure.requests import Certificate, Erasures, digests_of
-from firnlake.lanes.erasure.search import search
-from firnlake.maintain.inventory import Blocker, Inventory, together
+from firnlake.iceberg.files import DATA_PATH, METADATA_PATH
+from firnlake.iceberg.snapshots import max_snapshot_age
+from firnlake.lanes.erasure.certificate import certificate, export, is_intact
+from firnlake.lanes.erasure.digests import digest_of, named_keys
+from firnlake.lanes.erasure.look import requested_of
+from firnlake.lanes.erasure.requests import Erasure, erasures_of, open_requests, write_certificate
+from firnlake.lanes.erasure.search import Problem, search
+from firnlake.lanes.erasure.snapshot_files import OLDER
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.memory import removed_tombstones
 from firnlake.table.policies import Policies
+from firnlake.table.segment_cache import ManifestCache
+from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 
 _NO_VERSIONS: Final = "none: a file system keeps no older versions of deleted files"
@@ -35,129 +39,158 @@ _DECLARED: Final = "none, as the operator declares (firn.erase.object.versions =
 
 @dataclass(frozen=True)
 class Certified:
-    """The certificates that were ``issued``, and the blockers of the requests that got none, by request id."""
+    """The certificates that were ``issued``, and the problems of the requests that got none, by request id."""
 
-    issued: tuple[Certificate, ...] = ()
-    blocked: Mapping[int, list[Blocker]] = field(default_factory=dict)
-
-
-def uncertified(erasures: Erasures, vanished: Collection[TopicPartition]) -> list[int]:
-    """Ids of the requests whose records are erased from main, and that have no certificate.
-
-    Topic partitions in ``vanished`` count as erased, because main has no file of them.
-    """
-    return [
-        request
-        for request in erasures.ids
-        if erasures.certificate_of(request) is None
-        and all(erasures.is_done(row) or row.topic_partition in vanished for row in erasures.rows_of(request))
-    ]
+    issued: tuple[Mapping[str, Any], ...] = ()
+    blocked: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
 
 
 def certify(
-    lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: Collection[int] = (), *, quick: bool = False
+    lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: Collection[str] = (), *, quick: bool = False
 ) -> Certified:
-    """Issue the missing certificates for those ``requests`` of table ``identifier`` whose records are erased from main.
+    """Issue the missing certificates of those ``requests`` of table ``identifier``; of all requests if none is named.
 
-    If ``requests`` is empty, this applies to all requests. With ``quick``, no data file is read for a request as long
-    as snapshots from before its erasure have yet to expire, or something keeps a file that its erasure removed from
-    main. Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
+    With ``quick``, a request is not searched for before lane `erase` has served it and older snapshots have expired.
+    Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
     """
     with lake.answering():
         table = lake.table(identifier)
-        erasures = read_erasures(table)
-        check_known(identifier, erasures.ids, requests)
-        ids = uncertified(erasures, vanished(lake, table, identifier, erasures))
-        ids = [one for one in ids if not requests or one in requests]
-        blocked = _waiting(table, erasures, ids) if quick else {}
-        inventory = Inventory.of(table) if blocked.keys() != set(ids) else None
-        if quick and inventory:
-            blocked |= _kept(inventory, erasures, [one for one in ids if one not in blocked])
-        ids = [one for one in ids if one not in blocked]
-        rows = [one for one in erasures.requests if one.id in ids]
-        if not rows:
+        erasures = chosen(identifier, erasures_of(table), requests)
+        erasures = [erasure for erasure in erasures if erasure.certificate is None]
+        blocked: dict[str, Sequence[Problem]] = {
+            erasure.request.id: [_other_key(erasure)] for erasure in erasures if erasure.problem
+        }
+        if quick:
+            older = {erasure.request.id: older_snapshots(table, erasure) for erasure in erasures}
+            blocked |= {request_id: [problem] for request_id, problem in older.items() if problem}
+            for request_id, owners in unserved(lake, table, identifier, erasures).items():
+                blocked[request_id] = [_unserved(identifier, owner) for owner in owners]
+        ready = [erasure for erasure in erasures if erasure.request.id not in blocked]
+        if not ready:
             return Certified((), blocked)
-        wanted = KeyMatcher(erasures.secret, rows)
-        result = search(table, identifier, wanted, engine, expires_ms=expires_ms(rows), inventory=inventory)
+        result = search(table, identifier, ready, engine)
         versions = kept_versions(table, identifier)
         issued = []
-        for request in ids:
-            own = result.of(request) + ([versions] if isinstance(versions, Blocker) else [])
-            if own or isinstance(versions, Blocker):
-                blocked[request] = own
-            else:
-                issued.append(certificate(table, identifier, erasures, request, result, now_ms, versions))
-        if issued:
-            change_erasures(lake, identifier, lambda known: _with(known, issued))
+        for erasure in ready:
+            problems = result.problems[erasure.request.id] + ([versions] if isinstance(versions, Problem) else [])
+            if problems or isinstance(versions, Problem):
+                blocked[erasure.request.id] = problems
+                continue
+            document = certificate(table, identifier, erasure, result, now_ms, versions)
+            write_certificate(table, erasure.request.id, json.dumps(document, indent=1))
+            issued.append(document)
         return Certified(tuple(issued), blocked)
 
 
-def check_known(identifier: str, known: Sequence[int], requests: Collection[int]) -> None:
-    """Raise RefusedError if one of ``requests`` is not among the ``known`` request ids of table ``identifier``."""
-    for one in requests:
-        if one not in known:
-            allowed = f"1 to {known[-1]}" if known else "none, as nothing was requested"
-            raise RefusedError(f"table {identifier} has no request {one}; allowed: {allowed}")
+def chosen(identifier: str, erasures: Sequence[Erasure], requests: Collection[str]) -> list[Erasure]:
+    """Those of ``erasures`` that ``requests`` name, all if there are none; raises RefusedError for an unknown one."""
+    known = {erasure.request.id for erasure in erasures}
+    for request in requests:
+        if request not in known:
+            allowed = f"one of {', '.join(sorted(known))}" if known else "none, as nothing was requested"
+            raise RefusedError(f"table {identifier} has no request {request}; allowed: {allowed}")
+    return [erasure for erasure in erasures if not requests or erasure.request.id in requests]
 
 
-def _with(known: Erasures, issued: Collection[Certificate]) -> Erasures:
-    fresh = tuple(one for one in issued if one not in known.certificates)
-    return replace(known, certificates=(*known.certificates, *fresh))
+def unserved(
+    lake: Lake, table: Table, identifier: str, erasures: Collection[Erasure]
+) -> Mapping[str, list[TopicPartition]]:
+    """The topic partitions that lane `erase` has yet to serve, by request id."""
+    topics = {erasure.request.topic for erasure in erasures}
+    waiting: dict[str, list[TopicPartition]] = {}
+    if not topics:
+        return waiting
+    cache = ManifestCache.of(lake)
+    tombstones = removed_tombstones(table, identifier, cache)
+    for owner, segments in read(table, identifier, cache=cache).by_partition.items():
+        for erasure in erasures if owner.topic in topics else ():
+            asked = requested_of([erasure], owner, segments, tombstones.get(owner, ()))
+            if asked and asked.due_ms is not None:
+                waiting.setdefault(erasure.request.id, []).append(owner)
+    return waiting
 
 
-def _waiting(table: Table, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
-    """Those of the requests ``ids`` for which older snapshots have yet to expire; the snapshots are their blockers."""
-    older = {one: [held for held in older_snapshots(table, erasures, one) if held.kind == "snapshot"] for one in ids}
-    return {request: together(own) for request, own in older.items() if own}
+def _other_key(erasure: Erasure) -> Problem:
+    return Problem("the request", "", erasure.problem, "a new request, and the expiry of what the former key names")
 
 
-def _kept(inventory: Inventory, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
-    """Those of the requests ``ids`` for which a destroyed file still exists, with the blockers that keep the file."""
-    blockers: dict[int, list[Blocker]] = {}
-    left = [one for one in erasures.destroyed if one.path in inventory.data]
-    for request in ids if left else ():
-        rows = erasures.rows_of(request)
-        places = {one.topic_partition for one in rows}
-        for one in left:
-            if one.topic_partition in places and one.through >= request:
-                why = f"it still has {one.path}, which held records of the request"
-                blockers.setdefault(request, []).extend(inventory.blockers(one.path, why, expires_ms(rows)))
-    return {request: together(own) for request, own in blockers.items()}
+def _unserved(identifier: str, owner: TopicPartition) -> Problem:
+    why = f"lane erase has not served topic partition {owner} yet"
+    return Problem(
+        "branch main", "", why, f"firn run {identifier} (firn erase {identifier} --status says what it waits for)"
+    )
 
 
-def kept_versions(table: Table, identifier: str) -> str | Blocker:
-    """Why no older versions of deleted files are kept, in a certificate's words; a blocker if some may be kept."""
-    scheme, _, _ = PyArrowFileIO.parse_location(table.location(), table.io.properties)
-    if scheme == "file":
+def older_snapshots(table: Table, erasure: Erasure) -> Problem | None:
+    """The problem that snapshots from before the request have yet to expire; None if none is left.
+
+    Tags and branches are not looked at, because only a search tells whether they hold a record.
+    """
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    older = [
+        snapshot.timestamp_ms
+        for snapshot in table.metadata.snapshots
+        if snapshot.snapshot_id not in heads and (snapshot.sequence_number or 0) <= erasure.request.sequence_number
+    ]
+    if not older:
+        return None
+    until = min(
+        max(older) + max_snapshot_age(table.properties),
+        erasure.request.history_expires_ms or erasure.request.deadline_ms,
+    )
+    why = f"they are from before the request; the last of them expires at {show_ms(until)}"
+    return Problem(OLDER, "", why, "firn maintain at that time (with snapshots in firn.maintenance)")
+
+
+def history_ends(lake: Lake, table: Table, identifier: str, now_ms: int) -> int:
+    """The lowest sequence number of a snapshot that may stay on main and on Firn's branches; 0 if all may.
+
+    Once the time of a request has come (``Request.history_expires_ms``) and lane `erase` has served it, no older
+    snapshot stays.
+    """
+    due = [
+        erasure
+        for erasure in open_requests(table)
+        if (expires_ms := erasure.request.history_expires_ms) is not None
+        and now_ms >= expires_ms
+        and not erasure.problem
+    ]
+    return number_of_main(table) if len(unserved(lake, table, identifier, due)) < len(due) else 0
+
+
+def kept_versions(table: Table, identifier: str) -> str | Problem:
+    """Why no older versions of deleted files are kept, in a certificate's words; a problem if some may be kept."""
+    folders = {
+        table.location(),
+        *(table.properties[name] for name in (DATA_PATH, METADATA_PATH) if name in table.properties),
+    }
+    if all(PyArrowFileIO.parse_location(folder, table.io.properties)[0] == "file" for folder in folders):
         return _NO_VERSIONS
     if Policies.parse(identifier, table.properties).default.erase_object_versions == "none":
         return _DECLARED
-    why = "the store may keep older versions of files that are deleted (versioning, soft delete, object lock)"
-    lift = "firn.erase.object.versions = none, once the store keeps no older version of this table's files"
-    return Blocker("object versions", table.location(), why, lift)
+    why = "it may keep older versions of files that are deleted (versioning, soft delete, object lock)"
+    remedy = "firn.erase.object.versions = none, once the store keeps no older version of this table's files"
+    return Problem("the object store", table.location(), why, remedy)
 
 
 @dataclass(frozen=True)
 class VerifiedCertificate:
-    """What a search for one key found."""
+    """What a search for one key has found."""
 
-    requests: tuple[int, ...]
+    requests: tuple[str, ...]
     """Ids of the requests that name the key."""
-    certificate: Certificate | None
+    certificate: Mapping[str, Any] | None
     """The newest certificate for the key; None without one."""
     is_intact: bool
     """True when the certificate has not changed since it was issued."""
-    blockers: tuple[Blocker, ...]
-    """The files, snapshots and the like that hold, or may hold, records that the requests ask to erase."""
+    problems: tuple[Problem, ...]
     landed_again: bool
-    """True when the table holds records of the key with offsets past those of the requests."""
-    landed_before: bool
-    """True when the table already held such records when the certificate was issued."""
+    """True when the table holds records of the key that are newer than the requests."""
 
     @property
     def holds(self) -> bool:
         """True when there is a certificate and nothing contradicts it."""
-        return self.certificate is not None and self.is_intact and not self.blockers
+        return self.certificate is not None and self.is_intact and not self.problems
 
 
 def verify(
@@ -169,52 +202,44 @@ def verify(
     """
     with lake.answering():
         table = lake.table(identifier)
-        erasures = read_erasures(table)
-        known = KnownKey.named(table, ColumnRoles.of(table, identifier), key)
-        keys = pa.array([known.encoded], pa.large_binary())
-        (digest,) = digests_of(keys, erasures.secret) if erasures.secret else (None,)
-        rows = [one for one in erasures.requests if one.digest == digest and topic in (None, one.topic)]
-        if not rows:
+        named = named_keys(table, ColumnRoles.of(table, identifier), [key])[0]
+        digest = digest_of(named, str(table.metadata.table_uuid))
+        erasures = [
+            erasure
+            for erasure in erasures_of(table)
+            if digest in erasure.request.digests and topic in (None, erasure.request.topic) and not erasure.problem
+        ]
+        if not erasures:
             raise RefusedError(f"table {identifier}: no request names this key; allowed: a key given to firn erase")
-        result = search(table, identifier, KeyMatcher(erasures.secret, rows), engine, key=known)
-        ids = sorted({one.id for one in rows})
-        own = [certificate for one in ids if (certificate := erasures.certificate_of(one))]
-        newest = max(own, key=lambda one: one.issued_ms, default=None)
-        intact = newest is not None and is_intact(newest)
-        told = content_of(newest)["landed_again"] if newest and intact else []
-        blockers = {blocker: None for one in ids for blocker in result.of(one)}
-        again = bool(result.newer)
+        result = search(table, identifier, erasures, engine, only=digest)
+        issued = [erasure.certificate for erasure in erasures if erasure.certificate is not None]
+        newest = max(issued, key=lambda document: str(document["issued"]), default=None)
         return VerifiedCertificate(
-            tuple(ids), newest, intact, tuple(blockers), again, again and rows[0].digest.hex() in told
+            tuple(erasure.request.id for erasure in erasures),
+            newest,
+            newest is not None and is_intact(newest),
+            tuple(dict.fromkeys(problem for some in result.problems.values() for problem in some)),
+            any(result.newer.values()),
         )
 
 
 def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> list[Finding]:
-    """One finding for each uncertified request of table ``identifier`` whose records are erased from main.
+    """One finding for each request of table ``identifier`` without a certificate; ``issue`` issues those that it can.
 
-    With ``issue``, the table is searched, and each request of which no record is found gets a certificate. The search
-    waits until no snapshot has the files that held the records. Raises UnavailableError when catalog or store do not
-    answer.
+    The search waits until older snapshots have expired. Raises UnavailableError when catalog or store do not answer.
     """
-    table = lake.table(identifier)
-    if ERASURES not in table.metadata.refs:
-        return []
     try:
         if not issue:
-            known = read_erasures(table)
-            return [
-                _finding(request, "its records are erased from main; a maintenance run searches the table for them")
-                for request in uncertified(known, vanished(lake, table, identifier, known))
-            ]
+            waiting = (erasure.request.id for erasure in open_requests(lake.table(identifier)))
+            return [_finding(request_id, "a maintenance run searches the table") for request_id in waiting]
         done = certify(lake, identifier, now_ms, LocalEngine(), quick=True)
     except RefusedError as error:
         return [Finding.of_error(Kind.CERTIFICATE, identifier, error)]
-    written = export(lake, identifier, done.issued)
     return [
-        *(_finding(request, f"issued: {path}") for request, path in written.items()),
-        *(_finding(request, "; ".join(map(str, own))) for request, own in done.blocked.items()),
+        *(_finding(str(one["request"]), f"issued: {export(lake, identifier, one)}") for one in done.issued),
+        *(_finding(request_id, "; ".join(map(str, problems))) for request_id, problems in done.blocked.items()),
     ]
 
 
-def _finding(request: int, reason: str) -> Finding:
-    return Finding(Kind.CERTIFICATE, f"request {request}", goes=False, reason=reason, files=0)
+def _finding(request_id: str, reason: str) -> Finding:
+    return Finding(Kind.CERTIFICATE, f"request {request_id}", goes=False, reason=reason, files=0)

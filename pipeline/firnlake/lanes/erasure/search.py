@@ -1,206 +1,384 @@
-"""The exact search for requested keys in all files that a table refers to, and all files below its location (C30).
+"""The search for requested keys: it opens every file of a table, and names each file that it can't read (C30).
 
-The search relies on nothing that lane `erase` recorded: it reads each file, and computes the digest of each key.
+The search believes nothing that lane `erase` says. It reads each file once for a request, because files never change.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.engine.engine import Engine
+from firnlake.errors import UnavailableError
+from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import job_of, path_of
-from firnlake.iceberg.manifests import DAMAGED, fetch, records
-from firnlake.lanes.erasure.history import Bounds, Entry
-from firnlake.lanes.erasure.read import Answer, KeyMatcher, KnownKey, Reader, Task
-from firnlake.maintain.inventory import Blocker, Inventory, UnreferencedFiles, samples_in, together
+from firnlake.iceberg.files import OWN_FOLDER, Stored, job_of, path_of
+from firnlake.iceberg.manifests import DAMAGED, records
+from firnlake.lanes.erasure.ask import key_fields
+from firnlake.lanes.erasure.digests import RequestedKeys
+from firnlake.lanes.erasure.erase import CONTROL
+from firnlake.lanes.erasure.look import is_by_lane
+from firnlake.lanes.erasure.read_files import FileReader, Task, content_of, not_understood, statistics_with_values
+from firnlake.lanes.erasure.reads import Read
+from firnlake.lanes.erasure.requests import DOCUMENT, Erasure, key_ids, write_reads
+from firnlake.lanes.erasure.snapshot_files import NOTHING, OLDER, RemovedFile, SnapshotFile, SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
-CONTROL: Final = "is_control"
-_ENTRY: Final = (100, 125, 128)
-"""Field ids of the path, the lower bounds and the upper bounds in a manifest's entry (Iceberg spec, "Manifests")."""
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that prevents a certificate: what names the ``file`` (``where``), the reason, and what ends it."""
+
+    where: str
+    file: str
+    why: str
+    remedy: str
+
+    def __str__(self) -> str:
+        subject = f"{self.where}, file {self.file}" if self.file else self.where
+        return f"{subject}: {self.why}; ended by: {self.remedy}"
 
 
 @dataclass
 class SearchResult:
-    """The result of a search."""
+    """What a search has found."""
 
-    snapshot_id: int | None
-    """Id of main's snapshot; None if the table is empty."""
-    blockers: dict[int, list[Blocker]] = field(default_factory=dict)
-    """The blockers of single requests, by request id."""
-    everywhere: list[Blocker] = field(default_factory=list)
-    """The blockers of all requests."""
-    newer: frozenset[bytes] = frozenset()
-    """Digests of requested keys that have newer records, which no request asks to erase."""
+    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
+    """The problems of each request, by its id."""
+    newer: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Positions of the keys that have newer records, which the request does not cover, by its id."""
+    found: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Positions of the keys of which any file held a record, ever, by request id."""
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Number of files that were searched, and their bytes, by what names them; a file may have several names."""
     files: int = 0
     """Number of files that were searched."""
-    bytes: int = 0
-    """Size of the files that were searched."""
-    listing: str = ""
-    """SHA-256, in hexadecimal, of the lines `<size> <path>` of all files that were searched, sorted by path."""
-    roots: tuple[str, ...] = ()
-    """The locations whose files were listed."""
-
-    def of(self, request: int) -> list[Blocker]:
-        """The blockers of ``request``."""
-        return together([*self.blockers.get(request, ()), *self.everywhere])
+    opened: int = 0
+    """Number of data and delete files that this search has opened; earlier ones had opened the others."""
 
 
 def search(
     table: Table,
     identifier: str,
-    wanted: KeyMatcher,
+    erasures: Sequence[Erasure],
     engine: Engine,
     *,
-    expires_ms: int | None = None,
-    inventory: Inventory | None = None,
-    key: KnownKey | None = None,
+    only: str | None = None,
 ) -> SearchResult:
-    """Search ``table`` for the records that the requests of ``wanted`` ask to erase.
+    """Search every file of ``table`` for the records that ``erasures`` cover, and write down what was read.
 
-    ``expires_ms`` is the time from which older snapshots expire for these requests; None if they never do so.
-    ``inventory`` is the table's inventory, if it was taken already; ``key`` is the only key to search for, if the
-    caller knows it. Raises UnavailableError when the store does not answer.
+    With ``only``, the digest of a key, the search looks for this key alone, reads all files again, and writes nothing.
+    Raises UnavailableError when the store does not answer.
     """
-    return _Searching(table, identifier, wanted, engine, expires_ms, key).run(inventory or Inventory.of(table))
+    try:
+        named = SnapshotFiles.of(table)
+        return _Searching(table, identifier, erasures, engine, only, named).run()
+    except OSError as error:
+        raise UnavailableError(f"table {identifier}: its files can't be read now: {error}") from error
+
+
+_ENTRY: Final = (100, 125, 128)
+"""Field ids of the path, the lower bounds and the upper bounds in a manifest's entry (Iceberg spec, "Manifests")."""
+_HEAD: Final = 4
+"""Number of bytes at the beginning of a file that tell its format."""
 
 
 @dataclass
 class _Searching:
     table: Table
     identifier: str
-    wanted: KeyMatcher
+    erasures: Sequence[Erasure]
     engine: Engine
-    expires_ms: int | None
-    key: KnownKey | None
+    only: str | None
+    named: SnapshotFiles
+    result: SearchResult = field(default_factory=SearchResult)
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why a file can't be read, by its path."""
 
-    def run(self, inventory: Inventory) -> SearchResult:
-        held = {**inventory.data, **inventory.deletes}
-        beside = UnreferencedFiles.of(self.table, (*inventory.metadata, *held))
-        current = self.table.current_snapshot()
-        self.found = SearchResult(current.snapshot_id if current else None, roots=beside.roots)
-        self.found.everywhere += inventory.unknown
-        tasks = [task for file in held.values() if (task := self._task(file))]
-        tasks += [
-            Task(Source(one.path, one.bytes, 0, spec.spec_id, (None,) * len(spec.fields)), None, is_listed=False)
-            for one in beside.parquet
-            for spec in (self.table.spec(),)
-        ]
-        control = CONTROL if has_transactions(self.table) else None
-        reader = Reader(DataFiles.of(self.table), self.columns, self.wanted, control, self.key)
-        weights = [task.source.bytes for task in tasks]
-        title = f"search {self.identifier} for {count(len(self.wanted.ids), 'request')}"
-        for task, answer in zip(tasks, self.engine.map(reader, tasks, weights=weights, title=title), strict=True):
-            if isinstance(answer, Exception):
-                raise answer
-            self._answered(inventory, task, answer)
-        self._metadata(
-            inventory, beside, {path_of(path) for path in held} | {path_of(one.path) for one in beside.parquet}
-        )
-        self._documents(beside)
-        for file in beside.unknown:
-            lift = "deletion by its writer, or firn maintain if it is an orphan (orphans in firn.maintenance)"
-            self.found.everywhere.append(Blocker("unknown file", file.path, "nobody knows what it holds", lift))
-        looked = [(task.source.path, task.source.bytes) for task in tasks]
-        self.found.files, self.found.bytes = len(looked), sum(weights)
-        lines = (f"{size} {path}\n" for path, size in sorted(looked))
-        self.found.listing = hashlib.sha256("".join(lines).encode()).hexdigest()
-        return self.found
+    def run(self) -> SearchResult:
+        self.known = [dict(erasure.reads.files) for erasure in self.erasures]
+        others = [file for file in self.named.others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
+        sizes = {path: file.file.file_size_in_bytes for path, file in self._concerned.items()}
+        sizes |= {file.path: file.bytes for file in others}
+        self._read(list(self._tasks(others)))
+        for path, size in sizes.items():
+            self._look_at(path, size)
+        self._look_outside(sizes)
+        self._look_at_statistics()
+        self._look_at_manifests(others)
+        self._sum_up(sizes)
+        return self.result
 
     @cached_property
     def columns(self) -> ColumnRoles:
         return ColumnRoles.named(self.table, self.identifier)
 
-    def _task(self, file: DataFile) -> Task | None:
-        """The task to search a file that a manifest lists; None if the file can't hold a record to erase."""
-        is_data = file.content == DataFileContent.DATA
-        place = self._place(file)
-        if place and not self.wanted.holds(place):
-            return None
-        return Task(Source.of(file), place, by_offset=is_data)
+    @cached_property
+    def files(self) -> DataFiles:
+        return DataFiles.of(self.table)
 
-    def _place(self, file: DataFile) -> TopicPartition | None:
+    @cached_property
+    def _former(self) -> frozenset[int]:
+        """Field ids of columns that had the name of a key's column in an earlier schema."""
+        fields = (field for schema in self.table.schemas().values() for field in schema.fields)
+        named = {field.field_id for field in fields if field.name in self.columns.key}
+        return frozenset(named - set(key_ids(self.table)))
+
+    @cached_property
+    def requested(self) -> RequestedKeys:
+        requests = [erasure.request for erasure in self.erasures]
+        return RequestedKeys(str(self.table.metadata.table_uuid), requests, self.only)
+
+    @cached_property
+    def _concerned(self) -> Mapping[str, SnapshotFile]:
+        """The named files that may hold a record of a requested topic."""
+        return {
+            path: known for path, known in self.named.files.items() if self.requested.concern(self._owner(known.file))
+        }
+
+    def _owner(self, file: DataFile) -> TopicPartition | None:
         """The topic partition of the records in ``file``; None if the file's Iceberg partition does not say."""
         spec, names = self.table.specs()[file.spec_id], self.columns
         values: list[Any] = []
         for name, fixed in ((names.topic, names.topic_name), (names.partition, 0)):
-            at = position(self.table.schema(), spec, name) if name else None
-            if name and at is None:
+            index = position(self.table.schema(), spec, name) if name else None
+            if name and index is None:
                 return None
-            values.append(fixed if at is None else file.partition[at])
+            values.append(fixed if index is None else file.partition[index])
         return None if None in values else TopicPartition(*values)
 
-    def _answered(self, inventory: Inventory, task: Task, answer: Answer) -> None:
-        path = task.source.path
-        blockers = partial(self._listed, inventory) if task.is_listed else self._beside
-        self.found.newer |= answer.found.newer
-        if answer.problem:
-            self.found.everywhere += blockers(path, f"{path}: {answer.problem}")
-        for request, number in answer.found.records.items():
-            why = f"{path} has {count(number, 'record')} that request {request} asks to erase"
-            self._blocked([request], blockers(path, why))
+    # What must be read, and reading it.
 
-    def _listed(self, inventory: Inventory, path: str, why: str) -> list[Blocker]:
-        """The blockers that keep a file which the metadata names."""
-        return inventory.blockers(path, why, self.expires_ms)
+    def _tasks(self, others: Iterable[Stored]) -> Iterator[Task]:
+        for path, known in self._concerned.items():
+            if not self._is_searched(path, known.file.file_size_in_bytes):
+                is_data = known.file.content == DataFileContent.DATA
+                yield Task(Source.of(known.file), self._owner(known.file), is_data)
+        for file in others:
+            if not self._is_searched(file.path, file.bytes) and self._is_parquet(file):
+                yield self._task(file.path, file.bytes)
 
-    def _beside(self, path: str, why: str) -> list[Blocker]:
-        """The blockers that keep a file which nothing refers to."""
-        if job := job_of(path):
-            lift = f"firn discard {self.identifier}/{job}, or firn maintain once older than firn.job.max.age.ms"
-            return [Blocker("stage", job, why, lift)]
-        if path.rpartition("/")[2].startswith(("_", ".")):
-            return [Blocker("orphan", path, why, "deletion by its writer, because firn maintain skips hidden files")]
-        lift = "firn maintain, once older than 3 days (with orphans in firn.maintenance)"
-        return [Blocker("orphan", path, why, lift)]
+    def _task(self, path: str, size: int) -> Task:
+        spec = self.table.spec()
+        source = Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields))
+        return Task(source, None, is_data=False, is_named=False)
 
-    def _metadata(self, inventory: Inventory, beside: UnreferencedFiles, there: set[str]) -> None:
-        """Add blockers for manifests that may reveal a key by the bounds of a file whose path is not in ``there``."""
-        bounds = Bounds(self.table, self.columns, self.wanted)
-        for manifest, files in inventory.removed.items():
-            gone = (
-                Entry(file.file_path, file.lower_bounds or {}, file.upper_bounds or {}, self._place(file))
-                for file in files
-                if path_of(file.file_path) not in there
-            )
-            for entry, ids in bounds.concern(gone):
-                why = f"manifest {manifest} may reveal the key by the bounds of {entry.path}, which was removed"
-                self._blocked(ids, self._listed(inventory, manifest, why))
-        for file in beside.manifests:
+    def _is_searched(self, path: str, size: int) -> bool:
+        """True when earlier searches have read the file for every request."""
+        if self.only:
+            return False
+        return all((read := known.get((path, size))) is not None and read.searched for known in self.known)
+
+    def _is_parquet(self, file: Stored) -> bool:
+        """True for a Parquet file that may hold records; any other file is looked at here, and that is written down."""
+        is_firns = f"/{OWN_FOLDER}/" in file.path
+        try:
+            head = content_of(self.files, file.path, _HEAD)
+            if head == b"PAR1" and self._has_values(file.path, head):
+                return True
+            problem = "" if head == b"PAR1" else not_understood(self.files, file.path, head, is_firns=is_firns)
+        except FileNotFoundError:
+            return False
+        if problem:
+            self.unread[file.path] = problem
+        else:
+            self._written([[Read(file.path, file.bytes, searched=True)] * len(self.erasures)])
+        return False
+
+    def _read(self, tasks: Sequence[Task]) -> None:
+        control = CONTROL if has_transactions(self.table) else None
+        reader = FileReader(self.files, self.columns, self.requested, control, self._former)
+        weights = [task.source.bytes for task in tasks]
+        title = f"search {self.identifier} for {count(len(self.erasures), 'request')}"
+        found: list[Sequence[Read]] = []
+        for task, answer in zip(tasks, self.engine.map(reader, tasks, weights=weights, title=title), strict=True):
+            if isinstance(answer, Exception):
+                raise answer
+            if answer.problem:
+                self.unread[task.source.path] = answer.problem
+            elif answer.reads:
+                found.append(answer.reads)
+        self.result.opened += len(tasks)
+        self._written(found)
+
+    def _written(self, found: Sequence[Sequence[Read]]) -> None:
+        """Take in what was read of some files, for each request."""
+        for index, known in enumerate(self.known):
+            known.update({(reads[index].path, reads[index].bytes): reads[index] for reads in found})
+
+    # What was found.
+
+    def _look_at(self, path: str, size: int) -> None:
+        """Add the problems of a file that was read, or could not be."""
+        if path in self.unread:
+            self._add(self._concerned_by(path), path, self.unread[path])
+            return
+        named = self.named.files.get(path)
+        for erasure, known in zip(self.erasures, self.known, strict=True):
+            read = known.get((path, size))
+            if read is None:
+                continue  # it went away while it was looked for, and nothing names it
+            is_data = named is not None and named.file.content == DataFileContent.DATA
+            number = erasure.found_in(read, named.sequence_number if named and is_data else None)
+            if number:
+                self._add([erasure], path, f"it holds {count(number, 'record')} of keys to erase")
+            else:
+                self.result.newer[erasure.request.id].update(read.newer)
+
+    def _concerned_by(self, path: str) -> list[Erasure]:
+        """The requests that may cover a record in the file at ``path``."""
+        named = self.named.files.get(path)
+        owner = self._owner(named.file) if named else None
+        return [erasure for erasure in self.erasures if owner is None or owner.topic == erasure.request.topic]
+
+    def _look_outside(self, sizes: Mapping[str, int]) -> None:
+        """Look at files that were named outside the table's folders at some time, and that nothing names any more."""
+        outside = {path for erasure in self.erasures for path in erasure.request.outside}
+        outside |= {path for known in self.known for (path, _), read in known.items() if read.records}
+        outside -= sizes.keys() | self.named.files.keys()
+        within = tuple(f"{location}/" for location in locations_of(self.table))
+        for path in sorted(one for one in outside if not one.startswith(within)):
             try:
-                rows = list(records(fetch(self.table.io, file.path), _ENTRY))
+                size = len(self.files.file(path))
             except FileNotFoundError:
                 continue
-            except DAMAGED as error:
-                why = f"{file.path} is not readable: {error}"
-                self.found.everywhere += self._beside(file.path, why)
+            if not self._is_searched(path, size):
+                self._read([self._task(path, size)])
+            self._look_at(path, size)
+
+    def _has_values(self, location: str, head: bytes) -> str:
+        """Why statistics may hold keys; empty if they hold none."""
+        return statistics_with_values(self.files, location, head, self._partition_fields)
+
+    @cached_property
+    def _partition_fields(self) -> frozenset[str]:
+        """Names of the partition fields that show no key."""
+        specs = self.table.specs().values()
+        shown = {name for spec in specs for name in key_fields(self.table, self.columns, spec)}
+        return frozenset({field.name for spec in specs for field in spec.fields} - shown)
+
+    def _look_at_statistics(self) -> None:
+        for location in sorted(self.named.statistics()):
+            problem = ""
+            try:
+                problem = self._has_values(location, content_of(self.files, location, _HEAD))
+            except FileNotFoundError:
+                problem = "it is gone, so nobody can tell what it held"
+            if problem:
+                self._add(self.erasures, location, problem)
+
+    def _look_at_manifests(self, others: Iterable[Stored]) -> None:
+        """Manifests show a key in partition values, and in the bounds of files that are gone."""
+        for location, problem in self.named.unreadable.items():
+            self._add(self.erasures, location, problem)
+        for location, spec_id in self.named.specs.items():
+            if shown := key_fields(self.table, self.columns, self.table.specs()[spec_id]):
+                self._add(self.erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
+        there = {path_of(path) for path in self.named.files} | {path_of(file.path) for file in others}
+        keys = {self.table.schema().find_field(name).field_id for name in self.columns.key}
+        for removed in self.named.removed:
+            bounds = {**(removed.file.lower_bounds or {}), **(removed.file.upper_bounds or {})}
+            is_gone = path_of(removed.file.file_path) not in there
+            if is_gone and not keys.isdisjoint(bounds) and self.requested.concern(self._owner(removed.file)):
+                self._look_at_bounds(removed.manifest, removed.file.file_path, removed)
+        for file in others:
+            if file.path.endswith(".avro") and file.path not in self.unread:
+                self._look_at_unnamed(file.path, there, keys)
+
+    def _look_at_unnamed(self, location: str, there: Collection[str], keys: Collection[int]) -> None:
+        """Look at the bounds in a manifest that nothing names."""
+        try:
+            for path, lower, upper in records(content_of(self.files, location), _ENTRY):
+                bounds = {**(lower or {}), **(upper or {})}
+                if path is not None and path_of(path) not in there and not bounds.keys().isdisjoint(keys):
+                    self._look_at_bounds(location, path, None)
+        except FileNotFoundError:
+            return
+        except DAMAGED as error:
+            self._add(self.erasures, location, f"it is not readable: {error}")
+
+    def _look_at_bounds(self, manifest: str, path: str, removed: RemovedFile | None) -> None:
+        """Add the requests of which a file that is gone held a record, or of which nobody knows."""
+        for erasure, reads in zip(self.erasures, self._by_path, strict=True):
+            rows = reads.get(path)
+            if rows is None and removed and self._is_newer(removed, erasure):
                 continue
-            entries = [
-                Entry(path, lower or {}, upper or {}, None)
-                for path, lower, upper in rows
-                if path is not None and path_of(path) not in there
-            ]
-            for entry, ids in bounds.concern(entries):
-                why = f"{file.path} may reveal the key by the bounds of {entry.path}, which is gone"
-                self._blocked(ids, self._beside(file.path, why))
+            number = removed.sequence_number if removed else None
+            if rows is None or any(erasure.found_in(read, number) for read in rows):
+                held = "nobody has read" if rows is None else "held a key to erase"
+                self._add([erasure], manifest, f"the bounds of {path}, which is gone and {held}, may show a key")
 
-    def _blocked(self, requests: Iterable[int], blockers: Sequence[Blocker]) -> None:
-        for request in requests:
-            self.found.blockers.setdefault(request, []).extend(blockers)
+    def _is_newer(self, removed: RemovedFile, erasure: Erasure) -> bool:
+        """True when a file that nobody has read held no covered record, by its manifest entry: it landed after the
+        request and past the log end, or a lane wrote it, which had nothing covered to write."""
+        request, owner = erasure.request, self._owner(removed.file)
+        if removed.sequence_number is None or removed.sequence_number <= request.sequence_number:
+            return False
+        bound = (removed.file.lower_bounds or {}).get(self.table.schema().find_field(self.columns.offset).field_id)
+        # Bounds of an int column that became a long have 4 bytes.
+        lowest = int.from_bytes(bound, "little", signed=True) if bound else -1
+        past = owner is not None and lowest >= request.log_end(owner.partition)
+        return past or is_by_lane(removed.file.file_path, erasure)
 
-    def _documents(self, beside: UnreferencedFiles) -> None:
-        """Add blockers for documents of stages that show records, or that can't be read."""
-        for file in beside.documents:
-            samples = samples_in(self.table, file)
-            if samples is None or samples:
-                why = f"{file.path} " + (f"shows {count(samples, 'record')}" if samples else "is not readable")
-                self.found.everywhere += self._beside(file.path, why)
+    @cached_property
+    def _by_path(self) -> list[Mapping[str, list[Read]]]:
+        by_path: list[Mapping[str, list[Read]]] = []
+        for known in self.known:
+            rows: dict[str, list[Read]] = defaultdict(list)
+            for (path, _), read in known.items():
+                rows[path].append(read)
+            by_path.append(rows)
+        return by_path
+
+    def _add(self, erasures: Iterable[Erasure], path: str, why: str) -> None:
+        """Add a problem for each name of the file at ``path``."""
+        named = self.named.files.get(path)
+        statistics = self.named.statistics().get(path)
+        snapshots = named.snapshots if named else {statistics} if statistics else self.named.metadata.get(path, set())
+        for where in self.named.holders(snapshots):
+            problem = Problem(where, path, why, self._remedy(where, path))
+            for erasure in erasures:
+                self.result.problems[erasure.request.id].append(problem)
+
+    def _remedy(self, where: str, path: str) -> str:
+        kind, _, name = where.partition(" ")
+        if where == OLDER:
+            return "firn maintain, once these snapshots have expired (history.expire.*)"
+        if where == NOTHING:
+            if job := job_of(path):
+                return f"firn discard {self.identifier}/{job}, or firn maintain once older than firn.job.max.age.ms"
+            if path.rpartition("/")[2].startswith(("_", ".")) or path in self.unread:
+                return "deletion by whoever wrote it"
+            return "its deletion, or firn maintain once older than 3 days (with orphans in firn.maintenance)"
+        if kind == "tag" or name not in (MAIN_BRANCH, *SIDE_BRANCHES):
+            return f"ALTER TABLE … DROP {kind.upper()} {name}, then firn maintain"
+        named = self.named.files.get(path)
+        if named is None:
+            return "firn maintain, which rewrites manifests (manifests in firn.maintenance)"
+        if named.file.content == DataFileContent.DATA:
+            return f"firn run {self.identifier} --lane erase --force, then firn maintain"
+        return f"firn run {self.identifier} --lane convert --force, or another rewrite that applies the deletes"
+
+    def _sum_up(self, sizes: Mapping[str, int]) -> None:
+        read: dict[str, list[int]] = defaultdict(list)
+        for path, size in sizes.items():
+            named = self.named.files.get(path)
+            for where in self.named.holders(named.snapshots if named else ()):
+                read[where].append(size)
+        self.result.read = {where: (len(some), sum(some)) for where, some in sorted(read.items())}
+        self.result.files = len(sizes)
+        for erasure, known in zip(self.erasures, self.known, strict=True):
+            found = self.result.found[erasure.request.id]
+            found.update(position for read in known.values() for position in (*read.found, *read.newer))
+            before = erasure.reads.files
+            if not self.only:
+                fresh = [read for key, read in known.items() if read.searched and before.get(key) != read]
+                write_reads(self.table, erasure.request.id, fresh)

@@ -1,0 +1,74 @@
+"""How far each request to erase keys has come, and what it waits for (C30)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from firnlake.clock import show_ms
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.explain.holds import Prospects
+from firnlake.job.failures import failed_plans
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.certify import older_snapshots, unserved
+from firnlake.lanes.erasure.requests import Erasure, erasures_of
+from firnlake.plan.read_states import read_once
+from firnlake.table.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class RequestStatus:
+    """A request, and what it waits for in words; only a search finds what tags, branches and other files hold."""
+
+    erasure: Erasure
+    waiting: tuple[TopicPartition, ...]
+    """The topic partitions of main that lane `erase` has yet to serve."""
+    reasons: tuple[str, ...]
+
+    def state(self, now_ms: int) -> str:
+        """``certified``, ``erased`` (from main), ``open``, or ``overdue``; ``now_ms`` is in epoch milliseconds."""
+        if self.erasure.certificate is not None:
+            return "certified"
+        if now_ms > self.erasure.request.deadline_ms:
+            return "overdue"
+        return "open" if self.waiting else "erased"
+
+
+def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
+    """The state of every request of table ``identifier``, oldest first; reads no data file.
+
+    Raises RefusedError for an unknown table, or one with a request that is lost.
+    """
+    with lake.answering():
+        table = lake.table(identifier)
+        erasures = erasures_of(table)
+        waiting = unserved(lake, table, identifier, [one for one in erasures if one.certificate is None])
+        held = _held(lake, identifier, now_ms, {owner for owners in waiting.values() for owner in owners})
+        statuses = []
+        for erasure in erasures:
+            owners = tuple(sorted(waiting.get(erasure.request.id, ())))
+            reasons = [erasure.problem] if erasure.problem else []
+            reasons += [f"{owner}: {held[owner]}" for owner in owners if owner in held]
+            older = None if erasure.certificate else older_snapshots(table, erasure)
+            if older:
+                reasons.append(str(older))
+            if erasure.certificate is None and not reasons:
+                reasons.append(f"every file must be searched: firn maintain {identifier}, or firn erase --certify")
+            statuses.append(RequestStatus(erasure, owners, tuple(reasons)))
+        return statuses
+
+
+def _held(lake: Lake, identifier: str, now_ms: int, owners: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    """Why lane `erase` has not served each of ``owners`` yet."""
+    held: dict[TopicPartition, str] = {}
+    if not owners:
+        return held
+    sensed = read_once(lake, identifier, now_ms, owners)
+    failed = failed_plans(lake, identifier)
+    for state in sensed.states():
+        prospects = Prospects.of(sensed.segments, state, failed)
+        if Lane.ERASE in prospects.due:
+            held[state.topic_partition] = f"lane erase is due, but has not run yet (firn run {identifier})"
+            continue
+        reason = prospects.not_due(Lane.ERASE)
+        until = "" if reason.until_ms is None else f" (until {show_ms(reason.until_ms)})"
+        held[state.topic_partition] = f"{reason.rule}: {reason.text}{until}"
+    return held

@@ -1,0 +1,16 @@
+"""How each lane compacts its plans; lane `retain` has nothing to compact."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from firnlake.compact.attempt import Attempt, ByPlan
+from firnlake.compact.tasks import Result, rewritten
+from firnlake.job.lane import LEVELING, Lane
+from firnlake.lanes.convert import converted
+from firnlake.lanes.erasure.erase import erased
+
+COMPACTIONS: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
+    **dict.fromkeys(LEVELING, rewritten),
+    Lane.ERASE: erased,
+    Lane.CONVERT: converted,
+}

@@ -1,0 +1,163 @@
+"""When lane `erase` is due in a topic partition, and what it waits for (C30).
+
+The lane reads each live segment that may hold a covered record once for each request, and rewrites those that hold
+one. It takes all of them in one plan: otherwise readers could see an older record of a key again, once a newer one is
+erased. So an obstacle to one segment is an obstacle to the whole topic partition.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from firnlake.iceberg.files import OWN_FOLDER, job_of
+from firnlake.lanes.erasure.requests import Erasure
+from firnlake.table.budget import excess
+from firnlake.table.partition import PartitionState, Requested
+from firnlake.table.segment import Segment
+from firnlake.table.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """The reason ``why`` the lane can't serve a topic partition now."""
+
+    rule: str
+    """The rule of the contract that forbids it, such as C4."""
+    why: str
+    until_ms: int | None = None
+    """Epoch milliseconds at which the obstacle ends; None if time alone does not end it."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The segments to read: ``segments`` on main, and ``beside``, which hold removed tombstones."""
+
+    segments: tuple[Segment, ...]
+    beside: tuple[Segment, ...]
+
+
+def requested_of(
+    erasures: Iterable[Erasure],
+    owner: TopicPartition,
+    segments: Sequence[Segment],
+    removed_tombstones: Sequence[Segment],
+) -> Requested | None:
+    """What ``erasures`` ask for in the topic partition ``owner``, whose segments these are; None if nothing."""
+    asked = [erasure for erasure in erasures if erasure.request.topic == owner.topic and not erasure.problem]
+    if not asked:
+        return None
+    unread: set[str] = set()
+    holding: dict[str, int] = {}
+    reserved: set[str] = set()
+    due: list[int] = []
+    mixed = ""
+    for erasure in asked:
+        log_end, found = erasure.request.log_end(owner.partition), False
+        for segment in (*segments, *removed_tombstones):
+            is_late = segment.sequence_number > erasure.request.sequence_number
+            if not segment.records or (is_late and segment.base_offset >= log_end):
+                continue
+            if not is_late and segment.last_offset >= log_end and erasure.certificate is None:
+                mixed = segment.path
+            read = erasure.reads.files.get((segment.path, segment.bytes // segment.copies))
+            if read is None and not _is_clean(segment, erasure):
+                unread.add(segment.path)
+            elif read is not None and read.records:
+                holding[segment.path] = min(read.lowest, holding.get(segment.path, read.lowest))
+            else:
+                continue
+            found = True
+            if is_late and not is_by_lane(segment.path, erasure):
+                reserved.add(segment.path)
+        if found:
+            due.append(erasure.request.requested_ms if erasure.reads.files else erasure.request.due_ms)
+    return Requested(
+        requests=tuple(erasure.request.id for erasure in asked),
+        log_end=max(erasure.request.log_end(owner.partition) for erasure in asked),
+        unread=frozenset(unread),
+        holding=holding,
+        reserved=frozenset({*reserved, mixed} - {""}),
+        due_ms=min(due, default=None),
+        mixed=mixed,
+    )
+
+
+def _is_clean(segment: Segment, erasure: Erasure) -> bool:
+    """True when ``segment`` holds no covered record although nobody has read it for the request.
+
+    Once no live segment held one (``Reads.served``), Firn's lanes had none to write: a segment that another writer
+    lands late is reserved until it is read.
+    """
+    if segment.sequence_number <= erasure.certified_through:
+        return True
+    served = max(erasure.reads.served.get(segment.topic_partition.partition, -1), erasure.certified_through)
+    # What lane `erase` wrote may hold the log end, and a file of a lane may be listed again by others.
+    by_lane = is_by_lane(segment.path, erasure) and (segment.by_firn or segment.committed_ms is None)
+    return by_lane and 0 <= served < segment.sequence_number
+
+
+def is_by_lane(path: str, erasure: Erasure) -> bool:
+    """True when a lane wrote the file at ``path`` for the table of the request."""
+    return f"/{OWN_FOLDER}/{erasure.request.table_uuid}/" in path and job_of(path) is not None
+
+
+def obstacles(state: PartitionState) -> Iterator[Obstacle]:
+    """What keeps lane `erase` from the topic partition, if anything is requested there."""
+    asked = state.requested
+    if asked is None or not (asked.unread or asked.holding):
+        return
+    if asked.mixed:
+        yield Obstacle(
+            "C30",
+            f"segment {asked.mixed} was there when the keys were requested and ends past the log end of that time, as "
+            "after a roll forward; allowed: a new request for the same keys",
+        )
+    if state.held and state.held.segment.base_offset < asked.log_end:
+        yield Obstacle(state.held.rule, f"segment {state.held.segment} is {state.held.why}", state.held.until_ms)
+    if state.undecided and state.undecided.offset < asked.log_end:
+        yield Obstacle("C10", f"a transaction is not decided: {state.undecided}")
+    for segment in state.segments:
+        if segment.path in asked.unread or segment.path in asked.holding:
+            yield from (Obstacle("C18", problem) for problem in excess(segment, state.policy))
+    for stray in state.strays:
+        if stray.base_offset < asked.log_end:
+            yield Obstacle("C20", str(stray))
+    if state.kept_from != state.log_end_offset:
+        yield Obstacle(
+            "C4",
+            f"row-level deletes may hide the log end, offset {state.log_end_offset}, so the highest visible record "
+            "must stay",
+        )
+    if not asked.unread and _lowest(asked.holding) >= state.log_end_offset:
+        yield Obstacle(
+            "C4",
+            f"the requested record at offset {state.log_end_offset} is the log end, and can be erased only after a "
+            "newer record has landed",
+        )
+
+
+def _lowest(holding: Mapping[str, int]) -> int:
+    return min(holding.values())
+
+
+def search(state: PartitionState, force: bool = False) -> Search | None:
+    """The search that is due in ``state``; None when no search is due, or an obstacle is in its way.
+
+    New requests wait for further requests (``Request.due_ms``), unless ``force`` is set.
+    """
+    asked = state.requested
+    if asked is None or asked.due_ms is None or not (force or state.now_ms >= asked.due_ms):
+        return None
+    if any(obstacles(state)):
+        return None
+    wanted = asked.unread | asked.holding.keys()
+    main, beside = (
+        tuple(segment for segment in segments if segment.path in wanted)
+        for segments in (state.segments, state.removed_tombstones)
+    )
+    return Search(main or _smallest(state), beside)
+
+
+def _smallest(state: PartitionState) -> tuple[Segment, ...]:
+    """The smallest segment of main: a plan needs an input there, even if only removed tombstones are to be read."""
+    fit = [segment for segment in state.segments if not segment.row_deletes]
+    return (min(fit, key=lambda segment: (segment.bytes, segment.order)),) if fit else ()

@@ -1,0 +1,240 @@
+"""Reads single files to the end for requested keys, or says why a file can't be read (C30)."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table.puffin import PuffinFile
+
+from firnlake.errors import FirnError, UnavailableError
+from firnlake.iceberg import parquet
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.files import MARKS, job_of
+from firnlake.iceberg.manifests import DAMAGED, HEADER
+from firnlake.job.failures import SHOWS_RECORDS
+from firnlake.lanes.erasure.digests import RequestedKeys, key_bytes
+from firnlake.lanes.erasure.reads import Read
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.topic_partition import TopicPartition
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_ROW_OF_DELETE: Final = 2147483544
+_POSITIONS: Final = frozenset({2147483545, 2147483546})
+"""Field ids of the deleted row, and of the position and the path, in a position delete file (Iceberg spec, "Reserved
+Field IDs")."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file to read."""
+
+    source: Source
+    owner: TopicPartition | None
+    """The topic partition of all records in the file; None if there may be several, or if it is unknown."""
+    is_data: bool
+    """True for a data file that a manifest lists. Of any other file, only its footer says what it holds."""
+    is_named: bool = True
+    """False for a file that nothing names, which may go at any time."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found in a file for each request, or the ``problem`` that keeps the file from being read.
+
+    Both are empty for a file that is gone and that nothing names.
+    """
+
+    reads: tuple[Read, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """Reads files of one table. Tasks contain it, so it is picklable."""
+
+    files: DataFiles
+    columns: ColumnRoles
+    requested: RequestedKeys
+    control: str | None
+    """The column that is true for control records, which have no key (C10); None if the table has no such column."""
+    former: frozenset[int]
+    """Field ids of columns that had the name of a key's column in an earlier schema."""
+
+    def __call__(self, task: Task) -> Answer:
+        """Read the file of ``task``; raises UnavailableError when the store does not answer."""
+        try:
+            if task.source.format != FileFormat.PARQUET.value:
+                return Answer(problem=f"its format is {task.source.format}, which Firn can't read")
+            return self._read(task)
+        except UnavailableError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return Answer(problem="it is gone, so nobody can tell what it held" if task.is_named else "")
+            raise
+        except FirnError as error:
+            return Answer(problem=str(error))
+
+    def _read(self, task: Task) -> Answer:
+        source = task.source
+        with self.files.opened(source) as file:
+            ids, rows = _ids(file.file.schema_arrow, self.files), file.file.metadata.num_rows
+        if _ROW_OF_DELETE in ids:
+            return Answer(problem="it is a position delete file that contains the deleted records")
+        if not ids.isdisjoint(self.former):
+            return Answer(problem="it has a former column of the key's name, in which nobody can look for keys")
+        keys = {self.files.schema.find_field(name).field_id for name in self.columns.key}
+        if task.is_data or keys <= ids:
+            has_offset = task.is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
+            counted = source if task.is_data else replace(source, records=rows)
+            return Answer(tuple(self._count(replace(task, source=counted), by_offset=has_offset)))
+        if not (ids and ids <= _POSITIONS) and not (job_of(source.path) and source.path.endswith(MARKS)):
+            return Answer(problem=_UNKNOWN)
+        return Answer(tuple(tally.read(source.path, source.bytes, searched=True) for tally in self.requested.tallies()))
+
+    def _count(self, task: Task, *, by_offset: bool) -> Iterator[Read]:
+        """What is found in the file for each request; without offsets, every record of a requested key counts."""
+        columns, tallies = self.columns, self.requested.tallies()
+        apart = (columns.topic, columns.partition) if task.owner is None else ()
+        beside = (columns.offset, self.control, *apart) if by_offset else ()
+        for batch in self.files.batches(task.source, list(dict.fromkeys([*columns.key, *filter(None, beside)]))):
+            keys = key_bytes(batch, columns.key)
+            if not by_offset:
+                self.requested.count(tallies, keys, None, [task.owner])
+                continue
+            if self.control:
+                keys = pc.if_else(pc.fill_null(batch.column(self.control), fill_value=False), None, keys)
+            offsets = batch.column(columns.offset).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            self.requested.count(tallies, keys, offsets, [task.owner] if task.owner else self._owners(batch))
+        yield from (tally.read(task.source.path, task.source.bytes, searched=True) for tally in tallies)
+
+    def _owners(self, batch: pa.RecordBatch) -> Sequence[TopicPartition | None]:
+        """The topic partition of each record; None for a record that does not name it, so that it may be any."""
+        names = self.columns
+        topics = batch.column(names.topic).to_pylist() if names.topic else [names.topic_name] * len(batch)
+        partitions = batch.column(names.partition).to_pylist() if names.partition else [0] * len(batch)
+        return [
+            None if topic is None or partition is None else TopicPartition(topic, partition)
+            for topic, partition in zip(topics, partitions, strict=True)
+        ]
+
+
+def _ids(schema: pa.Schema, files: DataFiles) -> frozenset[int]:
+    """The field ids of a file's columns; if the file has no ids, those of the table's columns with the same names."""
+    ids = {int(column.metadata[_FIELD_ID]) for column in schema if column.metadata and _FIELD_ID in column.metadata}
+    if ids:
+        return frozenset(ids)
+    known: dict[str, Any] = {column.name: column.field_id for column in files.schema.fields}
+    return frozenset(known[name] for name in schema.names if name in known)
+
+
+_CLEAN_BLOBS: Final = frozenset({"apache-datasketches-theta-v1", "deletion-vector-v1"})
+"""Types of Puffin blobs that hold no values: sketches hold hashes, deletion vectors hold positions."""
+_COUNTS: Final = frozenset(
+    {
+        *("spec_id", "data_record_count", "data_file_count", "total_data_file_size_in_bytes", "dv_count"),
+        *("position_delete_record_count", "position_delete_file_count", "equality_delete_record_count"),
+        *("equality_delete_file_count", "total_record_count", "last_updated_at", "last_updated_snapshot_id"),
+    }
+)
+"""Names of the columns of partition statistics beside the partition (Iceberg spec, "Partition Statistics")."""
+_AVRO: Final = "it is an Avro file with records, which Firn can't read"
+_UNKNOWN: Final = "nobody knows what it holds"
+_GZIP: Final = b"\x1f\x8b"
+
+
+def content_of(files: DataFiles, location: str, length: int | None = None) -> bytes:
+    """The first ``length`` bytes of the file at ``location``; all by default."""
+    with files.file(location).open() as stream:
+        return stream.read() if length is None else stream.read(length)
+
+
+def not_understood(files: DataFiles, location: str, head: bytes, *, is_firns: bool) -> str:
+    """Why nobody knows what a file that is no Parquet file holds; empty if it certainly holds no key.
+
+    ``head`` are the first four bytes of the file; ``is_firns`` says that it lies in Firn's own folder.
+    """
+    if head == b"Obj\x01":
+        return "" if _avro_name(files, location) in ("manifest_entry", "manifest_file") else _AVRO
+    if head == b"PFA1":
+        return _blobs_with_values(files, location)
+    is_hint = location.endswith("/version-hint.text") and content_of(files, location).strip().isdigit()
+    if is_hint or head == b"crc\0":
+        return ""
+    if head[:1] not in (b"{", b"[") and head[:2] != _GZIP:
+        return _UNKNOWN
+    return _json_with_records(content_of(files, location), is_firns=is_firns)
+
+
+def statistics_with_values(files: DataFiles, location: str, head: bytes, fields: Collection[str]) -> str:
+    """Why the statistics, or the partition statistics, at ``location`` may hold keys; empty if they hold none.
+
+    ``fields`` are the names of the partition fields that show no key.
+    """
+    if head == b"PFA1":
+        return _blobs_with_values(files, location)
+    try:
+        with files.file(location).open() as stream:
+            file = parquet.open_file(stream)
+            schema = file.schema_arrow
+            struct = schema.field("partition").type if "partition" in schema.names else pa.null()
+            known = pa.types.is_struct(struct) and _COUNTS.issuperset({*schema.names} - {"partition"})
+            strange = [field.name for field in struct if field.name not in fields] if known else schema.names
+            if not strange and sum(batch.num_rows for batch in file.iter_batches()) == file.metadata.num_rows:
+                return ""
+    except pa.ArrowException as error:
+        return f"it is not readable as Parquet: {' '.join(str(error).split())}"
+    return f"its columns {', '.join(strange)} may hold keys"
+
+
+def _avro_name(files: DataFiles, location: str) -> str:
+    """The name of the records in an Avro file; empty if it has none, or is damaged."""
+    try:
+        header = HEADER.read(new_decoder(content_of(files, location)))
+        return str(json.loads(header.meta["avro.schema"]).get("name", ""))
+    except DAMAGED:
+        return ""
+
+
+def _blobs_with_values(files: DataFiles, location: str) -> str:
+    """Why a Puffin file may hold keys; empty if none of its blobs holds values."""
+    try:
+        types = {blob.type for blob in PuffinFile(content_of(files, location)).footer.blobs} - _CLEAN_BLOBS
+    except (ValueError, IndexError) as error:
+        return f"it is damaged: {str(error).splitlines()[0]}"
+    return f"its blobs of type {', '.join(sorted(types))} may hold keys" if types else ""
+
+
+def _json_with_records(content: bytes, *, is_firns: bool) -> str:
+    """Why a JSON document may hold keys; empty for the metadata of a table, and for a document of Firn that shows no
+    record: neither in a sample of a verdict (`firnlake_expectations.claim.Sample`), nor in the reason of a failure."""
+    try:
+        value = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
+    except (OSError, ValueError, EOFError, zlib.error, RecursionError):
+        return _UNKNOWN
+    if isinstance(value, dict) and {"format-version", "table-uuid", "location"} <= value.keys():
+        return ""
+    if not is_firns:
+        return _UNKNOWN
+    return "it shows records" if _shows_record(value) else ""
+
+
+def _shows_record(value: Any) -> bool:
+    if isinstance(value, str) and value[:1] in "{[":
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return False
+    if isinstance(value, list):
+        return any(map(_shows_record, value))
+    if not isinstance(value, dict):
+        return False
+    if {"offset", "key", "found", "expected"} <= value.keys() and (value["key"], value.get("value")) != (None, None):
+        return True
+    return SHOWS_RECORDS in str(value.get("reason")) or any(map(_shows_record, value.values()))
