@@ -182,6 +182,9 @@ class TestObstacles:
         topic.append(updates("d=1", start=4))
         assert topic.plans("erase", force=True) == []
         assert "a new request for the same keys" in reasons(topic)
+        request(topic, b"a")
+        topic.clean("erase", force=True)
+        assert topic.offsets() == [1, 3, 4]
 
     def test_c20_a_file_that_cannot_be_read_waits_for_a_change_of_what_is_read_or_requested(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", "c=1"))

@@ -50,13 +50,14 @@ def requested_of(
     reserved: set[str] = set()
     due: list[int] = []
     mixed = ""
+    covered_below = max(erasure.request.log_end(owner.partition) for erasure in asked)
     for erasure in asked:
         log_end, found = erasure.request.log_end(owner.partition), False
         for segment in (*segments, *removed_tombstones):
             is_late = segment.sequence_number > erasure.request.sequence_number
             if not segment.records or (is_late and segment.base_offset >= log_end):
                 continue
-            if not is_late and segment.last_offset >= log_end and erasure.certificate is None:
+            if not is_late and segment.last_offset >= covered_below and erasure.certificate is None:
                 mixed = segment.path
             read = erasure.reads.files.get((segment.path, segment.bytes // segment.copies))
             if read is None and not _is_clean(segment, erasure):
@@ -72,7 +73,7 @@ def requested_of(
             due.append(erasure.request.requested_ms if erasure.reads.files else erasure.request.due_ms)
     return Requested(
         requests=tuple(erasure.request.id for erasure in asked),
-        log_end=max(erasure.request.log_end(owner.partition) for erasure in asked),
+        log_end=covered_below,
         unread=frozenset(unread),
         holding=holding,
         reserved=frozenset({*reserved, mixed} - {""}),
