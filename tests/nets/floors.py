@@ -23,7 +23,7 @@ FLOORS = (
     {"job"},
     {"plan", "compact", "validate", "publish", "maintain", "ingest"},
     {"lanes", "inspect", "run"},
-    {"airflow", "cli"},
+    {"airflow", "cli", "door"},
     {"dags", "infra", "__main__"},
 )
 """The boxes, floor by floor, from the ground. Boxes of one floor do not import each other."""

@@ -4,9 +4,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -71,18 +72,27 @@ class Lake:
     """The clock by which commits wait."""
 
     @classmethod
-    def load(cls, home: Path | None = None) -> "Lake":
+    def load(
+        cls,
+        home: Path | None = None,
+        catalog: str | None = None,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> "Lake":
         """Load the lake that PyIceberg's configuration names; the embedded lake if the configuration names none.
 
+        ``catalog`` is one of several in the configuration, or the name of a catalog that only ``properties`` describe.
         Raises RefusedError when several catalogs are configured and none is the default.
         """
         home = (home or Path(os.environ.get("FIRN_HOME", ".firn"))).resolve()
         config = Config()
         known = config.get_known_catalogs()
-        if not known:
-            return cls.embedded(home)
         default = config.get_default_catalog_name()
-        if default in known:
+        if catalog is not None:
+            name = catalog
+        elif not known:
+            embedded = cls.embedded(home)
+            return replace(embedded, properties={**embedded.properties, **properties})
+        elif default in known:
             name = default
         elif len(known) == 1:
             name = known[0]
@@ -91,10 +101,10 @@ class Lake:
                 f"several catalogs are configured ({', '.join(sorted(known))}) and none is the default; allowed: one "
                 "of them as `default-catalog` in .pyiceberg.yaml, or as PYICEBERG_DEFAULT_CATALOG"
             )
-        properties = config.get_catalog_config(name) or {}
+        configured = config.get_catalog_config(name) or {}
         # PyIceberg itself reads nested settings such as `auth` from its configuration; as text they would be useless.
-        flat = {key: str(value) for key, value in properties.items() if not isinstance(value, dict | list)}
-        return cls(name, flat, home)
+        flat = {key: str(value) for key, value in configured.items() if not isinstance(value, dict | list)}
+        return cls(name, {**flat, **properties}, home)
 
     @classmethod
     def embedded(cls, home: Path) -> "Lake":
