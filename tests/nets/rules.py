@@ -29,6 +29,15 @@ RULES: Final = {
 """Paths of modules, by what they decide."""
 SHARES: Final = {"outcome of records": 45, "commit": 35, "maintenance": 60, "promises": 30, "views of the judge": 30}
 """Numbers of flips."""
+LATER: Final = {
+    "table": 35,
+    "lanes": 30,
+    "plan": 20,
+    "validate": 15,
+    "inspect": 25,
+    "ingest": 25,
+}
+"""Numbers of flips that were drawn later (from 201 on), by folder of the package."""
 MODULES: Final = tuple(module for modules in RULES.values() for module in modules)
 TESTED_BY: Final = ("tests/unit", "tests/lanes", "tests/findings")
 """Folders of the tests that flips are held against: hardly any of them starts a JVM, and none starts Airflow."""
