@@ -17,12 +17,14 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from firnlake.engine.engine import Engine
     from firnlake.engine.spark import SparkEngine
     from firnlake.iceberg.catalog import Lake
+    from tests.support.scenario import Scenario
     from tests.support.topics import Topic
 
 pytest_plugins = ["tests.support.seconds"]
@@ -108,6 +110,20 @@ def spark_engine(spark: SparkSession) -> SparkEngine:
     from firnlake.engine.spark import SparkEngine
 
     return SparkEngine(spark)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite` of the files of cases."""
+    parser.addoption("--rewrite", action="store_true", help="write what cases answer into their files")
+
+
+@pytest.fixture
+def scenario(lake: Lake, engine: Engine, tmp_path: Path) -> Scenario:
+    """A table of its own, driven by lines of text."""
+    from firnlake.door import OpenCatalog
+    from tests.support.scenario import Scenario
+
+    return Scenario(OpenCatalog(lake, engine=engine), tmp_path)
 
 
 @pytest.fixture

@@ -1,0 +1,81 @@
+"""Files of cases (`*.case`): what is done to a table, and what there is to see, one under the other.
+
+    == the first cleaning never removes a tombstone
+    create delete.retention.ms=0
+    land a=1 a= b=1
+    full
+      1 to 1 segments, 3 to 2 records; superseded 1
+
+A line at the margin is a command of `tests.support.scenario`; what it answers stands beneath, indented by two blanks. A
+command without such lines answers nothing. A line with ``#`` is a comment. The file's name is the promise.
+
+`pytest --rewrite` writes what the commands answer into the files: read the difference as you read code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.scenario import Scenario
+
+TITLE = "== "
+_MARGIN = "  "
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case in ``path``; ``lines`` are its text without the title, from line ``first``."""
+
+    path: Path
+    title: str
+    first: int
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The promise and the title."""
+        return f"{self.path.stem} {self.title}"
+
+    def played(self, scenario: Scenario) -> tuple[str, ...]:
+        """The lines as they should be: each command with what ``scenario`` answers."""
+        told: list[str] = []
+        for number, line in enumerate(self.lines, self.first):
+            if line.startswith(_MARGIN):
+                continue
+            told.append(line)
+            if line and not line.startswith("#"):
+                try:
+                    told += [(_MARGIN + said).rstrip() for said in scenario.answer(line)]
+                except Exception as error:
+                    error.add_note(f"{self.path.name}:{number}: {line}")
+                    raise
+        return tuple(told)
+
+
+def cases(folder: Path) -> list[Case]:
+    """All cases in ``folder``, in the order of files and lines."""
+    return [case for path in sorted(folder.glob("*.case")) for case in _of(path)]
+
+
+def rewrite(case: Case, lines: tuple[str, ...]) -> None:
+    """Put ``lines`` into the file in the case's place."""
+    content = case.path.read_text()
+    before = "\n".join([TITLE + case.title, *case.lines])
+    if content.count(before) != 1:
+        raise ValueError(f"{case.path}: case {case.title!r} is there {content.count(before)} times; allowed: once")
+    case.path.write_text(content.replace(before, "\n".join([TITLE + case.title, *lines])))
+
+
+def _of(path: Path) -> Iterator[Case]:
+    title, first, lines = "", 0, list[str]()
+    for number, line in enumerate([*path.read_text().splitlines(), TITLE], 1):
+        if line.startswith(TITLE):
+            if title:
+                yield Case(path, title, first, tuple(lines))
+            title, first, lines = line.removeprefix(TITLE), number + 1, []
+        else:
+            lines.append(line)

@@ -1,0 +1,143 @@
+"""Records as tests write them: ``key=value@offset``.
+
+    a=1          key a, value 1, at the partition's next offset
+    a=           a tombstone
+    -=x          a record without a key
+    a=1@7        at offset 7; the next record goes on from there
+    1/a=1        in partition 1
+    a=1,3d       three days old; a record is a day old unless it says so
+    billing:a=1  of topic `billing`; a record is of `orders` unless it says so
+
+Keys and values are text, or bytes as ``0x00ff``. ``empty`` stands for a key or value without bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+NOW: Final = 1_800_000_000_000
+"""The clock of tests, epoch milliseconds."""
+DAY: Final = 86_400_000
+TOPIC: Final = "orders"
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY}
+_RECORD: Final = re.compile(
+    r"(?:(?P<topic>[\w.]+):)?(?:(?P<partition>\d+)/)?(?P<key>[^=@,]+)=(?P<value>[^@,]*)(?:@(?P<offset>\d+))?(?:,(?P<age>\S+))?"
+)
+_MARKERS: Final = {bytes(4): "abort", b"\0\0\0\1": "commit"}
+"""Keys of the markers that end a transaction (Kafka, `EndTransactionMarker`)."""
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field(
+            "headers",
+            pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
+        ),
+    ]
+)
+"""The columns of Kafka's records, as Firn's tables have them."""
+
+
+class Record(NamedTuple):
+    """A record; ``value`` None is a tombstone, ``key`` None has no key."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    timestamp_ms: int = NOW - DAY
+    headers: tuple[tuple[str, bytes], ...] = ()
+    topic: str = TOPIC
+
+
+class History:
+    """The offsets that are next in each topic partition."""
+
+    def __init__(self) -> None:
+        self._next: defaultdict[tuple[str, int], int] = defaultdict(int)
+
+    def records(self, text: str) -> list[Record]:
+        """The records in ``text``, parted by white space. Raises ValueError for what is none."""
+        return [self._record(word) for word in text.split()]
+
+    def _record(self, word: str) -> Record:
+        match = _RECORD.fullmatch(word)
+        if match is None:
+            raise ValueError(f"{word!r} is no record; allowed: [topic:][partition/]key=value[@offset][,age]")
+        topic, partition = match["topic"] or TOPIC, int(match["partition"] or 0)
+        where = topic, partition
+        offset = self._next[where] if match["offset"] is None else int(match["offset"])
+        self._next[where] = max(self._next[where], offset + 1)
+        key = None if match["key"] == "-" else _bytes(match["key"])
+        value = _bytes(match["value"]) if match["value"] else None
+        moment = NOW - (span(match["age"]) if match["age"] else DAY)
+        return Record(offset, key, value, partition, moment, (), topic)
+
+
+def rows_of(batch: Iterable[Record]) -> pa.Table:
+    """Records in Kafka's columns."""
+    rows = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms * 1000,
+            "timestampType": 0,
+            "headers": [{"key": key, "value": value} for key, value in record.headers],
+        }
+        for record in batch
+    ]
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def shown(row: Mapping[str, Any]) -> str:
+    """A row as a test reads it: a record as it is written, and ``+1d`` where its delete horizon is a day after NOW."""
+    topic = "" if row["topic"] == TOPIC else f"{row['topic']}:"
+    partition = f"{row['partition']}/" if row["partition"] else ""
+    if row.get("is_control"):
+        return f"{_MARKERS[row['key']]}@{row['offset']}{_stamp(row)}"
+    key = "-" if row["key"] is None else _text(row["key"])
+    value = "" if row["value"] is None else _text(row["value"])
+    return f"{topic}{partition}{key}={value}@{row['offset']}{_stamp(row)}"
+
+
+def span(text: str) -> int:
+    """Milliseconds of ``1d``, ``-2h``, ``1d-1ms`` or ``0``."""
+    parts = re.findall(r"([+-]?\d+)(ms|s|m|h|d)", text)
+    return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _stamp(row: Mapping[str, Any]) -> str:
+    """The delete horizon, counted from NOW in days and milliseconds."""
+    horizon = row.get("delete_horizon")
+    if horizon is None:
+        return ""
+    days, milliseconds = divmod(round(horizon.timestamp() * 1000) - NOW, DAY)
+    return f"{days:+}d" + (f"{milliseconds}ms" if milliseconds else "")
+
+
+def _bytes(text: str) -> bytes:
+    if text == "empty":
+        return b""
+    return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+
+
+def _text(content: bytes) -> str:
+    if not content:
+        return "empty"
+    text = content.decode(errors="replace")
+    return text if text.isprintable() and not re.search(r"[\s=@,|\ufffd]", text) else f"0x{content.hex()}"

@@ -1,0 +1,373 @@
+"""A table under test, driven by lines of text as a user drives one: land records, run lanes, ask what readers see.
+
+    create delete.retention.ms=0     a table with Kafka's columns, and thresholds of 2 unless a property says otherwise
+    land a=1 b=1 | a= -=x            commits of `firn land`, parted by |; see `records` for how records are written
+    full!                            run a lane, `!` with force; says what became of the records
+    at 1d                            the clock: a day after NOW
+    read                             what readers see: a=@2+1d is a tombstone at offset 2 with its delete horizon
+    firn status {table} --check      the command itself: what it prints, and its exit code unless that is 0
+
+A command is a lane, `run`, or a method ``do_…`` of Scenario. It answers with lines, in which what changes from run to
+run is masked.
+Firn itself is used through `firnlake.open` and the command alone; other writers are PyIceberg's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import re
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+from pyiceberg.table.refs import MAIN_BRANCH
+
+import firnlake
+from firnlake.errors import FirnError
+from firnlake.iceberg.row_deletes import partition_values
+from infra.environment import environment
+from infra.foreign.row_deletes import add, equality_file
+from tests.support import row_deletes
+from tests.support.log_segments import Entry, batch, marker, segment
+from tests.support.records import DAY, NOW, History, Record, rows_of, shown, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyiceberg.table import Table
+
+    from firnlake.door import OpenCatalog
+    from firnlake.run import LaneRun
+
+LOW_THRESHOLDS: Final = {
+    "firn.merge.segments": "2",
+    "firn.clean.segments": "2",
+    "firn.min.cleanable.dirty.ratio": "0.5",
+    "firn.clean.tail.fraction": "0.5",
+}
+LANES: Final = ("retain", "erase", "convert", "merge", "clean", "tier", "full")
+BRANCHES: Final = {"quarantined": "firn_quarantine", "removed": "firn_tombstones", "mended": "firn_mended"}
+_COUNTED: Final = (
+    "superseded",
+    "tombstones_removed",
+    "expired",
+    "quarantined",
+    "aborted",
+    "markers_removed",
+    "erased",
+    "repeated",
+    "restored",
+    "deleted",
+)
+_MASKS: Final = (
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+    (re.compile(r"\b[0-9a-f]{16}\b"), "<id>"),
+    (re.compile(r"\b[1-9][0-9]{16,18}\b"), "<snapshot>"),
+)
+_numbers = itertools.count()
+
+
+class Scenario:
+    """One table ``db.t<n>`` of ``lake`` with its topic `orders`, and the clock that commands move."""
+
+    def __init__(self, opened: OpenCatalog, folder: Path) -> None:
+        self.now = NOW
+        self.opened = firnlake.door.OpenCatalog(opened.lake, lambda: self.now, opened.engine)
+        self.name = f"db.t{next(_numbers)}"
+        self.table = self.opened.table(self.name)
+        self.folder = folder
+        self.history = History()
+        self._made = False
+        self._staged: list[str] = []
+        self._files = itertools.count()
+
+    def answer(self, line: str) -> list[str]:
+        """Do what ``line`` says, and return what there is to see, masked; a refusal is an answer as well."""
+        name, _, rest = line.partition(" ")
+        lane, force = name.removesuffix("!"), name.endswith("!")
+        try:
+            if lane in (*LANES, "run"):
+                said = self._run(() if lane == "run" else (lane,), force, rest.split())
+            else:
+                said = list(getattr(self, f"do_{name}")(rest))
+        except FirnError as error:
+            said = [f"{type(error).__name__.removesuffix('Error').lower()}: {error}"]
+        return [self._masked(one) for one in said]
+
+    # What writers do.
+
+    def do_create(self, rest: str) -> Iterable[str]:
+        words = rest.split()
+        chosen = {f"firn.{name}": value for name, value in _pairs(words)}
+        self.table.create(LOW_THRESHOLDS | chosen, transactions="transactions" in words)
+        self._made = True
+        return ()
+
+    def do_land(self, rest: str) -> Iterable[str]:
+        for records in self._batches(rest):
+            self.table.land(self._file(records))
+        return ()
+
+    def do_append(self, rest: str) -> Iterable[str]:
+        """Append as a writer does that knows nothing of Firn."""
+        for records in self._batches(rest):
+            rows = rows_of(records)
+            for name in ("level", "delete_horizon"):
+                field = self.loaded().schema().as_arrow().field(name)
+                rows = rows.append_column(field, [[None] * len(rows)])
+            self.loaded().append(rows)
+        return ()
+
+    def do_log(self, rest: str) -> Iterable[str]:
+        """Land log segments as Kafka's brokers write them.
+
+        ``1>a=1`` is in a transaction of producer 1, ``1.2>a=1`` of its epoch 2; ``1>commit`` or ``1>abort`` ends it.
+        """
+        if not self._made:
+            self.do_create("transactions")
+        for text in rest.split("|"):
+            batches = [self._log_batch(word) for word in text.split()]
+            path = segment(self.folder / f"{next(self._files)}" / "orders-0", *batches)
+            self.table.land(path)
+        return ()
+
+    def do_delete(self, rest: str) -> Iterable[str]:
+        """Hide the records with these offsets by position deletes, as merge-on-read does."""
+        lake = self.opened.lake
+        row_deletes.delete_at(
+            lake, self.name, row_deletes.places(lake, self.name, {int(word) for word in rest.split()})
+        )
+        return ()
+
+    def do_delete_keys(self, rest: str) -> Iterable[str]:
+        """Hide the records of these keys by an equality delete in each partition, as Flink's upserts do."""
+        table = self.loaded()
+        rows = [(word.encode(),) for word in rest.split()]
+        parts = {(file.spec_id, partition_values(file)) for file in row_deletes.data_files(table)}
+        files = [equality_file(table, ["key"], rows, spec_id, values) for spec_id, values in sorted(parts, key=str)]
+        add(self.opened.lake, self.name, files)
+        return ()
+
+    def do_rollback(self, rest: str) -> Iterable[str]:
+        """Make an older snapshot main's newest again, as an operator does: ``rollback 2`` goes two back."""
+        table = self.loaded()
+        snapshot = table.current_snapshot()
+        for _ in range(int(rest or 1)):
+            assert snapshot is not None
+            assert snapshot.parent_snapshot_id is not None
+            snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
+        assert snapshot is not None
+        table.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+        return ()
+
+    def do_set(self, rest: str) -> Iterable[str]:
+        with self.loaded().transaction() as change:
+            change.set_properties({f"firn.{name}": value for name, value in _pairs(rest.split())})
+        return ()
+
+    def do_at(self, rest: str) -> Iterable[str]:
+        self.now = NOW + span(rest)
+        return ()
+
+    # What Firn does.
+
+    def _run(self, lanes: Sequence[str], force: bool, words: Sequence[str]) -> list[str]:
+        done = self.table.run(*lanes, force=force, until_idle="until-idle" in words)
+        said = [line for lane in done for line in _outcome(lane, alone=bool(lanes))]
+        return said or ["nothing due"]
+
+    def do_stage(self, rest: str) -> Iterable[str]:
+        """Plan, compact and validate a lane, and publish nothing yet: what another command does now comes between."""
+        lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
+        folder = self.folder / f"plans-{next(self._files)}"
+        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(folder), *force]
+        self._firn("plan", *asked)
+        files = sorted(map(str, folder.glob("*.json")))
+        if not files:
+            return ["nothing due"]
+        compacted = json.loads(self._firn("compact", *files, "--json"))
+        self._staged = list(dict.fromkeys(one["stage"] for one in compacted))
+        self._firn("validate", *self._staged)
+        return ()
+
+    def do_publish(self, _: str) -> Iterable[str]:
+        """Publish what ``stage`` has left; what is refused is told."""
+        code, out, err = command(self.opened.lake, ["publish", *self._staged])
+        return [] if code == 0 else [*out.splitlines(), *err.splitlines(), f"exit code {code}"]
+
+    def do_plan(self, rest: str) -> Iterable[str]:
+        """The plans of all lanes or some, and what is left out."""
+        found = self.table.plan(*rest.split())
+        plans = [f"{one.lane} {one.topic_partition}: {one.reason}" for work in found.values() for one in work.plans]
+        return [*plans, *dict.fromkeys(line for work in found.values() for line in work.left())] or ["nothing due"]
+
+    def do_look(self, rest: str) -> Iterable[str]:
+        """What each lane says of a topic partition: the reason of its work, or what it waits for."""
+        lanes = rest.split()
+        explained = self.table.explain("orders-0")
+        for outlook in explained.lanes:
+            if not lanes or outlook.lane in lanes:
+                state = f"due, {outlook.segments} segments" if outlook.plan else "waits"
+                yield f"{outlook.lane} {state}: {outlook.reason.text}{_until(outlook.next_ms, self.now)}"
+        yield from (f"blocked: {blocker.text}" for blocker in explained.blockers)
+
+    def do_status(self, _: str) -> Iterable[str]:
+        """The condition of each topic partition, and what it waits for."""
+        for part in self.table.status().partitions:
+            yield f"{part.name}: {part.condition}, dirty ratio {part.dirty_ratio:.3g}"
+            yield from (f"due {lane}: {why}" for lane, why in part.due.items())
+            yield from (*part.blockers, *part.waiting)
+
+    def do_explain(self, rest: str) -> Iterable[str]:
+        """Each record of a key: kept or removed, and why."""
+        found = self.table.explain_key(None if rest == "-" else rest.encode())
+        for kept in found.kept:
+            yield f"@{kept.record.offset} kept, {kept.reason.rule}: {kept.reason.text}"
+        for removed in found.removed:
+            yield f"@{removed.record.offset} removed, {removed.reason.rule}: {removed.reason.text}"
+
+    def do_verify(self, _: str) -> Iterable[str]:
+        """The promises that the newest commit broke, or that it kept all."""
+        for one in self.table.verify():
+            yield f"{one.claim.lane}: " + ("kept" if one.passed else "broken")
+            yield from (f"{row.promise.number} {row.promise.name}: {row.observed}" for row in one.rows if row.broken)
+
+    def do_maintain(self, rest: str) -> Iterable[str]:
+        """What went, by kind, with the number of files."""
+        found = self.table.maintain(dry_run=rest == "--dry-run")
+        return [f"{one.kind}: {one.files} files, {one.reason}" for one in found if one.goes] or ["nothing to remove"]
+
+    def do_firn(self, rest: str) -> Iterable[str]:
+        """The command in this process, ``{table}`` and ``{folder}`` filled in, at the clock where it takes one."""
+        text = rest.replace("{table}", self.name).replace("{folder}", str(self.folder)).replace("{now}", str(self.now))
+        code, out, err = command(self.opened.lake, shlex.split(text))
+        return [*out.splitlines(), *err.splitlines(), *([f"exit code {code}"] if code else [])]
+
+    # What readers see.
+
+    def do_read(self, rest: str) -> Iterable[str]:
+        """The visible records of main, or of a branch (BRANCHES), in the order of partitions and offsets."""
+        return [" ".join(shown(row) for row in self.rows(BRANCHES.get(rest, MAIN_BRANCH))) or "no record"]
+
+    def do_levels(self, _: str) -> Iterable[str]:
+        """The data files of main, as level and offsets, from their metrics."""
+        files = (row["readable_metrics"] for row in self.loaded().inspect.data_files().to_pylist())
+        found = ((_low(one, "partition"), _low(one, "offset"), _segment(one)) for one in files)
+        return [" ".join(f"{where}/{text}" if where else text for where, _, text in sorted(found)) or "no segment"]
+
+    def do_properties(self, rest: str) -> Iterable[str]:
+        """Some of the properties in the summary of main's newest snapshot."""
+        snapshot = self.loaded().current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        return [f"{name}={snapshot.summary[f'firn.{name}'] or '-'}" for name in rest.split()]
+
+    def rows(self, branch: str = MAIN_BRANCH) -> list[dict[str, Any]]:
+        """Every visible row, as PyIceberg reads it, or as the specification says where PyIceberg can't."""
+        table = self.loaded()
+        ref = table.metadata.refs.get(branch)
+        if ref is None:
+            return []
+        if branch == MAIN_BRANCH and row_deletes.equality_deletes(table):
+            found = row_deletes.visible_rows(table)
+        else:
+            found = table.scan(snapshot_id=ref.snapshot_id).to_arrow().to_pylist()
+        return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+
+    def loaded(self) -> Table:
+        """The table as PyIceberg loads it now."""
+        return self.opened.lake.catalog.load_table(self.name)
+
+    def _firn(self, *arguments: str) -> str:
+        """The output of a command that has to succeed."""
+        code, out, err = command(self.opened.lake, arguments)
+        assert code == 0, (arguments, out, err)
+        return out
+
+    def _log_batch(self, word: str) -> bytes:
+        who, _, what = word.rpartition(">")
+        producer, _, epoch = who.partition(".")
+        identity = (int(producer), int(epoch or 0)) if producer else None
+        if identity and what in ("commit", "abort"):
+            (record,) = self.history.records("marker=")
+            return marker(record.offset, identity, commit=what == "commit")
+        (record,) = self.history.records(what)
+        entry = Entry(record.offset, record.key, record.value)
+        return batch(entry, producer=identity, transactional=True) if identity else batch(entry)
+
+    def _batches(self, rest: str) -> list[list[Record]]:
+        if not self._made:
+            self.do_create("")
+        return [self.history.records(batch) for batch in rest.split("|")]
+
+    def _file(self, batch: Sequence[Record]) -> Path:
+        path = self.folder / f"{next(self._files)}.parquet"
+        pq.write_table(rows_of(batch), path)
+        return path
+
+    def _masked(self, text: str) -> str:
+        text = text.replace(self.name, "{table}").replace(str(self.folder), "{folder}")
+        text = text.replace(str(self.opened.lake.home), "{home}")
+        for pattern, name in _MASKS:
+            text = pattern.sub(name, text)
+        return text.rstrip()
+
+
+def command(lake: Any, arguments: Sequence[str]) -> tuple[int, str, str]:
+    """Run `firn` in this process on ``lake``: its exit code, standard output and standard error."""
+    from firnlake.cli.main import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, environment(lake)),
+        patch.object(sys, "argv", ["firn", *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as left:
+            return int(left.code or 0), out.getvalue(), err.getvalue()
+    return 0, out.getvalue(), err.getvalue()
+
+
+def _outcome(done: LaneRun, *, alone: bool) -> Iterator[str]:
+    lane = "" if alone else f"{done.lane} "
+    partitions = {plan.id: str(plan.topic_partition) for plan in done.plans}
+    for publication in done.publications:
+        if counts := publication.counts:
+            went = ", ".join(f"{name} {number}" for name in _COUNTED if (number := getattr(counts, name)))
+            files = f"{counts.segments_in} to {counts.segments_out} segments"
+            where = "" if partitions[publication.plan_id] == "orders-0" else f"{partitions[publication.plan_id]}: "
+            yield f"{lane}{where}{files}, {counts.records_in} to {counts.records_out} records" + (went and f"; {went}")
+    for title, error in done.failures.items():
+        yield f"{lane}failed: {title}: {error}"
+    yield from (f"{lane}later: {one}" for one in done.postponed)
+
+
+def _segment(metrics: Mapping[str, Any]) -> str:
+    return f"L{_low(metrics, 'level')}[{_low(metrics, 'offset')}-{_high(metrics, 'offset')}]"
+
+
+def _low(metrics: Mapping[str, Any], column: str) -> int:
+    return int(metrics[column]["lower_bound"] or 0)
+
+
+def _high(metrics: Mapping[str, Any], column: str) -> int:
+    return int(metrics[column]["upper_bound"] or 0)
+
+
+def _until(moment: int | None, now: int) -> str:
+    return "" if moment is None else f" (in {(moment - now) / DAY:g} d)"
+
+
+def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, value) for word in words for name, equals, value in [word.partition("=")] if equals]
