@@ -25,6 +25,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -119,11 +120,7 @@ class Scenario:
     def do_append(self, rest: str) -> Iterable[str]:
         """Append as a writer does that knows nothing of Firn."""
         for records in self._batches(rest):
-            rows = rows_of(records)
-            for name in ("level", "delete_horizon"):
-                field = self.loaded().schema().as_arrow().field(name)
-                rows = rows.append_column(field, [[None] * len(rows)])
-            self.loaded().append(rows)
+            self.loaded().append(self._foreign(records))
         return ()
 
     def do_log(self, rest: str) -> Iterable[str]:
@@ -154,6 +151,12 @@ class Scenario:
         parts = {(file.spec_id, partition_values(file)) for file in row_deletes.data_files(table)}
         files = [equality_file(table, ["key"], rows, spec_id, values) for spec_id, values in sorted(parts, key=str)]
         add(self.opened.lake, self.name, files)
+        return ()
+
+    def do_overwrite(self, rest: str) -> Iterable[str]:
+        """Load records in place of everything, as another writer's INSERT OVERWRITE does."""
+        (records,) = self._batches(rest)
+        self.loaded().overwrite(self._foreign(records))
         return ()
 
     def do_rollback(self, rest: str) -> Iterable[str]:
@@ -307,6 +310,13 @@ class Scenario:
         if not self._made:
             self.do_create("")
         return [self.history.records(batch) for batch in rest.split("|")]
+
+    def _foreign(self, records: Sequence[Record]) -> pa.Table:
+        """Rows with Firn's columns NULL, as a writer that knows nothing of them writes."""
+        rows, schema = rows_of(records), self.loaded().schema().as_arrow()
+        for name in ("level", "delete_horizon"):
+            rows = rows.append_column(schema.field(name), pa.nulls(len(rows), schema.field(name).type))
+        return rows
 
     def _file(self, batch: Sequence[Record]) -> Path:
         path = self.folder / f"{next(self._files)}.parquet"
