@@ -37,6 +37,6 @@ def erased(topic: Topic, *keys: bytes) -> Request:
     return asked
 
 
-def certified(topic: Topic) -> Certified:
-    """Search the table now, and issue what certificates can be issued."""
-    return certify(topic.lake, topic.table, clock.now_ms(), topic.engine)
+def certified(topic: Topic, *requests: str) -> Certified:
+    """Search the table now, and issue what certificates of ``requests``, by default all, can be issued."""
+    return certify(topic.lake, topic.table, clock.now_ms(), topic.engine, requests)

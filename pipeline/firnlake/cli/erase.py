@@ -1,6 +1,6 @@
-"""Subcommand ``erase``: request that keys are erased, show the progress, certify and verify the erasure."""
+"""Subcommand ``erase``: request that keys are erased, show the progress, and certify the erasure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,14 +9,14 @@ import typer
 
 from firnlake import clock
 from firnlake.cli import show
-from firnlake.cli.keys import ONE_KEY, key_columns, keys_in, parse_key
+from firnlake.cli.keys import key_columns, keys_in, parse_key
 from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.erasures import RequestStatus, status
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certificate import export
-from firnlake.lanes.erasure.certify import VerifiedCertificate, certify, chosen, verify
+from firnlake.lanes.erasure.certify import certify, chosen
 from firnlake.lanes.erasure.requests import Request
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
@@ -58,10 +58,12 @@ def erase(
     ] = None,
     status: Annotated[bool, typer.Option("--status", help="Show every request and what it waits for.")] = False,
     certify: Annotated[
-        bool, typer.Option("--certify", help="Search the table and certify the fulfilled requests.")
-    ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Search the table for --key and check that the key's certificate holds.")
+        bool,
+        typer.Option(
+            "--certify",
+            help="Search the table and certify the fulfilled requests; with --request, search again for one that has a "
+            "certificate.",
+        ),
     ] = False,
     request: Annotated[
         list[str] | None, typer.Option("--request", help="Only this request, with --status or --certify. Repeatable.")
@@ -70,16 +72,14 @@ def erase(
     engine: EngineName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Request that keys are erased from all files of the table by a deadline; show, certify or verify requests.
+    """Request that keys are erased from all files of the table by a deadline; show or certify requests.
 
     The table stores a digest of each key, never the key itself.
     """
-    if status + certify + verify > 1:
-        raise typer.BadParameter("give at most one of --status, --certify and --verify")
+    if status and certify:
+        raise typer.BadParameter("give at most one of --status and --certify")
     if (status or certify) and (key or keys or topic or within is not None):
         raise typer.BadParameter("--status and --certify take requests (--request), not keys")
-    if verify and (keys or len(key or ()) != 1):
-        raise typer.BadParameter(ONE_KEY)
     if not (status or certify) and bool(key) == bool(keys):
         raise typer.BadParameter("give one of --key and --keys")
     lake, now_ms = Lake.load(), at(now)
@@ -87,8 +87,6 @@ def erase(
         _show_status(lake, table, request or [], now_ms, as_json)
     elif certify:
         _certify(lake, table, request or [], now_ms, engine, as_json)
-    elif verify:
-        _verify(lake, table, _named(lake, table, key or [])[0], topic, engine, as_json)
     else:
         named = list(keys_in(keys, key_columns(lake, table))) if keys else _named(lake, table, key or [])
         _show_request(table, ask(lake, table, named, now_ms, topic, within), now_ms, as_json)
@@ -171,7 +169,7 @@ def _status(one: RequestStatus, now_ms: int) -> dict[str, Any]:
 
 
 def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engine: str | None, as_json: bool) -> None:
-    """Search ``table`` and issue certificates; exit with code 1 if something prevents a certificate."""
+    """Search ``table`` and issue certificates; exit with code 1 if something prevents or contradicts a certificate."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
         done = certify(lake, table, now_ms, started.of(0), requests)
     pages = {str(document["request"]): str(export(lake, table, document)) for document in done.issued}
@@ -179,8 +177,9 @@ def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engin
         blocked = [{"request": key, "problems": list(map(asdict, some))} for key, some in done.blocked.items()]
         show.as_json({"issued": list(done.issued), "pages": pages, "blocked": blocked})
     else:
-        for request, page in pages.items():
-            show.line(f"{table}: request {request}: certificate issued: {page}")
+        for document in done.issued:
+            request = str(document["request"])
+            show.line(f"{table}: request {request}: certificate issued {document['issued']}: {pages[request]}")
         for request, problems in done.blocked.items():
             show.line(f"{table}: request {request}: no certificate")
             for problem in problems:
@@ -189,29 +188,3 @@ def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engin
             show.line(f"{table}: no request is waiting for a certificate (see `firn erase {table} --status`)")
     if done.blocked:
         raise typer.Exit(1)
-
-
-def _verify(lake: Lake, table: str, key: Sequence[bytes], topic: str | None, engine: str | None, as_json: bool) -> None:
-    """Search ``table`` for ``key``; exit with code 1 if it has no certificate that holds, or has landed again."""
-    with engines(engine or "local", f"firn erase {table} --verify", as_json) as started:
-        verified = verify(lake, table, key, started.of(0), topic)
-    if as_json:
-        show.as_json({**asdict(verified), "holds": verified.holds})
-    else:
-        show.line(f"{table}: {_verdict(verified)}")
-        for problem in verified.problems:
-            show.line(f"  {problem}")
-        if verified.landed_again:
-            show.line(f"{table}: the key has newer records, which stay until another request covers them")
-    if not verified.holds or verified.landed_again:
-        raise typer.Exit(1)
-
-
-def _verdict(verified: VerifiedCertificate) -> str:
-    issued: Mapping[str, Any] | None = verified.certificate
-    if issued is None:
-        return f"the key has no certificate yet ({count(len(verified.requests), 'request')})"
-    subject = f"the certificate of request {issued['request']}, issued {issued['issued']},"
-    if not verified.is_intact:
-        return f"{subject} has been changed since"
-    return f"{subject} {'holds' if verified.holds else 'does not hold'}"

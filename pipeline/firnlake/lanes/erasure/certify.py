@@ -21,12 +21,10 @@ from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import DATA_PATH, METADATA_PATH
 from firnlake.iceberg.snapshots import max_snapshot_age
 from firnlake.lanes.erasure.certificate import certificate, export, is_intact
-from firnlake.lanes.erasure.digests import digest_of, named_keys
 from firnlake.lanes.erasure.look import requested_of
 from firnlake.lanes.erasure.requests import Erasure, erasures_of, open_requests, write_certificate
 from firnlake.lanes.erasure.search import Problem, search
 from firnlake.lanes.erasure.snapshot_files import OLDER
-from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import removed_tombstones
 from firnlake.table.policies import Policies
 from firnlake.table.segment_cache import ManifestCache
@@ -39,7 +37,7 @@ _DECLARED: Final = "none, as the operator declares (firn.erase.object.versions =
 
 @dataclass(frozen=True)
 class Certified:
-    """The certificates that were ``issued``, and the problems of the requests that got none, by request id."""
+    """The certificates that were ``issued``, now or before, and the problems of the other requests, by request id."""
 
     issued: tuple[Mapping[str, Any], ...] = ()
     blocked: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
@@ -50,15 +48,16 @@ def certify(
 ) -> Certified:
     """Issue the missing certificates of those ``requests`` of table ``identifier``; of all requests if none is named.
 
+    A named request that has a certificate already is searched for again, and the certificate stays as it is.
     With ``quick``, a request is not searched for before lane `erase` has served it and older snapshots have expired.
     Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
     """
     with lake.answering():
         table = lake.table(identifier)
         erasures = chosen(identifier, erasures_of(table), requests)
-        erasures = [erasure for erasure in erasures if erasure.certificate is None]
+        erasures = [erasure for erasure in erasures if requests or erasure.certificate is None]
         blocked: dict[str, Sequence[Problem]] = {
-            erasure.request.id: [_other_key(erasure)] for erasure in erasures if erasure.problem
+            erasure.request.id: [problem] for erasure in erasures if (problem := _void(erasure))
         }
         if quick:
             older = {erasure.request.id: older_snapshots(table, erasure) for erasure in erasures}
@@ -76,8 +75,10 @@ def certify(
             if problems or isinstance(versions, Problem):
                 blocked[erasure.request.id] = problems
                 continue
-            document = certificate(table, identifier, erasure, result, now_ms, versions)
-            write_certificate(table, erasure.request.id, json.dumps(document, indent=1))
+            document = erasure.certificate
+            if document is None:
+                document = certificate(table, identifier, erasure, result, now_ms, versions)
+                write_certificate(table, erasure.request.id, json.dumps(document, indent=1))
             issued.append(document)
         return Certified(tuple(issued), blocked)
 
@@ -110,8 +111,13 @@ def unserved(
     return waiting
 
 
-def _other_key(erasure: Erasure) -> Problem:
-    return Problem("the request", "", erasure.problem, "a new request, and the expiry of what the former key names")
+def _void(erasure: Erasure) -> Problem | None:
+    """Why no search can certify the request; None if one can."""
+    if erasure.problem:
+        return Problem("the request", "", erasure.problem, "a new request, and the expiry of what the former key names")
+    if erasure.certificate and not is_intact(erasure.certificate):
+        return Problem("the certificate", "", "it has been changed since it was issued", "a new request")
+    return None
 
 
 def _unserved(identifier: str, owner: TopicPartition) -> Problem:
@@ -171,56 +177,6 @@ def kept_versions(table: Table, identifier: str) -> str | Problem:
     why = "it may keep older versions of files that are deleted (versioning, soft delete, object lock)"
     remedy = "firn.erase.object.versions = none, once the store keeps no older version of this table's files"
     return Problem("the object store", table.location(), why, remedy)
-
-
-@dataclass(frozen=True)
-class VerifiedCertificate:
-    """What a search for one key has found."""
-
-    requests: tuple[str, ...]
-    """Ids of the requests that name the key."""
-    certificate: Mapping[str, Any] | None
-    """The newest certificate for the key; None without one."""
-    is_intact: bool
-    """True when the certificate has not changed since it was issued."""
-    problems: tuple[Problem, ...]
-    landed_again: bool
-    """True when the table holds records of the key that are newer than the requests."""
-
-    @property
-    def holds(self) -> bool:
-        """True when there is a certificate and nothing contradicts it."""
-        return self.certificate is not None and self.is_intact and not self.problems
-
-
-def verify(
-    lake: Lake, identifier: str, key: Sequence[bytes], engine: Engine, topic: str | None = None
-) -> VerifiedCertificate:
-    """Search table ``identifier`` for ``key``, in ``topic`` or in all topics, as for a certificate.
-
-    Raises RefusedError when no request names the key.
-    """
-    with lake.answering():
-        table = lake.table(identifier)
-        named = named_keys(table, ColumnRoles.of(table, identifier), [key])[0]
-        digest = digest_of(named, str(table.metadata.table_uuid))
-        erasures = [
-            erasure
-            for erasure in erasures_of(table)
-            if digest in erasure.request.digests and topic in (None, erasure.request.topic) and not erasure.problem
-        ]
-        if not erasures:
-            raise RefusedError(f"table {identifier}: no request names this key; allowed: a key given to firn erase")
-        result = search(table, identifier, erasures, engine, only=digest)
-        issued = [erasure.certificate for erasure in erasures if erasure.certificate is not None]
-        newest = max(issued, key=lambda document: str(document["issued"]), default=None)
-        return VerifiedCertificate(
-            tuple(erasure.request.id for erasure in erasures),
-            newest,
-            newest is not None and is_intact(newest),
-            tuple(dict.fromkeys(problem for some in result.problems.values() for problem in some)),
-            any(result.newer.values()),
-        )
 
 
 def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> list[Finding]:

@@ -88,15 +88,13 @@ def named_values(table: Table, columns: ColumnRoles, keys: Sequence[Sequence[byt
 class RequestedKeys:
     """The keys of some requests of one table. Tasks contain it, so it is picklable."""
 
-    def __init__(self, table_uuid: str, requests: Sequence[Request], only: str | None = None) -> None:
-        """With ``only``, a digest in hexadecimal, the other keys of the requests do not count."""
+    def __init__(self, table_uuid: str, requests: Sequence[Request]) -> None:
         self._table_uuid = table_uuid
         self._ends = [(request.topic, dict(request.log_ends)) for request in requests]
         self._named: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
         for index, request in enumerate(requests):
             for position, digest in enumerate(request.digests):
-                if only in (None, digest):
-                    self._named[bytes.fromhex(digest)].append((index, position))
+                self._named[bytes.fromhex(digest)].append((index, position))
 
     def tallies(self) -> list[Tally]:
         """A new tally for each request."""

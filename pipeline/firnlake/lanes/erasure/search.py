@@ -70,17 +70,14 @@ def search(
     identifier: str,
     erasures: Sequence[Erasure],
     engine: Engine,
-    *,
-    only: str | None = None,
 ) -> SearchResult:
     """Search every file of ``table`` for the records that ``erasures`` cover, and write down what was read.
 
-    With ``only``, the digest of a key, the search looks for this key alone, reads all files again, and writes nothing.
     Raises UnavailableError when the store does not answer.
     """
     try:
         named = SnapshotFiles.of(table)
-        return _Searching(table, identifier, erasures, engine, only, named).run()
+        return _Searching(table, identifier, erasures, engine, named).run()
     except OSError as error:
         raise UnavailableError(f"table {identifier}: its files can't be read now: {error}") from error
 
@@ -97,7 +94,6 @@ class _Searching:
     identifier: str
     erasures: Sequence[Erasure]
     engine: Engine
-    only: str | None
     named: SnapshotFiles
     result: SearchResult = field(default_factory=SearchResult)
     unread: dict[str, str] = field(default_factory=dict)
@@ -135,7 +131,7 @@ class _Searching:
     @cached_property
     def requested(self) -> RequestedKeys:
         requests = [erasure.request for erasure in self.erasures]
-        return RequestedKeys(str(self.table.metadata.table_uuid), requests, self.only)
+        return RequestedKeys(str(self.table.metadata.table_uuid), requests)
 
     @cached_property
     def _concerned(self) -> Mapping[str, SnapshotFile]:
@@ -173,8 +169,6 @@ class _Searching:
 
     def _is_searched(self, path: str, size: int) -> bool:
         """True when earlier searches have read the file for every request."""
-        if self.only:
-            return False
         return all((read := known.get((path, size))) is not None and read.searched for known in self.known)
 
     def _is_parquet(self, file: Stored) -> bool:
@@ -379,6 +373,5 @@ class _Searching:
             found = self.result.found[erasure.request.id]
             found.update(position for read in known.values() for position in (*read.found, *read.newer))
             before = erasure.reads.files
-            if not self.only:
-                fresh = [read for key, read in known.items() if read.searched and before.get(key) != read]
-                write_reads(self.table, erasure.request.id, fresh)
+            fresh = [read for key, read in known.items() if read.searched and before.get(key) != read]
+            write_reads(self.table, erasure.request.id, fresh)
