@@ -116,7 +116,7 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     found.counts["reads"] = looks.views
     found.counts["records"] = len(stand.model.landed)
     found.counts["erased"] = sum(
-        read.records for one in erasures_of(lake.table(topic.table)) for read in one.reads.files.values()
+        read.records for one in erasures_of(lake.table(topic.table)) for read in one.reads.values()
     )
     found.counts["commits"] = len(stand.topic.lake.table(stand.topic.table).metadata.snapshots)
     return found

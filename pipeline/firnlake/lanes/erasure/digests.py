@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.keys import Flags, bytes_of, joined
-from firnlake.lanes.erasure.reads import Tally
+from firnlake.lanes.erasure.reads import Read
 from firnlake.lanes.erasure.requests import Request
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.key_values import key_value
@@ -96,9 +96,9 @@ class RequestedKeys:
             for position, digest in enumerate(request.digests):
                 self._named[bytes.fromhex(digest)].append((index, position))
 
-    def tallies(self) -> list[Tally]:
-        """A new tally for each request."""
-        return [Tally() for _ in self._ends]
+    def reads(self, path: str, size: int, *, searched: bool = False) -> list[Read]:
+        """For each request, what is found in the file at ``path``, of ``size`` bytes, before it is read."""
+        return [Read(path, size, searched) for _ in self._ends]
 
     def concern(self, owner: TopicPartition | None) -> bool:
         """True when a request may cover records of ``owner``; None stands for any topic partition."""
@@ -106,12 +106,12 @@ class RequestedKeys:
 
     def count(
         self,
-        tallies: Sequence[Tally],
+        reads: Sequence[Read],
         keys: pa.Array,
         offsets: NDArray[np.int64] | None,
         owners: Sequence[TopicPartition | None],
     ) -> Flags:
-        """Count the records of requested keys in ``tallies``; returns flags of those that some request covers.
+        """Count the records of requested keys in ``reads``; returns flags of those that some request covers.
 
         ``keys`` (`key_bytes`) and ``offsets`` are those of the records; without ``offsets``, each record of a requested
         key is covered. ``owners`` has the topic partition of each record, or a single one for all of them.
@@ -131,5 +131,5 @@ class RequestedKeys:
                 topic, ends = self._ends[index]
                 if owner is None or owner.topic == topic:
                     end = None if owner is None else ends.get(owner.partition, 0)
-                    covered[row] |= tallies[index].add(position, offset, end)
+                    covered[row] |= reads[index].add(position, offset, end)
         return covered

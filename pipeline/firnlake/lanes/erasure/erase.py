@@ -66,20 +66,19 @@ class EraseTask:
         """Flags of the records to erase from the file, hidden records included; whether a covered record stays because
         it is the log end (C4); and what was read for each request."""
         plan, columns, source = self.inputs.plan, self.inputs.columns, segment.source
-        tallies = self.requested.tallies()
+        found = self.requested.reads(source.path, source.bytes)
         names = [*columns.key, columns.offset, *([CONTROL] if plan.transactional else [])]
         parts, log_end_stays = [np.zeros(0, dtype=np.bool_)], False
         for batch in self.inputs.files.batches(source, list(dict.fromkeys(names))):
             offsets, keys = self.inputs.offsets(batch, segment), key_bytes(batch, columns.key)
             if plan.transactional:
                 keys = pc.if_else(pc.fill_null(batch.column(CONTROL), fill_value=False), None, keys)
-            going = self.requested.count(tallies, keys, offsets, [plan.topic_partition])
+            going = self.requested.count(found, keys, offsets, [plan.topic_partition])
             if not segment.removed_before:
                 is_end = offsets == plan.log_end_offset
                 log_end_stays = log_end_stays or bool((going & is_end).any())
                 going &= ~is_end
             parts.append(going)
-        found = [tally.read(source.path, source.bytes) for tally in tallies]
         return np.concatenate(parts), log_end_stays, found
 
 

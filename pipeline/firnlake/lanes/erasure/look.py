@@ -59,7 +59,7 @@ def requested_of(
                 continue
             if not is_late and segment.last_offset >= covered_below and erasure.certificate is None:
                 mixed = segment.path
-            read = erasure.reads.files.get((segment.path, segment.bytes // segment.copies))
+            read = erasure.reads.get((segment.path, segment.bytes // segment.copies))
             if read is None and not _is_clean(segment, erasure):
                 unread.add(segment.path)
             elif read is not None and read.records:
@@ -70,7 +70,7 @@ def requested_of(
             if is_late and not is_by_lane(segment.path, erasure):
                 reserved.add(segment.path)
         if found:
-            due.append(erasure.request.requested_ms if erasure.reads.files else erasure.request.due_ms)
+            due.append(erasure.request.requested_ms if erasure.reads else erasure.request.due_ms)
     return Requested(
         requests=tuple(erasure.request.id for erasure in asked),
         log_end=covered_below,
@@ -85,12 +85,12 @@ def requested_of(
 def _is_clean(segment: Segment, erasure: Erasure) -> bool:
     """True when ``segment`` holds no covered record although nobody has read it for the request.
 
-    Once no live segment held one (``Reads.served``), Firn's lanes had none to write: a segment that another writer
+    Once no live segment held one (``Erasure.served``), Firn's lanes had none to write: a segment that another writer
     lands late is reserved until it is read.
     """
     if segment.sequence_number <= erasure.certified_through:
         return True
-    served = max(erasure.reads.served.get(segment.topic_partition.partition, -1), erasure.certified_through)
+    served = max(erasure.served.get(segment.topic_partition.partition, -1), erasure.certified_through)
     # What lane `erase` wrote may hold the log end, and a file of a lane may be listed again by others.
     by_lane = is_by_lane(segment.path, erasure) and (segment.by_firn or segment.committed_ms is None)
     return by_lane and 0 <= served < segment.sequence_number

@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -52,7 +52,7 @@ class Answer:
     Both are empty for a file that is gone and that nothing names.
     """
 
-    reads: tuple[Read, ...] = ()
+    reads: Sequence[Read] = ()
     problem: str = ""
 
 
@@ -93,26 +93,26 @@ class FileReader:
         if task.is_data or keys <= ids:
             has_offset = task.is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
             counted = source if task.is_data else replace(source, records=rows)
-            return Answer(tuple(self._count(replace(task, source=counted), by_offset=has_offset)))
+            return Answer(self._count(replace(task, source=counted), by_offset=has_offset))
         if not (ids and ids <= _POSITIONS) and not (job_of(source.path) and source.path.endswith(MARKS)):
             return Answer(problem=_UNKNOWN)
-        return Answer(tuple(tally.read(source.path, source.bytes, searched=True) for tally in self.requested.tallies()))
+        return Answer(self.requested.reads(source.path, source.bytes, searched=True))
 
-    def _count(self, task: Task, *, by_offset: bool) -> Iterator[Read]:
+    def _count(self, task: Task, *, by_offset: bool) -> Sequence[Read]:
         """What is found in the file for each request; without offsets, every record of a requested key counts."""
-        columns, tallies = self.columns, self.requested.tallies()
+        columns, reads = self.columns, self.requested.reads(task.source.path, task.source.bytes, searched=True)
         apart = (columns.topic, columns.partition) if task.owner is None else ()
         beside = (columns.offset, self.control, *apart) if by_offset else ()
         for batch in self.files.batches(task.source, list(dict.fromkeys([*columns.key, *filter(None, beside)]))):
             keys = key_bytes(batch, columns.key)
             if not by_offset:
-                self.requested.count(tallies, keys, None, [task.owner])
+                self.requested.count(reads, keys, None, [task.owner])
                 continue
             if self.control:
                 keys = pc.if_else(pc.fill_null(batch.column(self.control), fill_value=False), None, keys)
             offsets = batch.column(columns.offset).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-            self.requested.count(tallies, keys, offsets, [task.owner] if task.owner else self._owners(batch))
-        yield from (tally.read(task.source.path, task.source.bytes, searched=True) for tally in tallies)
+            self.requested.count(reads, keys, offsets, [task.owner] if task.owner else self._owners(batch))
+        return reads
 
     def _owners(self, batch: pa.RecordBatch) -> Sequence[TopicPartition | None]:
         """The topic partition of each record; None for a record that does not name it, so that it may be any."""

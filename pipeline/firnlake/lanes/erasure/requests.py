@@ -5,7 +5,7 @@ A request is a document that never changes. It lies in the warehouse, in
 change either:
 
 - ``<request>.json``: the request, which names keys by their digests only;
-- ``<request>.<name>.arrow``: files that were read for it, and what was found in them (module ``reads``);
+- ``<request>.<name>.reads.json``: files that were read for it, and what was found in them (module ``reads``);
 - ``<request>.certificate.json``: its certificate;
 - ``<request>.withdrawn``: says that the request does not count, because the commit that should make it failed.
 
@@ -13,16 +13,14 @@ The commit that makes a request (module ``ask``) gives main a newer snapshot, so
 request was planned on an older one.
 """
 
-import json
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
-import pyarrow as pa
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError, UnavailableError
@@ -34,7 +32,7 @@ ERASURES_FOLDER: Final = "erasures"
 """Name of the folder of requests in Firn's folder of a table's metadata."""
 _ID: Final = "[0-9a-f]{32}"
 DOCUMENT: Final = re.compile(
-    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{ERASURES_FOLDER}/({_ID})\.(?:(json)|(certificate)\.json|[0-9a-f]+\.(arrow)|(withdrawn))"
+    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{ERASURES_FOLDER}/({_ID})\.(?:(json)|(certificate)\.json|[0-9a-f]+\.(reads)\.json|(withdrawn))"
 )
 """Locations of the documents of requests, of any table."""
 _WAIT_MS: Final = 3_600_000
@@ -93,7 +91,10 @@ class Erasure:
     """A request with what is known of it."""
 
     request: Request
-    reads: Reads
+    reads: Mapping[tuple[str, int], Read]
+    """What was found in files, by path and length in bytes."""
+    served: Mapping[int, int]
+    """By partition, the highest sequence number of main at which no live segment held a covered record."""
     certificate: Mapping[str, Any] | None
     """The document of the certificate; None before it is issued."""
     problem: str = ""
@@ -159,14 +160,19 @@ def _erasure(table: Table, request_id: str, kinds: Mapping[str, Sequence[str]]) 
             f"table {'.'.join(table.name())}: request {request_id} to erase keys is lost; allowed: its document "
             f"{_folder(table)}/{request_id}.json (without it, delete all files of that name, and ask again)"
         )
-    request = _document(table, kinds["json"][0], _parsed)
-    reads = [part for location in kinds.get("arrow", ()) if (part := _part(table, location)) is not None]
-    certificates = [_document(table, location, json.loads) for location in kinds.get("certificate", ())]
+    request = _document(table, kinds["json"][0], Request.model_validate_json)
+    parts = [_part(table, location) for location in kinds.get("reads", ())]
+    # Of two readings of a file, that of a search counts.
+    files = sorted((file for part in parts for file in part.files), key=lambda file: file.searched)
+    served = dict(sorted((one for part in parts for one in part.served.items()), key=lambda one: one[1]))
+    certificates = [_document(table, location, _CERTIFICATE.validate_json) for location in kinds.get("certificate", ())]
+    known = {(file.path, file.bytes): file for file in files}
     same = request.key_ids == key_ids(table)
     problem = "" if same else f"the table has another key than when the keys of request {request_id} were requested"
-    return Erasure(request, Reads.of(reads), certificates[0] if certificates else None, problem)
+    return Erasure(request, known, served, certificates[0] if certificates else None, problem)
 
 
+_CERTIFICATE: Final = TypeAdapter(dict[str, Any])
 _known: dict[str, Any] = {}
 """What each document says, by location: documents never change, so a process reads each of them once."""
 
@@ -180,8 +186,8 @@ def _document(table: Table, location: str, parse: Callable[[bytes], T]) -> T:
             raise UnavailableError(f"{location} can't be read: {error}") from error
         try:
             _known[location] = parse(content)
-        except (ValueError, pa.ArrowException) as error:
-            reason = " ".join(str(error).split())
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
             raise RefusedError(
                 f"{location} is not readable: {reason}; allowed: the document as Firn wrote it"
             ) from error
@@ -189,19 +195,12 @@ def _document(table: Table, location: str, parse: Callable[[bytes], T]) -> T:
     return known
 
 
-def _parsed(content: bytes) -> Request:
+def _part(table: Table, location: str) -> Reads:
+    """What ``location`` says was read; nothing if it is unreadable, as then the files are read again."""
     try:
-        return Request.model_validate_json(content)
-    except ValidationError as error:
-        raise ValueError(error.errors()[0]["msg"]) from error
-
-
-def _part(table: Table, location: str) -> Reads | None:
-    """What ``location`` says was read; None if it is unreadable, as then the files are read again."""
-    try:
-        return _document(table, location, Reads.parse)
+        return _document(table, location, Reads.model_validate_json)
     except RefusedError:
-        return None
+        return Reads(files=(), served={})
 
 
 def write_request(table: Table, request: Request) -> None:
@@ -214,15 +213,11 @@ def withdraw(table: Table, request_id: str) -> None:
     write_whole(table, f"{_folder(table)}/{request_id}.withdrawn", b"withdrawn\n")
 
 
-def write_reads(table: Table, request_id: str, rows: Iterable[Read], served: Mapping[int, int] | None = None) -> None:
-    """Write down what was found in files that were read for a request.
-
-    ``served`` are the partitions of which no live segment held a covered record, with the sequence number of main's
-    snapshot of which that is true.
-    """
-    reads = Reads({(row.path, row.bytes): row for row in rows}, served or {})
-    if reads.files or reads.served:
-        write_whole(table, f"{_folder(table)}/{request_id}.{uuid.uuid4().hex}.arrow", reads.encoded())
+def write_reads(table: Table, request_id: str, files: Sequence[Read], served: Mapping[int, int] | None = None) -> None:
+    """Write down what was found in ``files``, and which partitions are ``served`` (`Reads`)."""
+    if files or served:
+        document = Reads(files=tuple(files), served=served or {}).model_dump_json(exclude_defaults=True)
+        write_whole(table, f"{_folder(table)}/{request_id}.{uuid.uuid4().hex}.reads.json", document.encode())
 
 
 def write_certificate(table: Table, request_id: str, document: str) -> None:

@@ -100,7 +100,7 @@ class _Searching:
     """Why a file can't be read, by its path."""
 
     def run(self) -> SearchResult:
-        self.known = [dict(erasure.reads.files) for erasure in self.erasures]
+        self.known = [dict(erasure.reads) for erasure in self.erasures]
         others = [file for file in self.named.others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
         sizes = {path: file.file.file_size_in_bytes for path, file in self._concerned.items()}
         sizes |= {file.path: file.bytes for file in others}
@@ -372,6 +372,6 @@ class _Searching:
         for erasure, known in zip(self.erasures, self.known, strict=True):
             found = self.result.found[erasure.request.id]
             found.update(position for read in known.values() for position in (*read.found, *read.newer))
-            before = erasure.reads.files
+            before = erasure.reads
             fresh = [read for key, read in known.items() if read.searched and before.get(key) != read]
             write_reads(self.table, erasure.request.id, fresh)
