@@ -40,6 +40,7 @@ HARMLESS: Mapping[str, str] = {
     "Plan.lane": "another lane is other work, which is judged by the promises of that lane",
     "Plan.reason": NOBODY,
     "Plan.inputs_per_segment": SIZES,
+    "Plan.unread": "a search for a certificate reads every file, whatever its name",
     "Plan.segment_bytes": SIZES,
     "Plan.position_deletes_max": SIZES,
     "Plan.waiting_segments": "it decides when the next cleaning is due",

@@ -18,7 +18,7 @@ from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Paramete
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.data_files import BATCH_BYTES
-from firnlake.iceberg.files import job_of
+from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions, WrittenFile
 from firnlake.job.lane import COPYING
@@ -285,7 +285,7 @@ class _Writers:
             # Even if the table is not partitioned by level, a file holds records of one level only.
             writer = self._open.get((level, partition))
             if writer is None:
-                path = f"{self._target.folder}/{uuid.uuid4()}.parquet"
+                path = f"{self._target.folder}/{UNREAD if plan.unread else ''}{uuid.uuid4()}.parquet"
                 output = self._inputs.files.io(path).new_output(path)
                 writer = ParquetFileWriter(output, self._target.options, partition)
                 self._open[level, partition] = writer

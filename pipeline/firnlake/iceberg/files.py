@@ -170,6 +170,10 @@ def job_folder(table: Table, job_id: str) -> str:
     return f"{data_folder(table)}/{job_id}"
 
 
+UNREAD: Final = "unread-"
+"""Beginning of the name of a data file that may hold records of keys to erase (C30)."""
+
+
 def job_of(path: str) -> str | None:
     """Id of the job that wrote the data file at ``path``; None for a file outside Firn's folders."""
     match = _JOB.search(path)

@@ -136,6 +136,9 @@ class Plan(FrozenModel):
     """Markers outside the inputs that decide transactions whose records are in the inputs."""
     requests: tuple[str, ...] = ()
     """Ids of the requests that the plan serves (C30)."""
+    unread: bool = False
+    """True if an input holds a record of a key to erase, or may hold one: then the names of the files that the plan
+    writes say so, and lane `erase` reads them (C30)."""
     position_deletes_max: Count = 0
     """Lane `convert`: maximum number of position delete files per Iceberg partition before a merge."""
 

@@ -48,14 +48,14 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
 
 
 def waits_for_requests(work: Due, state: PartitionState) -> tuple[Segment, ...]:
-    """Segments of ``work`` that must first be read for a request (C30), because its output would count as read.
+    """The segment of ``work`` that only a new request makes known (``Requested.mixed``), if it has one (C30).
 
     Empty for lanes that do not write levels.
     """
     if work.lane not in LEVELING or state.requested is None:
         return ()
     tail = (*state.tail_inputs, *state.removed_tombstones) if work.lane is Lane.FULL else ()
-    return tuple(segment for segment in (*work.candidates, *tail) if segment.path in state.requested.reserved)
+    return tuple(segment for segment in (*work.candidates, *tail) if segment.path == state.requested.mixed)
 
 
 def _retain(state: PartitionState, _: bool) -> Due | None:

@@ -207,6 +207,7 @@ def plan_partition(
     if not work or not inputs or segments.snapshot_id is None:
         return None
     policy = state.policy
+    suspects = state.requested.suspects if state.requested else frozenset[str]()
     plan = Plan(
         table=segments.identifier,
         table_uuid=segments.table_uuid,
@@ -230,6 +231,7 @@ def plan_partition(
         transactional=lane in SEEING_TRANSACTIONS and any(one.transactional or one.control for one in inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
         requests=work.requests,
+        unread=any(segment.path in suspects for segment in inputs),
         position_deletes_max=policy.position_deletes_max if lane is Lane.CONVERT else 0,
     )
     return _with_staying(plan, inputs).sealed()

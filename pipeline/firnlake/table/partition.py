@@ -89,12 +89,16 @@ class Requested:
     """The segments that must still be read for a request."""
     holding: Mapping[str, int]
     """The lowest offset of a covered record in each segment that holds one."""
-    reserved: frozenset[str]
-    """The segments that no lane that writes levels may take before they are read and rewritten."""
     due_ms: int | None
     """Epoch milliseconds from which segments are due to be read or rewritten; None if none are."""
     mixed: str = ""
-    """A segment in which covered records and newer ones can't be told apart by offset; empty if there is none."""
+    """A segment in which covered records and newer ones can't be told apart by offset; empty if there is none. No lane
+    that writes levels may take it, because its sequence number tells them apart."""
+
+    @property
+    def suspects(self) -> frozenset[str]:
+        """The segments that hold a covered record, or may hold one."""
+        return self.unread | self.holding.keys()
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ CHANGES: dict[str, Any] = {
     "clock_behind_ms": 1,
     "waiting_segments": 1,
     "transactional": True,
+    "unread": True,
     "markers": [[1, 2, True]],
     "position_deletes_max": 3,
 }

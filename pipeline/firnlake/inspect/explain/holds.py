@@ -143,8 +143,8 @@ class Prospects:
             return Reason("C20", str(self.failed[lane]))
         if self.state.blockers and lane not in UNBLOCKED:
             return Reason("C20", self.state.blockers[0])
-        if lane in LEVELING and (asked := self.state.requested) and asked.reserved:
-            return Reason("C30", f"segment {min(asked.reserved)} must first be read for keys to erase")
+        if lane in LEVELING and (asked := self.state.requested) and asked.mixed:
+            return Reason("C30", f"segment {asked.mixed} must first be read for a new request to erase keys")
         if lane in self.left:
             return Reason(RULES[lane], f"left to lane {Lane.FULL}, which takes the segments in the same run")
         return missing(lane, self.state)

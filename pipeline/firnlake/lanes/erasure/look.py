@@ -8,7 +8,7 @@ erased. So an obstacle to one segment is an obstacle to the whole topic partitio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from firnlake.iceberg.files import OWN_FOLDER, job_of
+from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
 from firnlake.lanes.erasure.requests import Erasure
 from firnlake.table.budget import excess
 from firnlake.table.partition import PartitionState, Requested
@@ -47,7 +47,6 @@ def requested_of(
         return None
     unread: set[str] = set()
     holding: dict[str, int] = {}
-    reserved: set[str] = set()
     due: list[int] = []
     mixed = ""
     covered_below = max(erasure.request.log_end(owner.partition) for erasure in asked)
@@ -67,8 +66,6 @@ def requested_of(
             else:
                 continue
             found = True
-            if is_late and not is_by_lane(segment.path, erasure):
-                reserved.add(segment.path)
         if found:
             due.append(erasure.request.requested_ms if erasure.reads else erasure.request.due_ms)
     return Requested(
@@ -76,7 +73,6 @@ def requested_of(
         log_end=covered_below,
         unread=frozenset(unread),
         holding=holding,
-        reserved=frozenset({*reserved, mixed} - {""}),
         due_ms=min(due, default=None),
         mixed=mixed,
     )
@@ -85,13 +81,15 @@ def requested_of(
 def _is_clean(segment: Segment, erasure: Erasure) -> bool:
     """True when ``segment`` holds no covered record although nobody has read it for the request.
 
-    Once no live segment held one (``Erasure.served``), Firn's lanes had none to write: a segment that another writer
-    lands late is reserved until it is read.
+    Once no live segment held one (``Erasure.served``), a lane writes none unless it has taken one that landed late; the
+    names of the files that it writes then say so (``UNREAD``).
     """
     if segment.sequence_number <= erasure.certified_through:
         return True
+    if name_of(segment.path).startswith(UNREAD):
+        return False
     served = max(erasure.served.get(segment.topic_partition.partition, -1), erasure.certified_through)
-    # What lane `erase` wrote may hold the log end, and a file of a lane may be listed again by others.
+    # A file of a lane may be listed again by others.
     by_lane = is_by_lane(segment.path, erasure) and (segment.by_firn or segment.committed_ms is None)
     return by_lane and 0 <= served < segment.sequence_number
 
@@ -150,9 +148,8 @@ def search(state: PartitionState, force: bool = False) -> Search | None:
         return None
     if any(obstacles(state)):
         return None
-    wanted = asked.unread | asked.holding.keys()
     main, beside = (
-        tuple(segment for segment in segments if segment.path in wanted)
+        tuple(segment for segment in segments if segment.path in asked.suspects)
         for segments in (state.segments, state.removed_tombstones)
     )
     return Search(main or _smallest(state), beside)
