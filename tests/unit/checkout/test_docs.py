@@ -7,6 +7,7 @@ from firnlake.table.policies import OVERRIDABLE, Policies
 from firnlake.table.policy import NAMES
 from firnlake.table.profiles import PROFILES
 from infra.reference import page
+from tests.nets import promises
 
 ROOT = Path(__file__).parents[3]
 
@@ -14,6 +15,11 @@ ROOT = Path(__file__).parents[3]
 def test_the_reference_of_settings_is_what_the_code_makes() -> None:
     assert _read("settings.md") == page(), "make it again: python -m infra.reference > docs/settings.md"
     assert len(NAMES) <= 40
+
+
+def test_the_contract_names_the_tests_of_each_promise() -> None:
+    text = _read("contract.md")
+    assert text == promises.page(text), "make the column again: python -m tests.nets.promises"
 
 
 def test_every_profile_is_documented_with_its_defaults() -> None:
