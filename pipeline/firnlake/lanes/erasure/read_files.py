@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.avro.decoder import new_decoder
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.puffin import PuffinFile
 
 from firnlake.errors import FirnError, UnavailableError
 from firnlake.iceberg import parquet
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import MARKS, job_of
+from firnlake.iceberg.files import MARKS, OWN_FOLDER, job_of
 from firnlake.iceberg.manifests import DAMAGED, HEADER
 from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.lanes.erasure.digests import RequestedKeys, key_bytes
@@ -37,10 +37,10 @@ class Task:
     """A file to read."""
 
     source: Source
-    owner: TopicPartition | None
+    owner: TopicPartition | None = None
     """The topic partition of all records in the file; None if there may be several, or if it is unknown."""
-    is_data: bool
-    """True for a data file that a manifest lists. Of any other file, only its footer says what it holds."""
+    content: DataFileContent | None = None
+    """What a manifest calls the file; None if no manifest lists it, so that only the file says what it holds."""
     is_named: bool = True
     """False for a file that nothing names, which may go at any time."""
 
@@ -68,21 +68,39 @@ class FileReader:
     former: frozenset[int]
     """Field ids of columns that had the name of a key's column in an earlier schema."""
 
+    partition_fields: frozenset[str]
+    """Names of the partition fields that show no key."""
+
     def __call__(self, task: Task) -> Answer:
-        """Read the file of ``task``; raises UnavailableError when the store does not answer."""
+        """Read the file of ``task``; raises UnavailableError or an OSError when the store does not answer."""
         try:
+            if task.content is None:
+                return self._unlisted(task)
             if task.source.format != FileFormat.PARQUET.value:
                 return Answer(problem=f"its format is {task.source.format}, which Firn can't read")
-            return self._read(task)
-        except UnavailableError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            return self._parquet(task)
+        except (FileNotFoundError, UnavailableError) as error:
+            if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
                 return Answer(problem="it is gone, so nobody can tell what it held" if task.is_named else "")
             raise
         except FirnError as error:
             return Answer(problem=str(error))
 
-    def _read(self, task: Task) -> Answer:
-        source = task.source
+    def _unlisted(self, task: Task) -> Answer:
+        """Look at a file that no manifest lists, of any format."""
+        location = task.source.path
+        head = content_of(self.files, location, _HEAD)
+        if head == _PARQUET and not _is_partition_statistics(self.files, location, self.partition_fields):
+            return self._parquet(task)
+        problem = "" if head == _PARQUET else _not_understood(self.files, location, head)
+        return Answer(problem=problem) if problem else self._clean(task)
+
+    def _clean(self, task: Task) -> Answer:
+        """The answer for a file that holds no key."""
+        return Answer(self.requested.reads(task.source.path, task.source.bytes, searched=True))
+
+    def _parquet(self, task: Task) -> Answer:
+        source, is_data = task.source, task.content == DataFileContent.DATA
         with self.files.opened(source) as file:
             ids, rows = _ids(file.file.schema_arrow, self.files), file.file.metadata.num_rows
         if _ROW_OF_DELETE in ids:
@@ -90,13 +108,13 @@ class FileReader:
         if not ids.isdisjoint(self.former):
             return Answer(problem="it has a former column of the key's name, in which nobody can look for keys")
         keys = {self.files.schema.find_field(name).field_id for name in self.columns.key}
-        if task.is_data or keys <= ids:
-            has_offset = task.is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
-            counted = source if task.is_data else replace(source, records=rows)
+        if is_data or keys <= ids:
+            has_offset = is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
+            counted = source if is_data else replace(source, records=rows)
             return Answer(self._count(replace(task, source=counted), by_offset=has_offset))
         if not (ids and ids <= _POSITIONS) and not (job_of(source.path) and source.path.endswith(MARKS)):
             return Answer(problem=_UNKNOWN)
-        return Answer(self.requested.reads(source.path, source.bytes, searched=True))
+        return self._clean(task)
 
     def _count(self, task: Task, *, by_offset: bool) -> Sequence[Read]:
         """What is found in the file for each request; without offsets, every record of a requested key counts."""
@@ -147,6 +165,9 @@ _COUNTS: Final = frozenset(
 _AVRO: Final = "it is an Avro file with records, which Firn can't read"
 _UNKNOWN: Final = "nobody knows what it holds"
 _GZIP: Final = b"\x1f\x8b"
+_PARQUET: Final = b"PAR1"
+_HEAD: Final = 4
+"""Number of bytes at the beginning of a file that tell its format."""
 
 
 def content_of(files: DataFiles, location: str, length: int | None = None) -> bytes:
@@ -155,11 +176,8 @@ def content_of(files: DataFiles, location: str, length: int | None = None) -> by
         return stream.read() if length is None else stream.read(length)
 
 
-def not_understood(files: DataFiles, location: str, head: bytes, *, is_firns: bool) -> str:
-    """Why nobody knows what a file that is no Parquet file holds; empty if it certainly holds no key.
-
-    ``head`` are the first four bytes of the file; ``is_firns`` says that it lies in Firn's own folder.
-    """
+def _not_understood(files: DataFiles, location: str, head: bytes) -> str:
+    """Why nobody knows what a file that is no Parquet file holds; empty if it certainly holds no key."""
     if head == b"Obj\x01":
         return "" if _avro_name(files, location) in ("manifest_entry", "manifest_file") else _AVRO
     if head == b"PFA1":
@@ -169,28 +187,19 @@ def not_understood(files: DataFiles, location: str, head: bytes, *, is_firns: bo
         return ""
     if head[:1] not in (b"{", b"[") and head[:2] != _GZIP:
         return _UNKNOWN
-    return _json_with_records(content_of(files, location), is_firns=is_firns)
+    return _json_with_records(content_of(files, location), is_firns=f"/{OWN_FOLDER}/" in location)
 
 
-def statistics_with_values(files: DataFiles, location: str, head: bytes, fields: Collection[str]) -> str:
-    """Why the statistics, or the partition statistics, at ``location`` may hold keys; empty if they hold none.
-
-    ``fields`` are the names of the partition fields that show no key.
-    """
-    if head == b"PFA1":
-        return _blobs_with_values(files, location)
+def _is_partition_statistics(files: DataFiles, location: str, fields: Collection[str]) -> bool:
+    """True for readable partition statistics, which hold counts and no partition field but ``fields``."""
+    allowed = _COUNTS | {f"partition.{name}" for name in fields}
     try:
         with files.file(location).open() as stream:
             file = parquet.open_file(stream)
-            schema = file.schema_arrow
-            struct = schema.field("partition").type if "partition" in schema.names else pa.null()
-            known = pa.types.is_struct(struct) and _COUNTS.issuperset({*schema.names} - {"partition"})
-            strange = [field.name for field in struct if field.name not in fields] if known else schema.names
-            if not strange and sum(batch.num_rows for batch in file.iter_batches()) == file.metadata.num_rows:
-                return ""
-    except pa.ArrowException as error:
-        return f"it is not readable as Parquet: {' '.join(str(error).split())}"
-    return f"its columns {', '.join(strange)} may hold keys"
+            is_known = allowed.issuperset(file.schema.column(place).path for place in range(len(file.schema)))
+            return is_known and file.read().num_rows == file.metadata.num_rows
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def _avro_name(files: DataFiles, location: str) -> str:

@@ -5,6 +5,7 @@ The search believes nothing that lane `erase` says. It reads each file once for 
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -17,16 +18,16 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import OWN_FOLDER, Stored, job_of, path_of
+from firnlake.iceberg.files import Stored, job_of, path_of
 from firnlake.iceberg.manifests import DAMAGED, records
 from firnlake.lanes.erasure.ask import key_fields
 from firnlake.lanes.erasure.digests import RequestedKeys
 from firnlake.lanes.erasure.erase import CONTROL
 from firnlake.lanes.erasure.look import is_by_lane
-from firnlake.lanes.erasure.read_files import FileReader, Task, content_of, not_understood, statistics_with_values
+from firnlake.lanes.erasure.read_files import FileReader, Task, content_of
 from firnlake.lanes.erasure.reads import Read
 from firnlake.lanes.erasure.requests import DOCUMENT, Erasure, key_ids, write_reads
-from firnlake.lanes.erasure.snapshot_files import NOTHING, OLDER, RemovedFile, SnapshotFile, SnapshotFiles, locations_of
+from firnlake.lanes.erasure.snapshot_files import NOTHING, OLDER, RemovedFile, SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
 from firnlake.table.topic_partition import TopicPartition
@@ -62,7 +63,7 @@ class SearchResult:
     files: int = 0
     """Number of files that were searched."""
     opened: int = 0
-    """Number of data and delete files that this search has opened; earlier ones had opened the others."""
+    """Number of files that this search has opened; earlier ones had opened the others."""
 
 
 def search(
@@ -84,8 +85,6 @@ def search(
 
 _ENTRY: Final = (100, 125, 128)
 """Field ids of the path, the lower bounds and the upper bounds in a manifest's entry (Iceberg spec, "Manifests")."""
-_HEAD: Final = 4
-"""Number of bytes at the beginning of a file that tell its format."""
 
 
 @dataclass
@@ -102,13 +101,12 @@ class _Searching:
     def run(self) -> SearchResult:
         self.known = [dict(erasure.reads) for erasure in self.erasures]
         others = [file for file in self.named.others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
-        sizes = {path: file.file.file_size_in_bytes for path, file in self._concerned.items()}
-        sizes |= {file.path: file.bytes for file in others}
-        self._read(list(self._tasks(others)))
+        others += self._outside()
+        tasks = list(self._tasks(others))
+        self._read([task for task in tasks if not self._is_searched(task.source)])
+        sizes = {task.source.path: task.source.bytes for task in tasks}
         for path, size in sizes.items():
             self._look_at(path, size)
-        self._look_outside(sizes)
-        self._look_at_statistics()
         self._look_at_manifests(others)
         self._sum_up(sizes)
         return self.result
@@ -133,13 +131,6 @@ class _Searching:
         requests = [erasure.request for erasure in self.erasures]
         return RequestedKeys(str(self.table.metadata.table_uuid), requests)
 
-    @cached_property
-    def _concerned(self) -> Mapping[str, SnapshotFile]:
-        """The named files that may hold a record of a requested topic."""
-        return {
-            path: known for path, known in self.named.files.items() if self.requested.concern(self._owner(known.file))
-        }
-
     def _owner(self, file: DataFile) -> TopicPartition | None:
         """The topic partition of the records in ``file``; None if the file's Iceberg partition does not say."""
         spec, names = self.table.specs()[file.spec_id], self.columns
@@ -153,60 +144,52 @@ class _Searching:
 
     # What must be read, and reading it.
 
+    def _outside(self) -> Iterator[Stored]:
+        """Files that were named outside the table's folders at some time, and that nothing names any more."""
+        outside = {path for erasure in self.erasures for path in erasure.request.outside}
+        outside |= {path for known in self.known for (path, _), read in known.items() if read.records}
+        within = tuple(f"{location}/" for location in locations_of(self.table))
+        for path in sorted(outside - self.named.files.keys()):
+            if not path.startswith(within):
+                with suppress(FileNotFoundError):
+                    yield Stored(path, len(self.files.file(path)), None)
+
     def _tasks(self, others: Iterable[Stored]) -> Iterator[Task]:
-        for path, known in self._concerned.items():
-            if not self._is_searched(path, known.file.file_size_in_bytes):
-                is_data = known.file.content == DataFileContent.DATA
-                yield Task(Source.of(known.file), self._owner(known.file), is_data)
+        """A task for each file that may hold a record of a requested topic."""
+        for known in self.named.files.values():
+            owner = self._owner(known.file)
+            if self.requested.concern(owner):
+                yield Task(Source.of(known.file), owner, known.file.content)
+        for one in self.named.statistics():
+            yield Task(self._source(one.statistics_path, one.file_size_in_bytes))
         for file in others:
-            if not self._is_searched(file.path, file.bytes) and self._is_parquet(file):
-                yield self._task(file.path, file.bytes)
+            yield Task(self._source(file.path, file.bytes), is_named=False)
 
-    def _task(self, path: str, size: int) -> Task:
+    def _source(self, path: str, size: int) -> Source:
         spec = self.table.spec()
-        source = Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields))
-        return Task(source, None, is_data=False, is_named=False)
+        return Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields))
 
-    def _is_searched(self, path: str, size: int) -> bool:
+    def _is_searched(self, source: Source) -> bool:
         """True when earlier searches have read the file for every request."""
-        return all((read := known.get((path, size))) is not None and read.searched for known in self.known)
-
-    def _is_parquet(self, file: Stored) -> bool:
-        """True for a Parquet file that may hold records; any other file is looked at here, and that is written down."""
-        is_firns = f"/{OWN_FOLDER}/" in file.path
-        try:
-            head = content_of(self.files, file.path, _HEAD)
-            if head == b"PAR1" and self._has_values(file.path, head):
-                return True
-            problem = "" if head == b"PAR1" else not_understood(self.files, file.path, head, is_firns=is_firns)
-        except FileNotFoundError:
-            return False
-        if problem:
-            self.unread[file.path] = problem
-        else:
-            self._written([[Read(file.path, file.bytes, searched=True)] * len(self.erasures)])
-        return False
+        place = source.path, source.bytes
+        return all((read := known.get(place)) is not None and read.searched for known in self.known)
 
     def _read(self, tasks: Sequence[Task]) -> None:
         control = CONTROL if has_transactions(self.table) else None
-        reader = FileReader(self.files, self.columns, self.requested, control, self._former)
+        specs = self.table.specs().values()
+        shown = {name for spec in specs for name in key_fields(self.table, self.columns, spec)}
+        harmless = frozenset({field.name for spec in specs for field in spec.fields} - shown)
+        reader = FileReader(self.files, self.columns, self.requested, control, self._former, harmless)
         weights = [task.source.bytes for task in tasks]
         title = f"search {self.identifier} for {count(len(self.erasures), 'request')}"
-        found: list[Sequence[Read]] = []
         for task, answer in zip(tasks, self.engine.map(reader, tasks, weights=weights, title=title), strict=True):
             if isinstance(answer, Exception):
                 raise answer
             if answer.problem:
                 self.unread[task.source.path] = answer.problem
-            elif answer.reads:
-                found.append(answer.reads)
-        self.result.opened += len(tasks)
-        self._written(found)
-
-    def _written(self, found: Sequence[Sequence[Read]]) -> None:
-        """Take in what was read of some files, for each request."""
-        for index, known in enumerate(self.known):
-            known.update({(reads[index].path, reads[index].bytes): reads[index] for reads in found})
+            for known, read in zip(self.known, answer.reads, strict=False):
+                known[read.path, read.bytes] = read
+        self.result.opened = len(tasks)
 
     # What was found.
 
@@ -232,42 +215,6 @@ class _Searching:
         named = self.named.files.get(path)
         owner = self._owner(named.file) if named else None
         return [erasure for erasure in self.erasures if owner is None or owner.topic == erasure.request.topic]
-
-    def _look_outside(self, sizes: Mapping[str, int]) -> None:
-        """Look at files that were named outside the table's folders at some time, and that nothing names any more."""
-        outside = {path for erasure in self.erasures for path in erasure.request.outside}
-        outside |= {path for known in self.known for (path, _), read in known.items() if read.records}
-        outside -= sizes.keys() | self.named.files.keys()
-        within = tuple(f"{location}/" for location in locations_of(self.table))
-        for path in sorted(one for one in outside if not one.startswith(within)):
-            try:
-                size = len(self.files.file(path))
-            except FileNotFoundError:
-                continue
-            if not self._is_searched(path, size):
-                self._read([self._task(path, size)])
-            self._look_at(path, size)
-
-    def _has_values(self, location: str, head: bytes) -> str:
-        """Why statistics may hold keys; empty if they hold none."""
-        return statistics_with_values(self.files, location, head, self._partition_fields)
-
-    @cached_property
-    def _partition_fields(self) -> frozenset[str]:
-        """Names of the partition fields that show no key."""
-        specs = self.table.specs().values()
-        shown = {name for spec in specs for name in key_fields(self.table, self.columns, spec)}
-        return frozenset({field.name for spec in specs for field in spec.fields} - shown)
-
-    def _look_at_statistics(self) -> None:
-        for location in sorted(self.named.statistics()):
-            problem = ""
-            try:
-                problem = self._has_values(location, content_of(self.files, location, _HEAD))
-            except FileNotFoundError:
-                problem = "it is gone, so nobody can tell what it held"
-            if problem:
-                self._add(self.erasures, location, problem)
 
     def _look_at_manifests(self, others: Iterable[Stored]) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
@@ -334,10 +281,7 @@ class _Searching:
 
     def _add(self, erasures: Iterable[Erasure], path: str, why: str) -> None:
         """Add a problem for each name of the file at ``path``."""
-        named = self.named.files.get(path)
-        statistics = self.named.statistics().get(path)
-        snapshots = named.snapshots if named else {statistics} if statistics else self.named.metadata.get(path, set())
-        for where in self.named.holders(snapshots):
+        for where in self.named.holders(path):
             problem = Problem(where, path, why, self._remedy(where, path))
             for erasure in erasures:
                 self.result.problems[erasure.request.id].append(problem)
@@ -364,8 +308,7 @@ class _Searching:
     def _sum_up(self, sizes: Mapping[str, int]) -> None:
         read: dict[str, list[int]] = defaultdict(list)
         for path, size in sizes.items():
-            named = self.named.files.get(path)
-            for where in self.named.holders(named.snapshots if named else ()):
+            for where in self.named.holders(path):
                 read[where].append(size)
         self.result.read = {where: (len(some), sum(some)) for where, some in sorted(read.items())}
         self.result.files = len(sizes)

@@ -1,7 +1,7 @@
 """Every file that the metadata of a table names, and every other file in the table's folders (C30)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.files import Stored, data_folder, files_in, metadata_folder, path_of, store
@@ -81,6 +82,8 @@ class SnapshotFiles:
                 named.unreadable[manifest.manifest_path] = entries
             else:
                 named._add(manifest.manifest_path, entries)
+        for counted in named.statistics():
+            named.metadata[counted.statistics_path].add(counted.snapshot_id)
         for logged in (*(one.metadata_file for one in table.metadata.metadata_log), table.metadata_location):
             named.metadata[logged].update()
         return named
@@ -96,13 +99,13 @@ class SnapshotFiles:
             if number is None or (known.sequence_number is not None and number < known.sequence_number):
                 known.sequence_number = number
 
-    def statistics(self) -> Mapping[str, int]:
-        """The snapshots whose statistics, or partition statistics, each location has."""
-        metadata = self.table.metadata
-        return {one.statistics_path: one.snapshot_id for one in (*metadata.statistics, *metadata.partition_statistics)}
+    def statistics(self) -> Sequence[StatisticsFile | PartitionStatisticsFile]:
+        """The statistics and the partition statistics of all snapshots."""
+        return (*self.table.metadata.statistics, *self.table.metadata.partition_statistics)
 
-    def holders(self, snapshots: Collection[int]) -> list[str]:
-        """What shows a file of ``snapshots``: branches and tags, otherwise older snapshots."""
+    def holders(self, path: str) -> list[str]:
+        """What names the file at ``path``: branches and tags, otherwise older snapshots, otherwise nothing."""
+        snapshots = self.files[path].snapshots if path in self.files else self.metadata.get(path, ())
         kinds = {SnapshotRefType.TAG: "tag", SnapshotRefType.BRANCH: "branch"}
         refs = sorted(self.table.metadata.refs.items())
         shown = [f"{kinds[ref.snapshot_ref_type]} {name}" for name, ref in refs if ref.snapshot_id in snapshots]
@@ -110,7 +113,7 @@ class SnapshotFiles:
 
     def others(self) -> Iterator[Stored]:
         """The files in the table's folders that the metadata does not name, hidden ones included."""
-        known = {path_of(one) for one in (*self.files, *self.metadata, *self.statistics())}
+        known = {path_of(one) for one in (*self.files, *self.metadata)}
         for location in locations_of(self.table):
             files, folder = store(self.table, location)
             for stored in files_in(files, folder):
