@@ -6,7 +6,7 @@ from itertools import groupby, takewhile
 
 from firnlake.job.lane import ANY_POLICY, LEVELING, UNBLOCKED, Lane
 from firnlake.lanes.cleaning import FEWEST, dirty_reason, fitting_runs, similar_runs, tombstone_reason
-from firnlake.lanes.erasure.look import search
+from firnlake.lanes.erasure.look import due_segments
 from firnlake.lanes.retention import retention
 from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
 from firnlake.table.partition import PartitionState
@@ -69,13 +69,14 @@ def _retain(state: PartitionState, _: bool) -> Due | None:
 
 def _erase(state: PartitionState, force: bool) -> Due | None:
     """C30: segments must be read or rewritten for requests to erase keys."""
-    found, asked = search(state, force), state.requested
-    if not found or not found.segments or not asked:
+    segments, beside = due_segments(state, force)
+    asked = state.requested
+    if not segments or not asked:
         return None
     reason = f"{count(len(asked.requests), 'request')} to erase keys"
     if asked.holding:
         reason += f", {count(len(asked.holding), 'segment')} known to hold one"
-    return Due(Lane.ERASE, found.segments, reason, beside=found.beside, requests=asked.requests)
+    return Due(Lane.ERASE, segments, reason, beside=beside, requests=asked.requests)
 
 
 def _convert(state: PartitionState, force: bool) -> Due | None:

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.partitioning import PartitionSpec
@@ -60,19 +59,41 @@ def ask(
     expires = Policies.parse(identifier, table.properties).default.erase_history == "expire"
     within_ms = _WITHIN_MS if within_ms is None else within_ms
     _check_time(table, identifier, within_ms, expires)
-    request = Request(
-        id="",
-        table_uuid=str(table.metadata.table_uuid),
-        topic="",
-        log_ends={},
-        sequence_number=0,
-        requested_ms=now_ms,
-        deadline_ms=now_ms + within_ms,
-        expires_history=expires,
-        key_ids=key_ids(table),
-        digests=tuple(digest_of(key, str(table.metadata.table_uuid)) for key in named),
-    )
-    return _Asking(lake, identifier, request, topic).commit()
+    table_uuid = str(table.metadata.table_uuid)
+    digests = tuple(digest_of(key, table_uuid) for key in named)
+    tried: list[Request] = []
+
+    def withdraw_tried() -> None:
+        while tried:
+            withdraw(table, tried.pop().id)
+
+    def changes(current: Table) -> Mapping[str, BranchChange]:
+        """Write the request, and then give main a newer snapshot (module ``requests``)."""
+        withdraw_tried()
+        found, log_ends = _log_ends(lake, current, identifier, topic)
+        request = Request(
+            id=uuid.uuid4().hex,
+            table_uuid=table_uuid,
+            topic=found,
+            log_ends=log_ends,
+            sequence_number=current.metadata.next_sequence_number() - 1,
+            requested_ms=now_ms,
+            deadline_ms=now_ms + within_ms,
+            expires_history=expires,
+            key_ids=key_ids(table),
+            digests=digests,
+            outside=_outside(current),
+        )
+        tried.append(request)
+        write_request(current, request)
+        return {MAIN_BRANCH: Change()}
+
+    try:
+        commit_changes(lake, identifier, changes)
+    except RefusedError:
+        withdraw_tried()
+        raise
+    return tried[-1]
 
 
 def _check_partitioning(table: Table, identifier: str, columns: ColumnRoles) -> None:
@@ -114,83 +135,40 @@ def _check_time(table: Table, identifier: str, within_ms: int, expires: bool) ->
         )
 
 
-@dataclass
-class _Asking:
-    """Makes ``request``, whose topic and log ends are those of the table on which its commit is made."""
+def _log_ends(lake: Lake, table: Table, identifier: str, wanted: str | None) -> tuple[str, dict[int, int]]:
+    """The requested topic, and for each partition the last offset in any branch or tag, plus 1."""
+    ends: dict[TopicPartition, int] = {}
+    cache = ManifestCache.of(lake)
+    for snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()}:
+        for owner, segments in read(at_snapshot(table, snapshot_id), identifier, cache=cache).by_partition.items():
+            for segment in segments:
+                if segment.problem and segment.last_offset < 0:
+                    raise RefusedError(
+                        f"table {identifier}: the log end of {owner} is unknown: segment {segment.path} "
+                        f"{segment.problem}"
+                    )
+                ends[owner] = max(ends.get(owner, 0), segment.last_offset + 1)
+    topic = _topic({owner.topic for owner in ends}, identifier, wanted)
+    log_ends = {owner.partition: end for owner, end in sorted(ends.items()) if owner.topic == topic}
+    for partition, end in log_ends.items():
+        if end > LONG_MAX:
+            raise RefusedError(
+                f"table {identifier}: the log of {TopicPartition(topic, partition)} ends at offset {LONG_MAX}, which "
+                "no request can cover; allowed: a log that ends at a lower offset"
+            )
+    return topic, log_ends
 
-    lake: Lake
-    identifier: str
-    request: Request
-    topic: str | None
 
-    def commit(self) -> Request:
-        """Write the request, and then give main a newer snapshot.
-
-        So whatever was planned without the request was planned on an older snapshot.
-        """
-        try:
-            commit_changes(self.lake, self.identifier, self._changes)
-        except RefusedError:
-            self._withdraw()
-            raise
-        return self.request
-
-    def _changes(self, current: Table) -> Mapping[str, BranchChange]:
-        self._withdraw()
-        topic, log_ends = self._log_ends(current)
-        made = {
-            "id": uuid.uuid4().hex,
-            "topic": topic,
-            "log_ends": log_ends,
-            "sequence_number": current.metadata.next_sequence_number() - 1,
-            "outside": _outside(current),
-        }
-        self.request = self.request.model_copy(update=made)
-        write_request(current, self.request)
-        return {MAIN_BRANCH: Change()}
-
-    def _withdraw(self) -> None:
-        """Withdraw the request of a try that failed, if there was one."""
-        if self.request.id:
-            withdraw(self.lake.table(self.identifier), self.request.id)
-
-    def _log_ends(self, table: Table) -> tuple[str, dict[int, int]]:
-        """The requested topic, and for each partition the last offset in any branch or tag, plus 1."""
-        ends: dict[TopicPartition, int] = {}
-        cache = ManifestCache.of(self.lake)
-        for snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()}:
-            for owner, segments in read(
-                at_snapshot(table, snapshot_id), self.identifier, cache=cache
-            ).by_partition.items():
-                for segment in segments:
-                    if segment.problem and segment.last_offset < 0:
-                        raise RefusedError(
-                            f"table {self.identifier}: the log end of {owner} is unknown: segment {segment.path} "
-                            f"{segment.problem}"
-                        )
-                    ends[owner] = max(ends.get(owner, 0), segment.last_offset + 1)
-        topic = self._known({owner.topic for owner in ends})
-        log_ends = {owner.partition: end for owner, end in sorted(ends.items()) if owner.topic == topic}
-        for partition, end in log_ends.items():
-            if end > LONG_MAX:
-                raise RefusedError(
-                    f"table {self.identifier}: the log of {TopicPartition(topic, partition)} ends at offset "
-                    f"{LONG_MAX}, which no request can cover; allowed: a log that ends at a lower offset"
-                )
-        return topic, log_ends
-
-    def _known(self, topics: set[str]) -> str:
-        if self.topic in topics:
-            return self.topic or ""
-        if self.topic is None and len(topics) == 1:
-            return next(iter(topics))
-        names = ", ".join(sorted(topics)[:_SHOWN]) + (
-            f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
-        )
-        several = f"has {count(len(topics), 'topic')}, and none was named"
-        found = several if self.topic is None else f"holds no record of topic {self.topic!r}"
-        allowed = f"one of {names}" if names else "none, because the table is empty"
-        raise RefusedError(f"table {self.identifier} {found}; allowed: {allowed}")
+def _topic(topics: set[str], identifier: str, wanted: str | None) -> str:
+    if wanted in topics:
+        return wanted or ""
+    if wanted is None and len(topics) == 1:
+        return next(iter(topics))
+    names = ", ".join(sorted(topics)[:_SHOWN]) + (f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else "")
+    several = f"has {count(len(topics), 'topic')}, and none was named"
+    found = several if wanted is None else f"holds no record of topic {wanted!r}"
+    allowed = f"one of {names}" if names else "none, because the table is empty"
+    raise RefusedError(f"table {identifier} {found}; allowed: {allowed}")
 
 
 def _outside(table: Table) -> tuple[str, ...]:

@@ -27,14 +27,6 @@ class Obstacle:
     """Epoch milliseconds at which the obstacle ends; None if time alone does not end it."""
 
 
-@dataclass(frozen=True)
-class Search:
-    """The segments to read: ``segments`` on main, and ``beside``, which hold removed tombstones."""
-
-    segments: tuple[Segment, ...]
-    beside: tuple[Segment, ...]
-
-
 def requested_of(
     erasures: Iterable[Erasure],
     owner: TopicPartition,
@@ -138,21 +130,20 @@ def _lowest(holding: Mapping[str, int]) -> int:
     return min(holding.values())
 
 
-def search(state: PartitionState, force: bool = False) -> Search | None:
-    """The search that is due in ``state``; None when no search is due, or an obstacle is in its way.
+def due_segments(state: PartitionState, force: bool = False) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """The segments of main, and those of removed tombstones, that must be read now; none if an obstacle is in the way.
 
     New requests wait for further requests (``Request.due_ms``), unless ``force`` is set.
     """
     asked = state.requested
-    if asked is None or asked.due_ms is None or not (force or state.now_ms >= asked.due_ms):
-        return None
-    if any(obstacles(state)):
-        return None
+    is_due = asked is not None and asked.due_ms is not None and (force or state.now_ms >= asked.due_ms)
+    if asked is None or not is_due or any(obstacles(state)):
+        return (), ()
     main, beside = (
         tuple(segment for segment in segments if segment.path in asked.suspects)
         for segments in (state.segments, state.removed_tombstones)
     )
-    return Search(main or _smallest(state), beside)
+    return main or _smallest(state), beside
 
 
 def _smallest(state: PartitionState) -> tuple[Segment, ...]:
