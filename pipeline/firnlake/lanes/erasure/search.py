@@ -66,12 +66,7 @@ class SearchResult:
     """Number of files that this search has opened; earlier ones had opened the others."""
 
 
-def search(
-    table: Table,
-    identifier: str,
-    erasures: Sequence[Erasure],
-    engine: Engine,
-) -> SearchResult:
+def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: Engine) -> SearchResult:
     """Search every file of ``table`` for the records that ``erasures`` cover, and write down what was read.
 
     Raises UnavailableError when the store does not answer.
@@ -315,6 +310,5 @@ class _Searching:
         for erasure, known in zip(self.erasures, self.known, strict=True):
             found = self.result.found[erasure.request.id]
             found.update(position for read in known.values() for position in (*read.found, *read.newer))
-            before = erasure.reads
-            fresh = [read for key, read in known.items() if read.searched and before.get(key) != read]
+            fresh = [read for key, read in known.items() if read.searched and erasure.reads.get(key) != read]
             write_reads(self.table, erasure.request.id, fresh)
