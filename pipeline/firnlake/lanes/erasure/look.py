@@ -5,7 +5,7 @@ one. It takes all of them in one plan: otherwise readers could see an older reco
 erased. So an obstacle to one segment is an obstacle to the whole topic partition.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
@@ -76,11 +76,9 @@ def _is_clean(segment: Segment, erasure: Erasure) -> bool:
     Once no live segment held one (``Erasure.served``), a lane writes none unless it has taken one that landed late; the
     names of the files that it writes then say so (``UNREAD``).
     """
-    if segment.sequence_number <= erasure.certified_through:
-        return True
     if name_of(segment.path).startswith(UNREAD):
         return False
-    served = max(erasure.served.get(segment.topic_partition.partition, -1), erasure.certified_through)
+    served = erasure.served.get(segment.topic_partition.partition, -1)
     # A file of a lane may be listed again by others.
     by_lane = is_by_lane(segment.path, erasure) and (segment.by_firn or segment.committed_ms is None)
     return by_lane and 0 <= served < segment.sequence_number
@@ -118,16 +116,12 @@ def obstacles(state: PartitionState) -> Iterator[Obstacle]:
             f"row-level deletes may hide the log end, offset {state.log_end_offset}, so the highest visible record "
             "must stay",
         )
-    if not asked.unread and _lowest(asked.holding) >= state.log_end_offset:
+    if not asked.unread and min(asked.holding.values()) >= state.log_end_offset:
         yield Obstacle(
             "C4",
             f"the requested record at offset {state.log_end_offset} is the log end, and can be erased only after a "
             "newer record has landed",
         )
-
-
-def _lowest(holding: Mapping[str, int]) -> int:
-    return min(holding.values())
 
 
 def due_segments(state: PartitionState, force: bool = False) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:

@@ -100,11 +100,6 @@ class Erasure:
     problem: str = ""
     """Why nobody can look for the keys in the table any more; empty if one can."""
 
-    @property
-    def certified_through(self) -> int:
-        """No file with a sequence number up to this one holds a record that the request covers; -1 if not known."""
-        return int(self.certificate["sequence_number"]) if self.certificate else -1
-
     def found_in(self, read: Read, sequence_number: int | None) -> int:
         """Number of records in a file that the request covers, by what was ``read`` of it.
 
