@@ -77,12 +77,12 @@ _numbers = itertools.count()
 
 
 class Scenario:
-    """One table ``db.t<n>`` of ``lake`` with its topic `orders`, and the clock that commands move."""
+    """One table ``db.case<n>`` of ``lake`` with its topic `orders`, and the clock that commands move."""
 
     def __init__(self, opened: OpenCatalog, folder: Path) -> None:
         self.now = NOW
         self.opened = firnlake.door.OpenCatalog(opened.lake, lambda: self.now, opened.engine)
-        self.name = f"db.t{next(_numbers)}"
+        self.name = f"db.case{next(_numbers)}"
         self.table = self.opened.table(self.name)
         self.folder = folder
         self.history = History()
