@@ -324,7 +324,8 @@ class Scenario:
         return path
 
     def _masked(self, text: str) -> str:
-        text = text.replace(self.name, "{table}").replace(str(self.folder), "{folder}")
+        text = text.replace(self.name, "{table}").replace(self.name.replace(".", "/"), "{table}")
+        text = text.replace(str(self.folder), "{folder}")
         text = text.replace(str(self.opened.lake.home), "{home}")
         for pattern, name in _MASKS:
             text = pattern.sub(name, text)
