@@ -30,13 +30,16 @@ import pyarrow.parquet as pq
 from pyiceberg.table.refs import MAIN_BRANCH
 
 import firnlake
+from firnlake import clock
 from firnlake.errors import FirnError
 from firnlake.iceberg.row_deletes import partition_values
 from infra.environment import environment
-from infra.foreign.row_deletes import add, equality_file
+from infra.foreign.files import files_under, on_disk
+from infra.foreign.row_deletes import add, equality_file, position_file
 from tests.support import row_deletes
 from tests.support.log_segments import Entry, batch, marker, segment
-from tests.support.records import DAY, NOW, History, Record, rows_of, shown, span
+from tests.support.records import DAY, NOW, TOPIC, History, Record, rows_of, shown, span
+from tests.support.upserting import adopt_upserted, delete_equal, delete_everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,6 +91,10 @@ class Scenario:
         self.history = History()
         self._made = False
         self._staged: list[str] = []
+        self._planned = folder
+        self._clearing: list[str] = []
+        self._named: list[str] = []
+        self._strays: dict[str, Path] = {}
         self._files = itertools.count()
 
     def answer(self, line: str) -> list[str]:
@@ -180,6 +187,103 @@ class Scenario:
         self.now = NOW + span(rest)
         return ()
 
+    def do_later(self, rest: str) -> Iterable[str]:
+        """The clock: so long after the machine's, by which files and snapshots have their age."""
+        self.now = clock.now_ms() + span(rest)
+        return ()
+
+    def do_alone(self, _: str) -> Iterable[str]:
+        """From here on, the table is in a lake of its own, for commands that look at all tables."""
+        lake = type(self.opened.lake).embedded(self.folder / "home")
+        self.opened = firnlake.door.OpenCatalog(lake, lambda: self.now, self.opened.engine)
+        self.name = "db.orders"
+        self.table = self.opened.table(self.name)
+        return ()
+
+    def do_upserted(self, rest: str) -> Iterable[str]:
+        """A table that another writer upserts into, adopted; with `unpartitioned`, without any partition field."""
+        words = rest.split()
+        chosen = {f"firn.{name}": value for name, value in _pairs(words)}
+        adopt_upserted(self.table, LOW_THRESHOLDS | chosen, partitioned="unpartitioned" not in words)
+        self._made = True
+        return ()
+
+    def do_delete_equal(self, rest: str) -> Iterable[str]:
+        """Hide records by an equality delete of columns: ``key,value a,1 b,-``, `-` for NULL; ``1/key a`` in partition
+        1 alone, ``*/key a`` by one that reaches all partitions."""
+        names, *rows = rest.split()
+        where, _, columns = names.rpartition("/")
+        values = [row.split(",") for row in rows]
+        if where == "*":
+            delete_everywhere(self.opened.lake, self.name, columns.split(","), values)
+        else:
+            partition = int(where) if where else None
+            delete_equal(self.opened.lake, self.name, columns.split(","), values, partition)
+        return ()
+
+    def do_delete_rows(self, rest: str) -> Iterable[str]:
+        """Hide records of a file that ``files`` has shown by their places, ``delete_rows 0 1 1000``; the delete file
+        names one that is not there as well."""
+        number, *places = map(int, rest.split())
+        table, path = self.loaded(), self._named[number]
+        file = next(one for one in row_deletes.data_files(table) if one.file_path == path)
+        rows = [(file.file_path, place) for place in places] + [("file:///gone.parquet", 0)]
+        delete = position_file(table, rows, file.spec_id, partition_values(file), bounds=False)
+        add(self.opened.lake, self.name, [delete])
+        return ()
+
+    def do_drop(self, rest: str) -> Iterable[str]:
+        """Delete rows as PyIceberg does, which rewrites their files: ``drop offset = 1``."""
+        self.loaded().delete(rest)
+        return ()
+
+    def do_ref(self, rest: str) -> Iterable[str]:
+        """Name main's newest snapshot: ``ref tag audit``; with a longest age, ``ref branch audit 1d``."""
+        kind, name, *age = rest.split()
+        manage, snapshot_id = self.loaded().manage_snapshots(), self.loaded().metadata.current_snapshot_id
+        assert snapshot_id is not None
+        make = manage.create_tag if kind == "tag" else manage.create_branch
+        make(snapshot_id, name, max_ref_age_ms=span(age[0]) if age else None).commit()
+        return ()
+
+    def do_unref(self, rest: str) -> Iterable[str]:
+        """Drop a branch."""
+        self.loaded().manage_snapshots().remove_branch(rest).commit()
+        return ()
+
+    def do_property(self, rest: str) -> Iterable[str]:
+        """Set table properties that are not Firn's."""
+        with self.loaded().transaction() as change:
+            change.set_properties(dict(_pairs(rest.split())))
+        return ()
+
+    def do_tear(self, rest: str) -> Iterable[str]:
+        """Cut the end of a file off that ``files`` has shown, as a writer does that died."""
+        path = on_disk(self._named[int(rest)])
+        path.write_bytes(path.read_bytes()[:-200])
+        return ()
+
+    def do_lose(self, rest: str) -> Iterable[str]:
+        """Delete a file that ``files`` has shown, as a rule of the store does."""
+        on_disk(self._named[int(rest)]).unlink()
+        return ()
+
+    def do_relist(self, rest: str) -> Iterable[str]:
+        """List a file once more that ``files`` has shown, as a sink does that repeats a commit."""
+        path = self._named[int(rest)]
+        files = [file for file in row_deletes.data_files(self.loaded()) if file.file_path == path]
+        add(self.opened.lake, self.name, [], files)
+        return ()
+
+    def do_stray(self, rest: str) -> Iterable[str]:
+        """Put files below the table's location that nothing refers to; ``{uuid}`` is the table's."""
+        for word in rest.split():
+            path = on_disk(self.loaded().location()) / word.replace("{uuid}", str(self.loaded().metadata.table_uuid))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"PAR1")
+            self._strays[word] = path
+        return ()
+
     # What Firn does.
 
     def _run(self, lanes: Sequence[str], force: bool, words: Sequence[str]) -> list[str]:
@@ -189,11 +293,9 @@ class Scenario:
 
     def do_stage(self, rest: str) -> Iterable[str]:
         """Plan, compact and validate a lane, and publish nothing yet: what another command does now comes between."""
-        lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
-        folder = self.folder / f"plans-{next(self._files)}"
-        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(folder), *force]
-        self._firn("plan", *asked)
-        files = sorted(map(str, folder.glob("*.json")))
+        if rest:
+            self.do_plans(rest)
+        files = sorted(map(str, self._planned.glob("*.json")))
         if not files:
             return ["nothing due"]
         compacted = json.loads(self._firn("compact", *files, "--json"))
@@ -250,9 +352,42 @@ class Scenario:
 
     def do_firn(self, rest: str) -> Iterable[str]:
         """The command in this process, ``{table}`` and ``{folder}`` filled in, at the clock where it takes one."""
-        text = rest.replace("{table}", self.name).replace("{folder}", str(self.folder)).replace("{now}", str(self.now))
+        text = re.sub(r"\{file (\d+)\}", lambda found: self._named[int(found[1])], rest)
+        text = text.replace("{table}", self.name).replace("{folder}", str(self.folder)).replace("{now}", str(self.now))
         code, out, err = command(self.opened.lake, shlex.split(text))
         return [*out.splitlines(), *err.splitlines(), *([f"exit code {code}"] if code else [])]
+
+    def do_plans(self, rest: str) -> Iterable[str]:
+        """Plan a lane into files, from which ``stage`` without a lane goes on."""
+        lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
+        self._planned = self.folder / f"plans-{next(self._files)}"
+        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(self._planned), *force]
+        self._firn("plan", *asked)
+        return ()
+
+    def do_maintained(self, rest: str) -> Iterable[str]:
+        """As ``maintain``, with what stays, and its reasons."""
+        for one in self.table.maintain(dry_run=rest == "--dry-run"):
+            refused = f", exit code {one.exit_code}" if one.exit_code else ""
+            yield f"{one.kind} {'goes' if one.goes else 'stays'}: {one.files} files, {one.reason}{refused}"
+
+    def do_export(self, rest: str) -> Iterable[str]:
+        """Export the quarantine to a new file of the folder, ``export lost.jsonl --partition orders-1``."""
+        name, *options = rest.split()
+        asked = ["quarantine", self.name, "--export", str(self.folder / name), *options]
+        code, out, err = command(self.opened.lake, asked)
+        self._clearing = shlex.split(out.partition("firn ")[2])
+        return [*out.splitlines(), *err.splitlines(), *([f"exit code {code}"] if code else [])]
+
+    def do_clear(self, _: str) -> Iterable[str]:
+        """Clear what the last export held, by the command that it printed."""
+        return self._firn(*self._clearing, "--yes").splitlines()
+
+    def do_mend(self, rest: str) -> Iterable[str]:
+        """Take files from main that ``files`` has shown, as a person who says yes; only what is refused is told."""
+        named = [word for number in rest.split() for word in ("--file", self._named[int(number)])]
+        code, _, err = command(self.opened.lake, ["mend", self.name, *named, "--yes"])
+        return [] if code == 0 else [*err.splitlines(), f"exit code {code}"]
 
     # What readers see.
 
@@ -272,6 +407,33 @@ class Scenario:
         assert snapshot is not None
         assert snapshot.summary is not None
         return [f"{name}={snapshot.summary[f'firn.{name}'] or '-'}" for name in rest.split()]
+
+    def do_files(self, _: str) -> Iterable[str]:
+        """The data files of main, by partition and offset. From here on {file 0} is the first of them."""
+        found = [(row["readable_metrics"], row["file_path"]) for row in self.loaded().inspect.data_files().to_pylist()]
+        known = sorted(found, key=lambda one: (_low(one[0], "partition"), _low(one[0], "offset")))
+        self._named += [path for _, path in known if path not in self._named]
+        return [f"{{file {self._named.index(path)}}} {_segment(metrics)}" for metrics, path in known] or ["no file"]
+
+    def do_deletes(self, _: str) -> Iterable[str]:
+        """The live delete files of main."""
+        files, equality = row_deletes.delete_files(self.loaded()), row_deletes.equality_deletes(self.loaded())
+        return [f"position {len(files) - len(equality)}, equality {len(equality)}"]
+
+    def do_disk(self, _: str) -> Iterable[str]:
+        """How many data files lie on the disk: those of main, and others."""
+        live = {on_disk(file.file_path) for file in row_deletes.data_files(self.loaded())}
+        found = {path for path in files_under(on_disk(self.loaded().location())) if path.suffix == ".parquet"}
+        return [f"of main {len(found & live)}, others {len(found - live - set(self._strays.values()))}"]
+
+    def do_strays(self, _: str) -> Iterable[str]:
+        """Which files that nothing refers to are still there."""
+        return [" ".join(word for word, path in self._strays.items() if path.exists()) or "none"]
+
+    def do_history(self, _: str) -> Iterable[str]:
+        """How many snapshots the table has, its branches and tags."""
+        metadata = self.loaded().metadata
+        return [f"{len(metadata.snapshots)} snapshots, {' '.join(sorted(metadata.refs))}"]
 
     def rows(self, branch: str = MAIN_BRANCH) -> list[dict[str, Any]]:
         """Every visible row, as PyIceberg reads it, or as the specification says where PyIceberg can't."""
@@ -324,9 +486,15 @@ class Scenario:
         return path
 
     def _masked(self, text: str) -> str:
+        for at, path in enumerate(self._named):
+            text = text.replace(path, f"{{file {at}}}").replace(path.rpartition("/")[2], f"{{name {at}}}")
         text = text.replace(self.name, "{table}").replace(self.name.replace(".", "/"), "{table}")
         text = text.replace(str(self.folder), "{folder}")
         text = text.replace(str(self.opened.lake.home), "{home}")
+        text = text.replace(f"/{self.name.replace('.', '/')}/", "/{table}/")
+        topic = self.name.partition(".")[2]
+        if topic != TOPIC:
+            text = re.sub(rf"\b{topic}-(?=\d)", "{topic}-", text)
         for pattern, name in _MASKS:
             text = pattern.sub(name, text)
         return text.rstrip()
