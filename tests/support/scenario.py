@@ -73,6 +73,7 @@ _COUNTED: Final = (
 _MASKS: Final = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+    (re.compile(r"( at | from )20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), r"\1<time>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b[1-9][0-9]{16,18}\b"), "<snapshot>"),
 )
@@ -91,6 +92,7 @@ class Scenario:
         self.history = History()
         self._made = False
         self._staged: list[str] = []
+        self._stages: list[list[str]] = []
         self._planned = folder
         self._clearing: list[str] = []
         self._named: list[str] = []
@@ -300,12 +302,14 @@ class Scenario:
             return ["nothing due"]
         compacted = json.loads(self._firn("compact", *files, "--json"))
         self._staged = list(dict.fromkeys(one["stage"] for one in compacted))
+        self._stages.append(self._staged)
         self._firn("validate", *self._staged)
         return ()
 
-    def do_publish(self, _: str) -> Iterable[str]:
-        """Publish what ``stage`` has left; what is refused is told."""
-        code, out, err = command(self.opened.lake, ["publish", *self._staged])
+    def do_publish(self, rest: str) -> Iterable[str]:
+        """Publish what ``stage`` has left, or left earlier: ``publish 0`` is the first; what is refused is told."""
+        staged = self._stages[int(rest)] if rest else self._staged
+        code, out, err = command(self.opened.lake, ["publish", *staged])
         return [] if code == 0 else [*out.splitlines(), *err.splitlines(), f"exit code {code}"]
 
     def do_plan(self, rest: str) -> Iterable[str]:

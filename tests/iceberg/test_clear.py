@@ -1,11 +1,10 @@
-"""``clear`` takes records out of quarantine, those that are meant and no others (C5)."""
+"""``clear`` takes records out of quarantine beside others, who lose nothing (C5, C22)."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, ancestors
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine
 from firnlake.ingest.quarantine import Selection, as_of_now
@@ -45,41 +44,11 @@ def left(lake: Lake) -> list[tuple[int, int]]:
     return [(one.topic_partition.partition, one.offset) for one in quarantine.records(lake, TABLE, 10)]
 
 
-def test_c5_all(lake: Lake, jobs: list[str]) -> None:
-    before = lakes.offsets(lake)
-    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == len(jobs) == 3
-    assert (left(lake), quarantine.batches(lake, TABLE)) == ([], [])
-    assert lakes.offsets(lake) == before == [1, 6, 11], "readers of main see what they saw"
-
-
-@pytest.mark.parametrize(("where", "cleared", "stays"), [(TOPIC_PARTITION, 2, [(1, 5)]), (OTHER, 1, [(0, 0), (0, 10)])])
-@pytest.mark.usefixtures("jobs")
-def test_c5_one_topic_partition(lake: Lake, where: TopicPartition, cleared: int, stays: list[tuple[int, int]]) -> None:
-    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(topic_partition=where))) == cleared
-    assert left(lake) == stays
-
-
 def test_c5_one_job(lake: Lake, jobs: list[str]) -> None:
     assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(job=jobs[1]))) == 1
     assert left(lake) == [(0, 0), (1, 5)]
     assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(OTHER, jobs[0]))) == 0
     assert left(lake) == [(0, 0), (1, 5)]
-
-
-def test_it_is_one_commit_and_clearing_again_is_none(lake: Lake, jobs: list[str]) -> None:
-    commits = len(list(ancestors(lake.table(TABLE))))
-    quarantine.clear(lake, TABLE, as_of_now(lake, TABLE))
-    assert len(list(ancestors(lake.table(TABLE)))) == commits + 1
-    place = lake.table(TABLE).metadata_location
-    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == 0
-    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(job=jobs[0]))) == 0
-    assert lake.table(TABLE).metadata_location == place
-
-
-def test_where_nothing_was_ever_quarantined_there_is_nothing_to_clear(lake: Lake, table: str) -> None:
-    place = lake.table(table).metadata_location
-    assert quarantine.clear(lake, table, as_of_now(lake, table)) == 0
-    assert lake.table(table).metadata_location == place
 
 
 @pytest.mark.usefixtures("jobs")
@@ -117,17 +86,19 @@ def test_c22_nor_is_it_beside_an_appender(lake: Lake) -> None:
 
 
 @pytest.mark.usefixtures("jobs")
-def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(lake: Lake) -> None:
-    """Of one topic partition: what comes from another one meanwhile stays."""
+@pytest.mark.parametrize(("partition", "stays"), [(0, [(0, 30), (1, 5)]), (1, [(1, 5), (1, 30)])])
+def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(
+    lake: Lake, partition: int, stays: list[tuple[int, int]]
+) -> None:
     slow, catalog = late(lake, "records", "yes")
     with ThreadPoolExecutor(1) as other:
         chosen = as_of_now(lake, TABLE, Selection(topic_partition=TOPIC_PARTITION))
         clearing = other.submit(quarantine.clear, slow, TABLE, chosen)
         assert catalog.came.wait(60)
-        quarantined(lake, 30, partition=1)
+        quarantined(lake, 30, partition=partition)
         catalog.go.set()
         assert clearing.result() == 2
-    assert left(lake) == [(1, 5), (1, 30)]
+    assert left(lake) == stays
 
 
 @pytest.mark.usefixtures("jobs")
@@ -136,8 +107,3 @@ def test_several_at_the_same_time_clear_once(lake: Lake) -> None:
     done = lakes.together(*[lambda: quarantine.clear(Lake.embedded(lake.home), TABLE, chosen)] * 3)
     assert sorted(one for one in done if isinstance(one, int)) == [0, 0, 3]
     assert (left(lake), lakes.offsets(lake)) == ([], [1, 6, 11])
-
-
-def test_c26_an_unknown_table_is_refused(lake: Lake) -> None:
-    with pytest.raises(RefusedError, match=r"lake\.other does not exist"):
-        quarantine.clear(lake, "lake.other", Selection(as_of=1))

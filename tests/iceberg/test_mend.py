@@ -1,0 +1,187 @@
+"""C36: ``firn mend`` beside other commits and lanes, and what an erasure finds on its branch."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow.parquet as pq
+import pytest
+
+from firnlake import clock
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.authorship import properties_of
+from firnlake.iceberg.branches import MENDED
+from firnlake.lanes.erasure.certify import certify
+from firnlake.maintain.maintain import maintain_table
+from firnlake.maintain.mend import MOST_FILES, mend, named_files
+from firnlake.table.mendings import past_mendings
+from firnlake.table.policy import DAY_MS
+from firnlake.validate.committed import Committed
+from infra.foreign.files import on_disk
+from tests.support import lakes
+from tests.support.erasing import request
+from tests.support.late import late
+from tests.support.mending import head, held, landed, lose, shown, take, tear
+from tests.support.topics import DAY, NOW, Topic, updates
+
+
+@pytest.fixture
+def files(topic: Topic) -> list[str]:
+    """Three segments of orders-0, at offsets 0 to 1, 2 to 3 and 4."""
+    return landed(topic, ["a=1", "b=1"], ["a=2", "c=1"], ["d=1"])
+
+
+def test_what_can_be_read_of_it_is_told(topic: Topic) -> None:
+    """The last of four row groups is damaged."""
+    topic.create()
+    topic.lake.set_properties(topic.table, {"write.parquet.row-group-limit": "10"})
+    topic.append(updates(*(f"k{number}=v" for number in range(40))))
+    (segment,) = topic.segments()
+    file = on_disk(segment.path)
+    damaged = pq.read_metadata(file).row_group(3).column(0).data_page_offset
+    content = bytearray(file.read_bytes())
+    content[damaged : damaged + 8] = b"\xff" * 8
+    file.write_bytes(bytes(content))
+    (named,) = shown(topic, segment.path).files
+    assert (named.readable, named.file.record_count) == (30, 40)
+    assert named.problem is not None
+
+
+def test_a_lost_file_that_is_there_again_is_not_taken(topic: Topic, files: list[str]) -> None:
+    content = on_disk(files[1]).read_bytes()
+    lost = lose(files[1])
+    before, mending = head(topic), shown(topic, files[1])
+    lost.write_bytes(content)
+    with pytest.raises(ConflictError, match="was lost, and is there again"):
+        mend(topic.lake, mending)
+    assert head(topic) == before
+
+
+def test_twice_is_once(topic: Topic, files: list[str]) -> None:
+    mending = shown(topic, files[1])
+    first = mend(topic.lake, mending)
+    before = head(topic)
+    assert mend(topic.lake, mending) is None
+    named = named_files(topic.lake, topic.table, [files[1]])
+    assert (named.files, [*named.mended]) == ((), [files[1]])
+    assert named.mended[files[1]].snapshot_id == first
+    assert head(topic) == before
+
+
+def test_the_branch_tells_of_a_mending_whose_snapshot_on_main_has_expired(topic: Topic, files: list[str]) -> None:
+    first = take(topic, files[1])
+    topic.append(updates("e=1", start=5))
+    table = topic.lake.table(topic.table)
+    table.maintenance.expire_snapshots().by_id(first or 0).commit()
+    (past,) = past_mendings(topic.lake.table(topic.table))
+    assert (past.snapshot_id, past.taken.files) == (None, (files[1],))
+    assert "firn mend with a snapshot that main's history no longer has at " in str(past)
+    assert named_files(topic.lake, topic.table, [files[1]]).mended == {files[1]: past}
+
+
+def test_several_at_the_same_time_take_it_once(topic: Topic, files: list[str]) -> None:
+    mending = shown(topic, files[1])
+    done = lakes.together(*[lambda: mend(topic.lake, mending)] * 3)
+    assert sum(isinstance(one, int) for one in done) == 1, done
+    assert all(one is None or isinstance(one, int) for one in done), done
+    assert held(topic) == {files[1]}
+
+
+def test_c22_an_appender_beside_it_is_neither_lost_nor_in_the_way(topic: Topic, files: list[str]) -> None:
+    slow, catalog = late(topic.lake, topic.table.rpartition(".")[2], "yes")
+    mending = shown(topic, files[1])
+    with ThreadPoolExecutor(1) as other:
+        taking = other.submit(mend, slow, mending)
+        assert catalog.came.wait(60)
+        topic.append(updates("e=1", start=5))
+        catalog.go.set()
+        assert taking.result()
+    assert topic.offsets() == [0, 1, 4, 5]
+    assert held(topic) == {files[1]}
+
+
+def test_a_lost_answer_is_settled(topic: Topic, files: list[str]) -> None:
+    slow, catalog = late(topic.lake, topic.table.rpartition(".")[2], "no")
+    mending = shown(topic, files[1])
+    assert mend(slow, mending)
+    assert catalog.came.is_set()
+    assert (topic.offsets(), held(topic)) == ([0, 1, 4], {files[1]})
+
+
+def test_a_file_that_a_lane_has_rewritten_meanwhile_is_not_taken(topic: Topic, files: list[str]) -> None:
+    mending = shown(topic, files[1])
+    topic.clean("full", force=True)
+    before = head(topic)
+    with pytest.raises(ConflictError, match=f"it no longer has {files[1]}"):
+        mend(topic.lake, mending)
+    with pytest.raises(RefusedError, match="has no data file"):
+        shown(topic, files[1])
+    assert (head(topic), held(topic)) == (before, set())
+
+
+def test_what_was_shown_on_another_history_is_not_taken(topic: Topic, files: list[str]) -> None:
+    first = topic.lake.table(topic.table).metadata.snapshots[-2].snapshot_id
+    mending = shown(topic, files[0])
+    topic.lake.table(topic.table).manage_snapshots().set_current_snapshot(first).commit()
+    with pytest.raises(ConflictError, match="main has changed"):
+        mend(topic.lake, mending)
+
+
+def test_c26_so_are_too_many(topic: Topic) -> None:
+    with pytest.raises(RefusedError, match="101 files at once; allowed: up to 100"):
+        shown(topic, *map(str, range(MOST_FILES + 1)))
+
+
+def test_the_progress_of_other_writers_stays(topic: Topic, files: list[str]) -> None:
+    table = topic.lake.table(topic.table)
+    table.append(table.scan().to_arrow().slice(0, 0), {"kafka.connect.offsets.orders": "[1]"})
+    snapshot_id = take(topic, files[1])
+    made = topic.lake.table(topic.table).snapshot_by_id(snapshot_id or 0)
+    assert made is not None
+    assert properties_of(made)["kafka.connect.offsets.orders"] == "[1]"
+
+
+def test_the_mending_is_not_judged_and_later_commits_are(topic: Topic, files: list[str]) -> None:
+    snapshot_id = take(topic, files[1])
+    with pytest.raises(RefusedError, match="is a mending, which is not judged"):
+        Committed.find(topic.lake, topic.table, snapshot_id)
+    topic.clean("full", force=True)
+    assert Committed.find(topic.lake, topic.table, None).before.snapshot_id == snapshot_id
+
+
+class TestErasure:
+    """C30: the branch is a place where a requested key is found. No lane erases it there, so the branch blocks."""
+
+    def blockers(self, topic: Topic) -> dict[str, str]:
+        """What keeps the request from its certificate after the history has expired, and why."""
+        for _ in range(2):  # what the cleaning of the first run writes is read by the second
+            topic.run(NOW + 40 * DAY, force=True)
+        maintain_table(topic.lake, topic.table, clock.now_ms() + 400 * DAY_MS, remove=True)
+        done = certify(topic.lake, topic.table, NOW + 40 * DAY, LocalEngine(1))
+        return {one.where: str(one) for problems in done.blocked.values() for one in problems}
+
+    def test_a_key_on_the_branch_is_found_and_dropping_it_lets_go(self, topic: Topic, files: list[str]) -> None:
+        take(topic, files[1])
+        request(topic, b"c")
+        found = self.blockers(topic)
+        assert found.keys() == {f"branch {MENDED}"}
+        assert ": it holds 1 record of keys to erase" in found[f"branch {MENDED}"]
+        assert f"DROP BRANCH {MENDED}" in found[f"branch {MENDED}"]
+        topic.lake.table(topic.table).manage_snapshots().remove_branch(MENDED).commit()
+        assert self.blockers(topic) == {}
+
+    def test_another_key_is_not(self, topic: Topic, files: list[str]) -> None:
+        take(topic, files[1])
+        request(topic, b"b")
+        assert self.blockers(topic) == {}
+
+    def test_a_torn_file_may_hold_any_key(self, topic: Topic, files: list[str]) -> None:
+        tear(files[1])
+        take(topic, files[1])
+        request(topic, b"b")
+        assert self.blockers(topic).keys() == {f"branch {MENDED}"}
+
+    def test_a_lost_file_blocks_no_longer_than_its_history(self, topic: Topic, files: list[str]) -> None:
+        lose(files[1])
+        take(topic, files[1])
+        request(topic, b"b")
+        assert self.blockers(topic) == {}
