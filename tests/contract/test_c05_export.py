@@ -23,7 +23,7 @@ def test_c1_c5_what_is_exported_lands_as_it_was(scenario: Scenario, suffix: str)
     scenario.answer(f"export lost.{suffix}")
     assert scenario.answer("clear") == ["{table}: 3 records removed from quarantine"]
     scenario.answer(f"firn land {{table}} {{folder}}/lost.{suffix}")
-    columns = scenario.loaded().schema().column_names[:-2]
+    columns = [field.name for field in scenario.loaded().schema().fields[:-2]]
     assert [[row[name] for name in columns] for row in scenario.rows()] == [
         [row[name] for name in columns] for row in before
     ]

@@ -65,26 +65,6 @@ def told(garbage: Iterable[Finding]) -> Finding:
     return one
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["data/stray.parquet", "metadata/stray.avro", "stray", "sub/data/_firn/{uuid}/0123456789abcdef/stray.parquet"],
-)
-def test_r5_a_file_that_was_never_named_stays_and_is_counted(lake: Lake, root: Path, place: str) -> None:
-    path = stray(root, place.format(uuid=lake.table(TABLE).metadata.table_uuid))
-    left = told(maintain(lake))
-    assert path.exists()
-    assert (left.goes, left.files, left.bytes, left.exit_code) == (False, 1, 4, 0)
-    assert "orphans in firn.maintenance" in left.reason
-
-
-def test_r5_it_goes_at_the_operators_word(lake: Lake, root: Path) -> None:
-    path = stray(root)
-    orphans_go(lake)
-    assert told(maintain(lake)).goes
-    assert not path.exists()
-    assert maintain(lake) == []
-
-
 @pytest.mark.parametrize("at_the_operators_word", [False, True])
 def test_r5_data_of_another_table_below_this_location_stay(lake: Lake, root: Path, at_the_operators_word: bool) -> None:
     other_table(lake, **{DATA_PATH: f"file://{root}/data/other"})

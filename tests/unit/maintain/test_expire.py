@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
@@ -12,14 +11,12 @@ from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.referenced_files import Contents
-from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
 from firnlake.maintain.expire import expire as expire_table
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.unreached import Coming
-from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import foreign, lakes
-from tests.support.expiring import LATER, expire, first_of, maintain, replaced
+from tests.support.expiring import LATER, expire, first_of, maintain
 from tests.support.lakes import TABLE, append, row
 from tests.support.late import late
 from tests.support.maintaining import gone
@@ -66,43 +63,6 @@ class TestFiles:
         assert files[0] == len(old)
         assert sum(one.bytes for one in shown if one.kind is Kind.EXPIRED) > 0
         assert maintain_table(lake, TABLE, now_ms, remove=True) == []
-
-    def test_young_snapshots_stay(self, lake: Lake, old: set[Path]) -> None:
-        before = lakes.table_files(lake)
-        assert not [one for one in maintain(lake, after_ms=4 * DAY_MS) if one.goes]
-        assert lakes.table_files(lake) == before
-        assert all(path.exists() for path in old)
-
-    def test_the_tables_own_limit_holds(self, lake: Lake, old: set[Path]) -> None:
-        lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: "3600000"})
-        assert gone(maintain(lake, after_ms=7_200_000), Kind.SNAPSHOTS)
-        assert not any(path.exists() for path in old)
-
-    @pytest.mark.parametrize("kind", ["tag", "branch"])
-    def test_c29_a_ref_of_another_writer_keeps_all_it_reaches(self, lake: Lake, table: str, kind: str) -> None:
-        path = on_disk(lakes.append_file(lake, [row(0)]))
-        snapshot_id = lakes.snapshot(lake)
-        assert snapshot_id is not None
-        manage = lake.table(table).manage_snapshots()
-        (manage.create_tag if kind == "tag" else manage.create_branch)(snapshot_id, "audit").commit()
-        lake.table(table).delete("offset = 0")
-        old = replaced(lake)
-        maintain(lake)
-        assert path.exists()
-        assert not any(one.exists() for one in old)
-        assert lake.table(table).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
-        assert lakes.offsets(lake) == [3]
-
-    def test_a_tag_past_its_age_goes_with_its_files(self, lake: Lake, table: str) -> None:
-        path = on_disk(lakes.append_file(lake, [row(0)]))
-        snapshot_id = lakes.snapshot(lake)
-        assert snapshot_id is not None
-        lake.table(table).manage_snapshots().create_tag(snapshot_id, "audit", max_ref_age_ms=DAY_MS).commit()
-        lake.table(table).delete("offset = 0")
-        append(lake, [row(1)])
-        assert list(gone(maintain(lake), Kind.REF)) == ["tag audit"]
-        assert "audit" not in lake.table(table).metadata.refs
-        assert not path.exists()
 
     def test_statistics_go_with_their_snapshot(self, lake: Lake, old: set[Path]) -> None:
         table = lake.table(TABLE)

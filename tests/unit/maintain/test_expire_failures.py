@@ -1,6 +1,5 @@
 """C29: expiry beside metadata and files that are missing, broken or forbidden, and where others do the work."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +7,9 @@ import pytest
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
-from firnlake.errors import RefusedError, UnavailableError
+from firnlake.errors import UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
-from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.expiring import expire, first_of, maintain
@@ -70,12 +68,6 @@ class TestFailures:
         assert (failed.goes, failed.exit_code) == (False, UnavailableError.exit_code)
         assert all(path.exists() for path in old)
 
-    def test_a_missing_data_file_is_no_error(self, lake: Lake, old: set[Path]) -> None:
-        next(iter(old)).unlink()
-        found = expire(lake)
-        assert not any(one.exit_code for one in found)
-        assert not any(path.exists() for path in old)
-
     def test_c26_a_store_that_fails_in_the_middle_is_told_and_the_next_run_goes_on(
         self, lake: Lake, old: set[Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -110,34 +102,3 @@ class TestFailures:
         assert set(map(str, old)) <= {one.name for one in found if one.exit_code}
         assert not [one for one in found if one.kind is Kind.EXPIRED and one.goes]
         assert lakes.offsets(lake) == [3]
-
-    @pytest.mark.usefixtures("old")
-    def test_c26_a_limit_that_is_no_number_is_refused(self, lake: Lake) -> None:
-        lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: "5 days"})
-        before = lakes.table_files(lake)
-        with pytest.raises(RefusedError, match=f"property {MAX_SNAPSHOT_AGE} is '5 days'"):
-            expire(lake)
-        assert lakes.table_files(lake) == before
-
-
-class TestSwitches:
-    """Others may look after the table."""
-
-    @pytest.mark.parametrize("parts", ["none", "manifests", "orphans"])
-    def test_each_part_can_be_left_to_others(self, lake: Lake, old: set[Path], parts: str) -> None:
-        lake.set_properties(TABLE, {"firn.maintenance": parts})
-        before = lake.table(TABLE).metadata.snapshots
-        expire(lake)
-        assert lake.table(TABLE).metadata.snapshots == before
-        assert all(path.exists() for path in old)
-
-    def test_icebergs_own_switch_forbids_it(self, lake: Lake, old: set[Path]) -> None:
-        lake.set_properties(TABLE, {"gc.enabled": "false"})
-        orphan = on_disk(lake.table(TABLE).location()) / "data" / "orphan.parquet"
-        orphan.write_bytes(b"PAR1")
-        os.utime(orphan, (0, 0))
-        found = maintain(lake)
-        assert {one.kind for one in found if "property gc.enabled is" in one.reason} == {Kind.SNAPSHOTS, Kind.ORPHANS}
-        assert not [one for one in found if one.goes]
-        assert orphan.exists()
-        assert all(path.exists() for path in old)

@@ -141,17 +141,6 @@ class TestData:
         assert all(path.exists() for path in paths)
 
     @pytest.mark.usefixtures("plan")
-    @pytest.mark.parametrize(
-        "folder",
-        [f"../data/_firn/{uuid.UUID(int=0)}/{'0' * 16}", "_temporary/0", "topic=a/.staging", "../_checkpoint"],
-    )
-    def test_hidden_folders_are_not_looked_at(self, lake: Lake, folder: str) -> None:
-        """As by Iceberg's remove_orphan_files: engines keep what they work on there."""
-        path = stray(lake, folder)
-        assert collect(lake, LATER) == []
-        assert path.exists()
-
-    @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize("folder", ["", "other/0123456789abcdef", "topic=a/partition=0/level=0", "..", "../x/y/z"])
     def test_other_writers_files_go(self, lake: Lake, folder: str) -> None:
         lake.set_properties(TABLE, {"firn.maintenance": "manifests,orphans,snapshots"})
@@ -161,15 +150,6 @@ class TestData:
         assert not path.exists()
         assert not checksum.exists()
         assert lakes.offsets(lake) == [0, 1]
-
-    @pytest.mark.usefixtures("plan")
-    @pytest.mark.parametrize("parts", ["none", "manifests", "manifests,snapshots"])
-    def test_where_others_look_after_the_table_only_firns_own_go(self, lake: Lake, parts: str) -> None:
-        lake.set_properties(TABLE, {"firn.maintenance": parts})
-        own, others = stray(lake, "_firn/0123456789abcdef"), stray(lake, "topic=a")
-        assert [one.kind for one in collect(lake, LATER) if one.goes] == [Kind.DATA]
-        assert others.exists()
-        assert not own.exists()
 
     def test_a_folder_of_data_that_other_tables_may_share_is_not_looked_at(self, lake: Lake, tmp_path: Path) -> None:
         records.create(lake, TABLE, {DATA_PATH: f"file://{tmp_path}/shared"})

@@ -4,22 +4,18 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake import clock
 from firnlake.errors import ConflictError, FirnError
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
-from firnlake.ingest import quarantine
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, only_plan, row
 from tests.support.late import late
 from tests.support.maintaining import HOUR_MS, collect, files_on, gone, offsets_on, quarantined, removed_tombstone
-from tests.support.topics import DAY, NOW, Topic, updates
 
 LATE = "firn.late.max.ms"
 
@@ -35,30 +31,8 @@ def going(found: list[Finding]) -> list[Finding]:
     return [one for one in found if one.goes]
 
 
-def test_c5_the_quarantine_is_kept_for_ever(lake: Lake, table: str) -> None:
-    """It may be the only copy of records without a key: somebody clears it, or nobody."""
-    file = quarantined(lake)
-    collect(lake, 10_000 * DAY_MS)
-    assert file.exists()
-    assert len(quarantine.records(lake, table, 10)) == 1
-
-
 class TestRemovedTombstones:
     """Kept for records that turn up late (C9): ``firn.late.max.ms`` says how late, 30 days if nothing else."""
-
-    def test_c9_by_default_they_are_kept_for_30_days(self, lake: Lake, table: str) -> None:
-        file = removed_tombstone(lake)
-        assert gone(collect(lake, 30 * DAY_MS - HOUR_MS), Kind.TOMBSTONES) == {}
-        assert files_on(lake, REMOVED_TOMBSTONES) == {file}
-        found = gone(collect(lake, 30 * DAY_MS + HOUR_MS), Kind.TOMBSTONES)
-        assert found == {f"{table} ({REMOVED_TOMBSTONES})": "older than late.max.ms = 30d"}
-        assert files_on(lake, REMOVED_TOMBSTONES) == set()
-
-    def test_c9_minus_one_keeps_them_for_ever(self, lake: Lake, table: str) -> None:
-        lake.set_properties(table, {LATE: "-1"})
-        file = removed_tombstone(lake)
-        assert gone(collect(lake, 10_000 * DAY_MS), Kind.TOMBSTONES) == {}
-        assert files_on(lake, REMOVED_TOMBSTONES) == {file}
 
     def test_c9_one_that_was_removed_within_the_limit_stays(self, lake: Lake, table: str) -> None:
         file = removed_tombstone(lake)
@@ -66,20 +40,6 @@ class TestRemovedTombstones:
         assert gone(collect(lake, 89 * DAY_MS), Kind.TOMBSTONES) == {}
         assert files_on(lake, REMOVED_TOMBSTONES) == {file}
         assert len(gone(collect(lake, 91 * DAY_MS), Kind.TOMBSTONES)) == 1
-
-    def test_the_limit_forgets_them_and_nothing_else(self, lake: Lake, table: str) -> None:
-        lost = quarantined(lake)
-        file = removed_tombstone(lake, start=10)
-        lake.set_properties(table, {LATE: "0", MAX_SNAPSHOT_AGE: str(9 * DAY_MS)})
-        now_ms = clock.now_ms() + 6 * DAY_MS
-        shown = maintain_table(lake, table, now_ms, remove=False)
-        assert files_on(lake, REMOVED_TOMBSTONES) == {file}
-        assert going(maintain_table(lake, table, now_ms, remove=True)) == going(shown)
-        assert {one.kind for one in going(shown)} == {Kind.TOMBSTONES}
-        assert files_on(lake, REMOVED_TOMBSTONES) == set()
-        assert files_on(lake, QUARANTINE) == {lost}
-        assert files_on(lake, MAIN_BRANCH)
-        assert lakes.offsets(lake) == [11], "readers of main see what they saw"
 
     def test_c9_a_file_is_as_old_as_the_snapshot_that_added_it(self, lake: Lake, table: str) -> None:
         """Whatever the time on its store."""
@@ -162,18 +122,6 @@ class TestRemovedTombstones:
         again = only_plan(lake)
         assert not again.removed_tombstones
         assert lakes.opened(lake, again).plans == (again,)
-
-    @pytest.mark.parametrize(("days", "offsets"), [(29, [1, 2, 3]), (31, [0, 1, 3])])
-    def test_c9_a_record_that_lands_later_than_that_may_bring_its_value_back(
-        self, topic: Topic, days: int, offsets: list[int]
-    ) -> None:
-        history = updates("a=1", "b=1", "a=", "c=1")
-        topic.land(history).clean("full")
-        topic.clean("full", NOW + DAY, force=True)
-        assert (topic.offsets(), len(topic.removed_tombstones())) == ([1, 3], 1)
-        maintain_table(topic.lake, topic.table, clock.now_ms() + days * DAY_MS, remove=True)
-        topic.land(history[:1]).clean("full", NOW + DAY, force=True)
-        assert topic.offsets() == offsets
 
 
 def test_c25_a_dry_run_counts_the_commit_of_each_branch(lake: Lake, table: str) -> None:
