@@ -6,7 +6,7 @@
     a=1@7        at offset 7; the next record goes on from there
     1/a=1        in partition 1
     a=1,3d       three days old; a record is a day old unless it says so
-    billing:a=1  of topic `billing`; a record is of `orders` unless it says so
+    billing:a=1  of topic `billing`; a record is of `orders` unless it says so. :a=1 is of a topic without a name
 
 Keys and values are text, or bytes as ``0x00ff``. ``empty`` stands for a key or value without bytes.
 """
@@ -28,7 +28,7 @@ DAY: Final = 86_400_000
 TOPIC: Final = "orders"
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY}
 _RECORD: Final = re.compile(
-    r"(?:(?P<topic>[\w.]+):)?(?:(?P<partition>\d+)/)?(?P<key>[^=@,]+)=(?P<value>[^@,]*)(?:@(?P<offset>\d+))?(?:,(?P<age>\S+))?"
+    r"(?:(?P<topic>[\w.]*):)?(?:(?P<partition>\d+)/)?(?P<key>[^=@,]+)=(?P<value>[^@,]*)(?:@(?P<offset>\d+))?(?:,(?P<age>\S+))?"
 )
 _MARKERS: Final = {bytes(4): "abort", b"\0\0\0\1": "commit"}
 """Keys of the markers that end a transaction (Kafka, `EndTransactionMarker`)."""
@@ -76,7 +76,7 @@ class History:
         match = _RECORD.fullmatch(word)
         if match is None:
             raise ValueError(f"{word!r} is no record; allowed: [topic:][partition/]key=value[@offset][,age]")
-        topic, partition = match["topic"] or TOPIC, int(match["partition"] or 0)
+        topic, partition = TOPIC if match["topic"] is None else match["topic"], int(match["partition"] or 0)
         where = topic, partition
         offset = self._next[where] if match["offset"] is None else int(match["offset"])
         self._next[where] = max(self._next[where], offset + 1)

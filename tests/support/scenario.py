@@ -135,7 +135,8 @@ class Scenario:
     def do_log(self, rest: str) -> Iterable[str]:
         """Land log segments as Kafka's brokers write them.
 
-        ``1>a=1`` is in a transaction of producer 1, ``1.2>a=1`` of its epoch 2; ``1>commit`` or ``1>abort`` ends it.
+        ``1>a=1`` is in a transaction of producer 1, ``1.2>a=1`` of its epoch 2; ``1>commit`` or ``1>abort`` ends it,
+        ``1>commit@5`` at offset 5.
         """
         if not self._made:
             self.do_create("transactions")
@@ -284,6 +285,23 @@ class Scenario:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"PAR1")
             self._strays[word] = path
+        return ()
+
+    def do_claim(self, rest: str) -> Iterable[str]:
+        """Append as a writer does that claims what is Firn's: ``claim 2 a=1`` level 2, ``claim 0+1d a=`` a horizon."""
+        claimed, _, records = rest.partition(" ")
+        level, _, horizon = claimed.partition("+")
+        moment = (NOW + span(horizon)) * 1000 if horizon else None
+        for claiming in self._batches(records):
+            self.loaded().append(self._foreign(claiming, int(level), moment))
+        return ()
+
+    def do_lose_offsets(self, rest: str) -> Iterable[str]:
+        """Delete the data files of main that begin with these offsets from the store, as an accident does."""
+        wanted = {int(word) for word in rest.split()}
+        for file in self.loaded().inspect.data_files().to_pylist():
+            if _low(file["readable_metrics"], "offset") in wanted:
+                on_disk(file["file_path"]).unlink()
         return ()
 
     # What Firn does.
@@ -439,6 +457,11 @@ class Scenario:
         metadata = self.loaded().metadata
         return [f"{len(metadata.snapshots)} snapshots, {' '.join(sorted(metadata.refs))}"]
 
+    def do_columns(self, rest: str) -> Iterable[str]:
+        """These columns of each visible record of main."""
+        for row in self.rows():
+            yield f"@{row['offset']} " + " ".join(f"{name}={row[name]}" for name in rest.split())
+
     def rows(self, branch: str = MAIN_BRANCH) -> list[dict[str, Any]]:
         """Every visible row, as PyIceberg reads it, or as the specification says where PyIceberg can't."""
         table = self.loaded()
@@ -465,9 +488,10 @@ class Scenario:
         who, _, what = word.rpartition(">")
         producer, _, epoch = who.partition(".")
         identity = (int(producer), int(epoch or 0)) if producer else None
-        if identity and what in ("commit", "abort"):
-            (record,) = self.history.records("marker=")
-            return marker(record.offset, identity, commit=what == "commit")
+        end, _, offset = what.partition("@")
+        if identity and end in ("commit", "abort"):
+            (record,) = self.history.records("marker=" + (offset and f"@{offset}"))
+            return marker(record.offset, identity, commit=end == "commit")
         (record,) = self.history.records(what)
         entry = Entry(record.offset, record.key, record.value)
         return batch(entry, producer=identity, transactional=True) if identity else batch(entry)
@@ -477,11 +501,12 @@ class Scenario:
             self.do_create("")
         return [self.history.records(batch) for batch in rest.split("|")]
 
-    def _foreign(self, records: Sequence[Record]) -> pa.Table:
-        """Rows with Firn's columns NULL, as a writer that knows nothing of them writes."""
+    def _foreign(self, records: Sequence[Record], level: int | None = None, horizon_us: int | None = None) -> pa.Table:
+        """Rows as a writer writes them that knows nothing of Firn's columns, which are NULL, or claims them."""
         rows, schema = rows_of(records), self.loaded().schema().as_arrow()
-        for name in ("level", "delete_horizon"):
-            rows = rows.append_column(schema.field(name), pa.nulls(len(rows), schema.field(name).type))
+        for name, value in (("level", level), ("delete_horizon", horizon_us)):
+            field = schema.field(name)
+            rows = rows.append_column(field, pa.array([value] * len(rows), field.type))
         return rows
 
     def _file(self, batch: Sequence[Record]) -> Path:

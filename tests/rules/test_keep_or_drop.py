@@ -1,4 +1,4 @@
-"""The rules of cleaning beside a judge of single records, written from the sentences of the contract (C2 to C10)."""
+"""What becomes of a record (C2 to C5, C7 to C10): a table, and the contract's sentences beside random plans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,72 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
 
-NOW = 1_000
-STAYS = (Outcome.KEPT, Outcome.RESTORED)
+NOW, STAMP, NONE = 1_000, 1_007, NO_HORIZON
+LEVELS = {"landed": LANDED, "merged": MERGED, "tail": TAIL}
+HORIZONS = {"past": NOW - 1, "now": NOW, "future": NOW + 1}
+FATES = {
+    "newest": (Outcome.KEPT, NONE),
+    "newest older": (Outcome.KEPT, NONE),
+    "": (Outcome.SUPERSEDED, NONE),
+    "older end": (Outcome.SUPERSEDED, NONE),
+    "newest past": (Outcome.KEPT, NONE),
+    "newest tombstone": (Outcome.KEPT, STAMP),
+    "newest tombstone unclean": (Outcome.KEPT, NONE),
+    "newest tombstone past": (Outcome.TOMBSTONE_REMOVED, NOW - 1),
+    "newest tombstone past tail": (Outcome.TOMBSTONE_REMOVED, NOW - 1),
+    "newest tombstone now": (Outcome.TOMBSTONE_REMOVED, NOW),
+    "newest tombstone future": (Outcome.KEPT, NOW + 1),
+    "newest tombstone past landed": (Outcome.KEPT, STAMP),
+    "newest tombstone past merged": (Outcome.KEPT, STAMP),
+    "newest tombstone past older": (Outcome.KEPT, STAMP),
+    "newest tombstone past unclean": (Outcome.KEPT, NOW - 1),
+    "newest tombstone past end": (Outcome.KEPT, NOW - 1),
+    "tombstone past": (Outcome.SUPERSEDED, NOW - 1),
+    "keyless": (Outcome.QUARANTINED, NONE),
+    "keyless past tombstone": (Outcome.QUARANTINED, NOW - 1),
+    "keyless future landed": (Outcome.QUARANTINED, NOW + 1),
+    "keyless end": (Outcome.KEPT, NONE),
+    "aborted newest": (Outcome.ABORTED, NONE),
+    "aborted keyless": (Outcome.ABORTED, NONE),
+    "control keyless": (Outcome.KEPT, NONE),
+    "control past": (Outcome.KEPT, NONE),
+    "control ended": (Outcome.KEPT, STAMP),
+    "control ended keyless future": (Outcome.KEPT, NOW + 1),
+    "control ended past": (Outcome.MARKER_REMOVED, NOW - 1),
+    "control ended past landed": (Outcome.KEPT, STAMP),
+    "control ended past end": (Outcome.KEPT, NOW - 1),
+    "control ended past unclean": (Outcome.KEPT, NOW - 1),
+    "repeated newest": (Outcome.REPEATED, NONE),
+    "repeated keyless": (Outcome.REPEATED, NONE),
+    "repeated control ended past": (Outcome.REPEATED, NOW - 1),
+    "repeated aborted": (Outcome.REPEATED, NONE),
+    "removed tombstone newest landed": (Outcome.RESTORED, STAMP),
+    "removed tombstone newest landed unclean": (Outcome.RESTORED, NONE),
+    "removed tombstone landed": (Outcome.STILL_REMOVED, STAMP),
+    "removed tombstone newest landed repeated": (Outcome.STILL_REMOVED, STAMP),
+}
+"""What is known of a record, with its outcome and the horizon that it carries. It is in a run at offset 5 of 9."""
+
+
+@pytest.mark.parametrize(("known", "fate"), FATES.items(), ids=FATES)
+def test_c2_to_c5_c7_to_c10_each_record_has_one_outcome(known: str, fate: tuple[Outcome, int]) -> None:
+    words = known.split()
+    flags = {name: np.array([name in words]) for name in ("keyless", "newest", "tombstone")}
+    states = {name: np.array([name in words]) for name in ("control", "aborted", "ended", "repeated")}
+    asked = Records(
+        offset=np.array([9 if "end" in words else 5]),
+        has_older=np.array(["older" in words]),
+        horizon=np.array([next((HORIZONS[word] for word in words if word in HORIZONS), NONE)]),
+        level=next((LEVELS[word] for word in words if word in LEVELS), RUN),
+        removed_before="removed" in words,
+        **flags,
+        **states,
+    )
+    plan = Parameters(9, 5 if "unclean" in words else 6 if "end" not in words else None, NOW, STAMP)
+    assert (Outcome(outcomes(asked, plan)[0]), horizons(asked, plan)[0]) == fate
+    if not words or not {"control", "aborted", "ended", "repeated"} & set(words):
+        alone = replace(asked, control=None, aborted=None, ended=None, repeated=None)
+        assert (Outcome(outcomes(alone, plan)[0]), horizons(alone, plan)[0]) == fate
 
 
 @dataclass(frozen=True)
@@ -107,7 +171,7 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, transactions: bool = True, removed: bool = True) -> Case:
+def cases(draw: st.DrawFn) -> Case:
     """Records of a few keys at distinct offsets, with copies of some, and removed tombstones at any."""
     offsets = draw(st.lists(st.integers(0, 9), unique=True, max_size=8))
     end = max(offsets, default=0) + draw(st.integers(0, 1))
@@ -121,19 +185,17 @@ def cases(draw: st.DrawFn, *, transactions: bool = True, removed: bool = True) -
             horizon=draw(st.sampled_from((None, NOW - 1, NOW, NOW, NOW + 1))),
             noise=draw(st.booleans()),
         )
-        if transactions:
-            kind = draw(st.integers(0, 9))
-            # The end of the log is never aborted: the marker that says so lies past it.
-            one = replace(one, control=kind < 2, ended=kind == 1, aborted=kind == 2 and offset != end)
+        kind = draw(st.integers(0, 9))
+        # The end of the log is never aborted: the marker that says so lies past it.
+        one = replace(one, control=kind < 2, ended=kind == 1, aborted=kind == 2 and offset != end)
         found.append(one)
         if draw(st.integers(0, 9)) == 0:
             found.append(replace(one, repeated=True))
-    if removed:
-        # Below the end of the log, which nothing removes; one that came back once may be there twice.
-        places = st.tuples(st.integers(0, 1), st.integers(0, max(end - 1, 0)), st.booleans())
-        for key, offset, twice in draw(st.lists(places, unique_by=lambda place: place[:2], max_size=2)):
-            one = Record(offset, key, tombstone=True, horizon=NOW, removed=True, noise=True)
-            found += [one, replace(one, repeated=True)] if twice else [one]
+    # Below the end of the log, which nothing removes; one that came back once may be there twice.
+    places = st.tuples(st.integers(0, 1), st.integers(0, max(end - 1, 0)), st.booleans())
+    for key, offset, twice in draw(st.lists(places, unique_by=lambda place: place[:2], max_size=2)):
+        one = Record(offset, key, tombstone=True, horizon=NOW, removed=True, noise=True)
+        found += [one, replace(one, repeated=True)] if twice else [one]
     below = draw(st.sampled_from((None, None, 3, 6)))
     return Case(tuple(draw(st.permutations(found))), Parameters(end, below, NOW, NOW + draw(st.sampled_from((0, 5)))))
 
@@ -172,136 +234,12 @@ def judged(case: Case) -> list[tuple[Record, Outcome, int | None]]:
 
 
 @given(cases())
-def test_c2_to_c5_and_c7_to_c10_every_record_meets_the_fate_that_the_contract_says(case: Case) -> None:
-    for one, outcome, _ in judged(case):
-        assert outcome is case.fate(one), one
-
-
-@given(cases())
-def test_c8_c9_every_record_that_is_written_carries_the_horizon_that_the_contract_says(case: Case) -> None:
+@example(Case((Record(8, None), Record(9, None)), Parameters(9, None, NOW, NOW))).via("rare among those that are drawn")
+def test_c2_to_c5_c7_to_c10_every_record_meets_the_fate_that_the_contract_says(case: Case) -> None:
     for one, outcome, horizon in judged(case):
+        assert outcome is case.fate(one), one
         if outcome in WRITTEN:
             assert horizon == case.stamp(one), one
-
-
-@given(cases())
-def test_c2_a_newer_record_of_the_key_is_in_the_table_after_the_same_commit(case: Case) -> None:
-    found = judged(case)
-    for one, outcome, _ in found:
-        if outcome is Outcome.SUPERSEDED:
-            assert [
-                other
-                for other, fate, _ in found
-                if fate in STAYS and other.competes and other.key == one.key and other.offset > one.offset
-            ]
-
-
-@given(cases())
-def test_c3_every_key_keeps_its_newest_record_until_that_is_a_tombstone_that_may_go(case: Case) -> None:
-    found = judged(case)
-    for key in {one.key for one in case.records if one.competes and not one.removed}:
-        newest = max(
-            (one for one in case.records if one.competes and one.key == key and not one.removed), key=offset_of
-        )
-        kept = [one for one, fate, _ in found if fate in STAYS and one.competes and one.key == key]
-        gone = [fate for one, fate, _ in found if one is newest and fate is Outcome.TOMBSTONE_REMOVED]
-        assert len(kept) + len(gone) == 1
-        assert all(one.offset >= newest.offset for one in kept)
-
-
-@given(cases())
-@example(Case((Record(8, None), Record(9, None)), Parameters(9, None, NOW, NOW))).via("rare among those that are drawn")
-def test_c4_the_end_of_the_log_stays(case: Case) -> None:
-    ends = [(one, fate) for one, fate, _ in judged(case) if one.offset == case.plan.log_end_offset and not one.removed]
-    assert {fate for one, fate in ends if not one.repeated} <= {Outcome.KEPT}
-
-
-@given(cases())
-def test_c5_a_record_without_a_key_is_never_dropped(case: Case) -> None:
-    for one, outcome, _ in judged(case):
-        if one.key is None and not (one.control or one.aborted or one.repeated):
-            assert outcome in (Outcome.QUARANTINED, Outcome.KEPT)
-            assert outcome in WRITTEN
-
-
-@given(cases())
-def test_c7_c9_what_is_not_clean_is_neither_removed_nor_stamped(case: Case) -> None:
-    for one, outcome, horizon in judged(case):
-        if not one.removed and not case.is_clean(one):
-            assert outcome not in (Outcome.TOMBSTONE_REMOVED, Outcome.MARKER_REMOVED)
-            if one.competes and outcome is Outcome.KEPT and not one.stamped:
-                assert horizon is None
-
-
-@given(cases())
-def test_c9_no_tombstone_goes_with_the_first_cleaning_that_finds_it_clean(case: Case) -> None:
-    """Even with delete.retention.ms = 0: what was not stamped before stays, and may go with the next."""
-    for one, outcome, _ in judged(case):
-        if not one.stamped and not one.removed:
-            assert outcome not in (Outcome.TOMBSTONE_REMOVED, Outcome.MARKER_REMOVED)
-
-
-@given(cases(transactions=False, removed=False))
-def test_c9_a_cleaning_after_a_cleaning_moves_no_horizon_and_supersedes_nothing(case: Case) -> None:
-    kept = [replace(one, horizon=horizon, level=TAIL) for one, fate, horizon in judged(case) if fate is Outcome.KEPT]
-    again = judged(Case(tuple(kept), replace(case.plan, stamp=case.plan.stamp + 7)))
-    for one, outcome, horizon in again:
-        assert outcome is not Outcome.SUPERSEDED
-        if one.horizon is not None and outcome is Outcome.KEPT:
-            assert horizon == one.horizon
-
-
-@given(cases())
-def test_c10_control_and_aborted_records_change_nothing_for_others(case: Case) -> None:
-    """They neither supersede nor are superseded, whatever is in their keys."""
-    others = tuple(one for one in case.records if not (one.control or one.aborted))
-    found = {id(one): (outcome, horizon) for one, outcome, horizon in judged(case)}
-    for one, outcome, horizon in judged(replace(case, records=others)):
-        assert found[id(one)] == (outcome, horizon)
-    assert not {fate for one, fate, _ in judged(case) if one.control or one.aborted} & {Outcome.SUPERSEDED}
-
-
-@given(cases())
-def test_c9_a_removed_tombstone_comes_back_only_above_an_older_record_of_its_key(case: Case) -> None:
-    for one, outcome, _ in judged(case):
-        if one.removed:
-            assert outcome in (Outcome.RESTORED, Outcome.STILL_REMOVED)
-            assert (outcome is Outcome.RESTORED) <= case.supersedes_any(one)
-
-
-@given(cases(), st.integers(1, 4))
-def test_records_are_judged_one_by_one(case: Case, size: int) -> None:
-    """Batches of any size: nothing is asked of a record but what is told of it."""
-    found = judged(case)
-    count = len(found)
-    whole = Records(
-        offset=np.array([one.offset for one, _, _ in found], np.int64),
-        keyless=np.array([one.key is None for one, _, _ in found], np.bool_),
-        newest=column(case.records, "noise"),
-        has_older=np.zeros(count, np.bool_),
-        tombstone=column(case.records, "tombstone"),
-        horizon=np.full(count, NOW, np.int64),
-        level=TAIL,
-    )
-    parts = [
-        Records(
-            **{
-                name: getattr(whole, name)[start : start + size]
-                for name in ("offset", "keyless", "newest", "has_older")
-            },
-            tombstone=whole.tombstone[start : start + size],
-            horizon=whole.horizon[start : start + size],
-            level=TAIL,
-        )
-        for start in range(0, count, size)
-    ]
-    for asked in (outcomes, horizons):
-        together = [value for part in parts for value in asked(part, case.plan).tolist()]
-        assert together == asked(whole, case.plan).tolist()
-
-
-def offset_of(one: Record) -> int:
-    return one.offset
 
 
 @pytest.mark.parametrize(("per_ms", "now", "stamp"), [(1, 50, 57), (1000, 50_000, 57_000)])
