@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from firnlake.ingest import quarantine
 from firnlake.inspect.erasures import status
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.run import run
 from tests.support.erasing import HOUR, request
 from tests.support.other_lives import head, replace, roll_back
-from tests.support.topics import DAY, NOW, Record, Topic, foreign_rows, updates
+from tests.support.topics import DAY, NOW, Topic, foreign_rows, updates
 
 LATER = NOW + DAY
 NEW = [*updates("a=new", start=1), *updates("d=1", start=9)]
@@ -42,13 +41,6 @@ def create_or_replace(topic: Topic) -> None:
     topic.append(NEW)
 
 
-def test_r3_a_rollback_forgets_removed_tombstones(topic: Topic) -> None:
-    roll_back(topic, deleted(topic))
-    topic.append(NEW)
-    topic.run(LATER, force=True)
-    assert topic.seen() == [*updates("z=1"), *NEW]
-
-
 @pytest.mark.parametrize("anew", [create_or_replace, overwrite, delete_and_load])
 def test_r3_a_table_that_begins_anew_forgets_removed_tombstones(topic: Topic, anew: Callable[[Topic], None]) -> None:
     deleted(topic)
@@ -71,16 +63,6 @@ def test_r3_no_topic_partition_is_refused_for_ever(topic: Topic) -> None:
     topic.append(updates("a=new", "d=1"))
     failures = [lane.failures for lane in run(topic.lake, topic.table, LATER, topic.engines, tuple(Lane), force=True)]
     assert [one for one in failures if one] == []
-
-
-def test_r3_a_rollback_quarantines_nothing_twice(topic: Topic) -> None:
-    topic.land([Record(0, None, b"lost"), Record(1, b"a", b"1")])
-    before = head(topic)
-    topic.clean("full", NOW, force=True)
-    roll_back(topic, before)
-    topic.clean("full", LATER, force=True)
-    assert [record.offset for record in quarantine.records(topic.lake, topic.table, 10)] == [0]
-    assert sum(batch.records for batch in quarantine.batches(topic.lake, topic.table)) == 1
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """Cost follows garbage: segments of the tail that lose nothing stay where they are (C16, C24)."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 
-from tests.support.topics import NOW, Record, Topic
+from tests.support.topics import Record, Topic
 
 PER_SEGMENT = 20
 VALUE = bytes(range(256)) * 2
@@ -28,52 +27,6 @@ def update(topic: Topic, *keys: int) -> None:
 
 def paths(topic: Topic) -> dict[int, str]:
     return {segment.base_offset: segment.path for segment in topic.segments() if segment.level == 3}
-
-
-def test_what_loses_nothing_keeps_its_path(topic: Topic) -> None:
-    with_tail(topic, 5)
-    before, rows = paths(topic), topic.seen()
-    update(topic, 45, 47)
-    (counts,) = topic.clean("full", force=True)
-    after = paths(topic)
-    assert [path for base, path in after.items() if base < 100] == [
-        before[0],
-        before[20],
-        after[40],
-        before[60],
-        before[80],
-    ]
-    assert after[40] != before[40]
-    assert [record for record in rows if record.offset not in (45, 47)] == topic.seen()[:-2]
-    assert topic.offsets()[-2:] == [100, 101]
-    assert (counts.segments_in, counts.segments_in_place, counts.records_in, counts.records_in_place) == (2, 4, 22, 80)
-    assert (counts.superseded, counts.records_out) == (2, 20)
-
-
-def test_what_is_rewritten_does_not_reach_across_what_stays(topic: Topic) -> None:
-    """Segments are ranges of offsets, also where several series of them were written in one job."""
-    with_tail(topic, 9)
-    update(topic, 10, 30, 90, 150, 170)
-    topic.clean("full", force=True)
-    found = topic.segments()
-    assert all(left.last_offset < right.base_offset for left, right in itertools.pairwise(found))
-    assert topic.offsets() == [n for n in range(185) if n not in (10, 30, 90, 150, 170)]
-
-
-def test_a_tombstone_past_its_horizon_asks_for_its_segment_only(topic: Topic) -> None:
-    """C9: what only the clock makes removable is found by metadata, and nothing else is written for it."""
-    with_tail(topic, 4, delete_retention_ms="1000")
-    topic.land([Record(80, b"k025", None), *(Record(81 + n, b"l%03d" % n, VALUE) for n in range(PER_SEGMENT))])
-    topic.clean("full", force=True)
-    before = paths(topic)
-    assert 25 not in topic.offsets()
-    assert 80 in topic.offsets()
-    topic.land([Record(200, b"m", VALUE)])
-    (counts,) = topic.clean("full", NOW + 2000, force=True)
-    assert counts.tombstones_removed == 1
-    assert 80 not in topic.offsets()
-    kept = {base: path for base, path in paths(topic).items() if base < 80}
-    assert kept == {base: path for base, path in before.items() if base < 80}
 
 
 def test_segments_whose_bounds_exclude_the_heads_keys_are_not_read(topic: Topic) -> None:

@@ -18,7 +18,6 @@ from firnlake.compact.keys import survey
 from firnlake.compact.large_survey import large_survey
 from firnlake.compact.tasks import Result, WholeTask
 from firnlake.errors import RefusedError
-from firnlake.job.lane import Lane
 from firnlake.table.records import TRANSACTIONS_SCHEMA
 from firnlake_expectations.fingerprint import Fingerprint
 from tests.support.plan_inputs import NOW, RETENTION, Held, Row, plan_inputs, table_of, target
@@ -211,38 +210,6 @@ def test_c1_the_fingerprint_is_that_of_what_was_written(history: tuple[list[Held
         assert again == result.fingerprint
 
 
-def test_c13_a_merge_copies_every_record_with_its_horizon(tmp_path: Path) -> None:
-    rows = [[Row(0, b"a"), Row(1, None)], [Row(1, b"b", None, NOW), Row(0, b"a")], [Row(7, b"c")]]
-    inputs = plan_inputs(tmp_path, [Held(0, own) for own in rows], lane=Lane.MERGE)
-    result = cleaned(inputs, tmp_path)
-    assert [file.records for file in result.files] == [4, 1]
-    assert written(result) == [
-        Written(0, 1, None),
-        Written(0, 1, None),
-        Written(1, 1, None),
-        Written(1, 1, NOW),
-        Written(7, 1, None),
-    ]
-
-
-def test_c1_an_offset_that_was_written_twice_is_kept_once(tmp_path: Path) -> None:
-    """The copy that was cleaned furthest stays: it carries the horizon."""
-    segments = [Held(0, [Row(0, b"a", None), Row(1, b"b")]), Held(2, [Row(0, b"a", None, NOW + 5)])]
-    result = cleaned(plan_inputs(tmp_path, segments), tmp_path)
-    assert written(result) == [Written(0, 3, NOW + 5), Written(1, 3, None)]
-    assert result.counts[Outcome.REPEATED] == 1
-
-
-@pytest.mark.parametrize("other", [Row(1, b"b", b"other"), Row(1, b"x"), Row(1, b"b", None)])
-def test_c20_two_different_records_at_one_offset_are_refused(tmp_path: Path, other: Row) -> None:
-    segments = [Held(0, [Row(0, b"a"), Row(1, b"b")]), Held(1, [other, Row(2, b"c")])]
-    with pytest.raises(RefusedError, match="offset 1 of t-0 holds different records") as caught:
-        cleaned(plan_inputs(tmp_path, segments), tmp_path)
-    assert "allowed: one record per offset" in str(caught.value)
-    where = "topic = 't' AND partition = 0 AND offset = 1 AND <the wrong value>"
-    assert str(caught.value).endswith(f": DELETE FROM db.t WHERE {where}")  # noqa: S608  # not run
-
-
 @pytest.mark.parametrize(
     ("different", "named"),
     [
@@ -258,18 +225,6 @@ def test_c20_all_offsets_with_different_records_are_named(tmp_path: Path, differ
     with pytest.raises(RefusedError) as caught:
         cleaned(plan_inputs(tmp_path, [Held(0, rows), Held(3, others)]), tmp_path)
     assert named in str(caught.value)
-
-
-def test_c16_a_tail_segment_that_loses_nothing_is_not_written_again(tmp_path: Path) -> None:
-    tail = [
-        Held(3, [Row(place * 10 + number, b"k%d" % (place * 10 + number), b"v" * 400) for number in range(10)])
-        for place in range(3)
-    ]
-    inputs = plan_inputs(tmp_path, [*tail, Held(0, [Row(50, b"k15")])], may_stay=True, segment_bytes=1)
-    result = cleaned(inputs, tmp_path)
-    assert sorted(one.base_offset for one in inputs.plan.inputs if one.path in result.in_place) == [0, 20]
-    assert [one.offset for one in written(result)] == [*range(10, 15), *range(16, 20), 50]
-    assert result.counts[Outcome.SUPERSEDED] == 1
 
 
 def test_c26_a_record_without_an_offset_is_refused(tmp_path: Path) -> None:

@@ -48,11 +48,6 @@ def compare(found: list[Row], removed: np.ndarray | None) -> None:
     assert (newest.tolist(), has_older.tolist()) == naive(found)
 
 
-@given(rows(removed=False))
-def test_c2_newest_and_older_are_those_of_a_dictionary(found: list[Row]) -> None:
-    compare(found, None)
-
-
 @given(rows(removed=True))
 def test_c9_removed_tombstones_count_where_a_record_is_back(found: list[Row]) -> None:
     compare(found, np.array([removed for _, _, removed in found], dtype=np.bool_))
@@ -73,12 +68,6 @@ def test_c9_removed_tombstones_count_where_a_record_is_back(found: list[Row]) ->
 def test_c9_a_removed_tombstone_is_newest_only_above_a_present_record(found: list[Row], newest: list[bool]) -> None:
     codes, offsets, removed = (np.array(column) for column in zip(*found, strict=True))
     assert latest_per_key(codes, offsets, removed)[0].tolist() == newest
-
-
-def test_nothing_of_nothing() -> None:
-    empty = np.zeros(0, dtype=np.int64)
-    newest, has_older = latest_per_key(empty, empty)
-    assert (len(newest), len(has_older)) == (0, 0)
 
 
 def test_a_million_records_take_a_moment() -> None:

@@ -16,7 +16,7 @@ from firnlake.run import run
 from firnlake.table.segments import read
 from infra.foreign.files import on_disk
 from tests.support import lakes
-from tests.support.foreign import append_empty_file, delete_rows
+from tests.support.foreign import append_empty_file
 from tests.support.forgetful import through
 from tests.support.lakes import NOW, TABLE, append
 from tests.support.publishing import retain
@@ -42,29 +42,6 @@ class TestDropping:
         assert done.snapshot_id == lakes.snapshot(lake)
         assert plans(lake) == []
 
-    def test_c24_the_summary_holds_the_record_counts_and_where_they_come_from(self, lake: Lake, plan: Plan) -> None:
-        retain(lake, plan)
-        expected = {
-            "operation": "delete",
-            "firn.records-in": "4",
-            "firn.records-out": "0",
-            "firn.expired": "4",
-            "firn.superseded": "0",
-            "firn.segments-in": "2",
-            "firn.segments-out": "0",
-            "firn.bytes-in": str(sum(one.bytes for one in plan.inputs)),
-            "firn.plan-id": plan.id,
-            "firn.lane": "retain",
-            "firn.topic-partition": "orders-0",
-            "firn.reason": "2 segments older than retention.ms = 1h",
-            "deleted-data-files": "2",
-            "deleted-records": "4",
-            "total-records": "4",
-        }
-        found = summary(lake)
-        assert {name: found.get(name) for name in expected} == expected
-        assert "added-data-files" not in found
-
     def test_c22_readers_of_the_snapshot_before_are_not_disturbed(self, lake: Lake, plan: Plan) -> None:
         """The files stay on disk as long as a snapshot reaches them."""
         reader = lake.table(TABLE).scan()
@@ -81,30 +58,12 @@ class TestDropping:
         assert lakes.offsets(lake) == [4, 5, 6, 7]
 
     @pytest.mark.usefixtures("table")
-    def test_c19_row_level_deletes_are_no_obstacle(self, lake: Lake) -> None:
-        land(lake, 2 * HOUR, 0)
-        delete_rows(lake, read(lake.table(TABLE), TABLE).by_partition[lakes.TOPIC_PARTITION][0].path, [0])
-        land(lake, 0, start=4)
-        retain(lake, *plans(lake))
-        assert lakes.offsets(lake) == [2, 3, 4, 5]
-
-    @pytest.mark.usefixtures("table")
     def test_c19_an_empty_file_goes_along(self, lake: Lake) -> None:
         append_empty_file(lake)
         land(lake, 2 * HOUR, 0)
         (made,) = plans(lake)
         retain(lake, made)
         assert (len(made.inputs), len(lakes.paths(lake.table(TABLE)))) == (2, 1)
-
-    @pytest.mark.usefixtures("table")
-    def test_c19_topics_of_one_table_have_policies_of_their_own(self, lake: Lake) -> None:
-        change(lake, topic_users_cleanup_policy="compact", topic_both_cleanup_policy="compact,delete")
-        for topic in ("orders", "users", "both"):
-            land(lake, 2 * HOUR, 0, topic=topic)
-        for made in plans(lake):
-            retain(lake, made)
-        left = {str(name): len(own) for name, own in read(lake.table(TABLE), TABLE).by_partition.items()}
-        assert left == {"orders-0": 1, "users-0": 2, "both-0": 1}
 
     @pytest.mark.usefixtures("table")
     def test_c22_partitions_and_topics_that_are_not_in_the_plan_stay(self, lake: Lake) -> None:
