@@ -6,8 +6,8 @@
     full
       1 to 1 segments, 3 to 2 records; superseded 1
 
-A line at the margin is a command of `tests.support.scenario`; what it answers stands beneath, indented by two blanks. A
-command without such lines answers nothing. A line with ``#`` is a comment. The file's name is the promise.
+A line at the margin is a command, of `tests.support.scenario` or of `tests.support.looking` (tests/rules/look); what it
+answers stands beneath, indented by two blanks. A command without such lines answers nothing. A line with ``#`` is a comment. The file's name is the promise.
 
 `pytest --rewrite` writes what the commands answer into the files: read the difference as you read code.
 """
@@ -15,16 +15,22 @@ command without such lines answers nothing. A line with ``#`` is a comment. The 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.scenario import Scenario
-
 TITLE = "== "
 _MARGIN = "  "
+
+
+class Answering(Protocol):
+    """Answers the commands of a case, one after the other."""
+
+    def answer(self, line: str) -> list[str]:
+        """The lines that the command ``line`` has to say."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Case:
         """The promise and the title."""
         return f"{self.path.stem} {self.title}"
 
-    def played(self, scenario: Scenario) -> tuple[str, ...]:
+    def played(self, scenario: Answering) -> tuple[str, ...]:
         """The lines as they should be: each command with what ``scenario`` answers."""
         told: list[str] = []
         for number, line in enumerate(self.lines, self.first):

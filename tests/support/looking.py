@@ -1,0 +1,370 @@
+"""Decisions without data: topic partitions described in a few words, and what the lanes say of them.
+
+    policy merge.segments=3 topic.t.active.segments=1     properties of the table, without `firn.`; `name=` unsets one
+    segments L3[0-99],bytes=300 2*L0 | 1/L2,run=7         more segments: level, offsets, facts (FACTS)
+    removed [0-20] · stray 15 · undecided 15              what lies beside the segments
+    bounds offsets=2..9 ages=3h..1h · override ...        what a person asks of one run
+    at 1d                                                 the clock, from NOW
+    look merge full · look! full                          the work of these lanes or of all, or why they wait
+    state · plan full · order full · since full           figures, a plan, the order of work, since when work is due
+
+A segment without offsets follows the last one of its topic partition, with ten records of ten bytes, an hour old;
+``2*`` writes it twice. `1/L0` is in partition 1, `t:L0` in topic t. Ages are times before NOW, horizons after it.
+`look` is the one place that knows how the product decides: today by `due`, `plan_partition` and `Prospects`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from firnlake.errors import FirnError
+from firnlake.inspect.explain.holds import Prospects
+from firnlake.job.lane import Lane
+from firnlake.plan.forecast import due_at, due_since
+from firnlake.plan.make import due_plans, plan_partition
+from firnlake.plan.order import RunBudget, admit, inputs_of
+from firnlake.plan.survey import DueSurvey
+from firnlake.table.arrays import Arrays
+from firnlake.table.partition import ScopeBounds
+from firnlake.table.policies import Policies, doubts
+from firnlake.table.segment import Segment, Segments, UnassignedFile
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.transactions import Transactions, Undecided
+from tests.support.records import NOW, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from firnlake.inspect.explain.holds import Reason
+    from firnlake.job.plan import Input, Plan
+    from firnlake.table.partition import PartitionState
+
+TABLE: Final = "db.t"
+HOUR: Final = 3_600_000
+FACTS: Final = {
+    "bytes": "bytes",
+    "data": "data_bytes",
+    "records": "records",
+    "keys": "keys",
+    "nokey": "null_keys",
+    "tombstones": "tombstones",
+    "stamped": "stamped",
+    "copies": "copies",
+    "run": "sequence_number",
+    "deletes": "row_deletes",
+    "hidden": "hidden",
+    "equality": "equality_deletes",
+    "holding": "holding_deletes",
+}
+"""Facts of a segment that are numbers; ``?`` where metadata does not tell. Others: age, oldest, newest, commit and written
+(times before NOW), horizon (first..last, after NOW), problem (``_`` for a blank), foreign (another engine wrote it), part
+(the full clean that wrote it had no room for all), empty (no record)."""
+_SEGMENT: Final = re.compile(
+    r"(?:(?P<times>\d+)\*)?(?:(?P<topic>[\w.]+):)?(?:(?P<partition>\d+)/)?L(?P<level>[0-3])"
+    r"(?:\[(?P<base>\d+)-(?P<last>\d+)\])?(?P<facts>(?:,\S+)?)"
+)
+_UNITS: Final = (("d", 24 * HOUR), ("h", HOUR), ("m", 60_000), ("s", 1000), ("ms", 1))
+
+
+class Looking:
+    """Topic partitions of one table, described by commands, and what the lanes say of them."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.properties: dict[str, str] = {}
+        self.overrides: dict[str, str] = {}
+        self.found: list[Segment] = []
+        self.strays: tuple[UnassignedFile, ...] = ()
+        self.removed: defaultdict[TopicPartition, tuple[Segment, ...]] = defaultdict(tuple)
+        self.transactions = Transactions()
+        self.bounds = ScopeBounds()
+        self.published: int | None = None
+        self._next: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._made = 0
+
+    def answer(self, line: str) -> list[str]:
+        """Do what ``line`` says, and return what there is to say; a refusal is an answer as well."""
+        name, _, rest = line.partition(" ")
+        try:
+            if name.endswith("!"):
+                return list(getattr(self, f"do_{name[:-1]}")(rest, force=True))
+            return list(getattr(self, f"do_{name}")(rest) or ())
+        except FirnError as error:
+            return [f"{type(error).__name__.removesuffix('Error').lower()}: {error}"]
+
+    # What there is.
+
+    def do_policy(self, rest: str) -> None:
+        for name, value in _pairs(rest):
+            self.properties.pop(f"firn.{name}", None)
+            if value:
+                self.properties[f"firn.{name}"] = value
+        self._policies()
+
+    def do_override(self, rest: str) -> None:
+        self.overrides = {f"firn.{name}": value for name, value in _pairs(rest)}
+        self._policies()
+
+    def do_segments(self, rest: str) -> None:
+        for word in rest.split():
+            self.found += self._segments(word)
+
+    def do_clear(self, _: str) -> None:
+        """No segment any more, and nothing beside them."""
+        self.found, self.strays, self.transactions = [], (), Transactions()
+        self.removed.clear()
+        self._next.clear()
+        self._made = 0
+
+    def do_removed(self, rest: str) -> None:
+        """Segments of removed tombstones."""
+        after = self._next.copy()
+        for one in self._segments(rest.replace("[", "L0[")):
+            self.removed[one.topic_partition] += (one,)
+        self._next = after
+
+    def do_stray(self, rest: str) -> None:
+        """A file of unknown topic partition, with offsets from this one on."""
+        self.strays = (UnassignedFile("stray", "has no topic", None, None, int(rest)),)
+
+    def do_undecided(self, rest: str) -> None:
+        """The offset of the first record of an open transaction."""
+        self.transactions = Transactions(undecided=Undecided(int(rest), 1))
+
+    def do_unreadable(self, rest: str) -> None:
+        """Why the transactions can't be told."""
+        self.transactions = Transactions(problem=rest)
+
+    def do_published(self, rest: str) -> None:
+        """The clock of the newest commit of Firn."""
+        self.published = NOW + span(rest)
+
+    def do_bounds(self, rest: str) -> None:
+        bounds: dict[str, int | None] = {}
+        for name, value in _pairs(rest):
+            ends = zip(("from", "until"), value.split(".."), strict=True)
+            kind = "ms" if name == "ages" else "offset"
+            read = _before if name == "ages" else int
+            bounds |= {f"{end}_{kind}": read(text) if text else None for end, text in ends}
+        self.bounds = ScopeBounds(**bounds)
+
+    def do_at(self, rest: str) -> None:
+        self.now = NOW + span(rest)
+
+    # What the lanes say.
+
+    def do_look(self, rest: str, *, force: bool = False) -> Iterator[str]:
+        """What each lane takes, or why it waits; lanes are those of one run, in which `full` goes before the others."""
+        lanes = [Lane(word) for word in rest.split()] or list(Lane)
+        for state in self._states():
+            where = "" if self._alone else f"{state.topic_partition} "
+            prospects = Prospects.of(self._table(), state, ())
+            for lane in lanes:
+                plan = prospects.due.get(lane)
+                if force or (lane in prospects.left and Lane.FULL not in lanes):
+                    plan = plan_partition(lane, self._table(), state, force)
+                if plan:
+                    rested = f"; {plan.waiting_segments} segments wait" if plan.waiting_segments else ""
+                    yield f"{where}{lane} takes {_shown(plan)}: {plan.reason}{rested}"
+                elif force:
+                    yield f"{where}{lane} takes nothing"
+                else:
+                    yield f"{where}{lane} waits{self._why(lane, prospects.not_due(lane), state)}"
+
+    def do_state(self, _: str) -> Iterator[str]:
+        """Each topic partition, the filthiest first: its figures, and what is in the way."""
+        for state in self._states():
+            where = "" if self._alone else f"{state.topic_partition}: "
+            cleanable = " ".join(map(_name, state.cleanable)) or "nothing"
+            yield (
+                f"{where}dirty ratio {state.dirty_ratio:.4g}, cleanable {cleanable}, {state.uncleanable_bytes} bytes not"
+            )
+            yield (
+                f"{where}log end {state.log_end_offset}, kept from {state.kept_from}, cleaned through "
+                f"{state.cleaned_through}, first dirty {state.first_dirty_offset}"
+            )
+            if state.held:
+                until = "" if state.held.until_ms is None else f", in {self._in(state.held.until_ms)}"
+                yield f"{where}held from {_name(state.held.segment)}: {state.held.rule} {state.held.why}{until}"
+            yield from (f"{where}blocked: {why}" for why in state.blockers)
+            yield from (f"{where}too large: {why}" for why in state.oversized)
+
+    def do_plan(self, rest: str, *, force: bool = False) -> Iterator[str]:
+        """The plan of a lane in each topic partition, with the figures of which compact and publish make use."""
+        for state in self._states():
+            if plan := plan_partition(Lane(rest), self._table(), state, force):
+                yield f"takes {_shown(plan)}: {plan.reason}"
+                stay = " ".join(_name(one) for one in plan.inputs if one.may_stay)
+                yield from ([f"may stay: {stay}"] if stay else [])
+                if plan.removed_tombstones:
+                    yield f"reads {len(plan.removed_tombstones)} segments of removed tombstones"
+                kept = plan.log_end_offset if plan.kept_from is None else plan.kept_from
+                yield f"clean below {plan.clean_below}, log end {plan.log_end_offset}, kept from {kept}"
+                horizon = self.now + plan.clock_behind_ms + plan.delete_retention_ms
+                yield f"horizon {self._in(horizon)} from the clock, segments of {plan.segment_bytes} bytes"
+            else:
+                yield "nothing due"
+
+    def do_order(self, rest: str, *, force: bool = False) -> Iterator[str]:
+        """The topic partitions in the order of work, and those that wait for the next run."""
+        states = self._states()
+        plans = due_plans(Lane(rest), self._table(), states, force)
+        admitted = admit(plans, RunBudget.of(states[0].policy))
+        yield " ".join(str(plan.topic_partition) for plan in admitted.plans) or "nothing due"
+        yield from map(str, admitted.postponed)
+
+    def do_since(self, rest: str) -> Iterator[str]:
+        """Since when the lane has been due for what it takes, if it is forced."""
+        for state in self._states():
+            plan = plan_partition(Lane(rest), self._table(), state, force=True)
+            yield "nothing due" if not plan else _ago(due_since(plan.lane, state, inputs_of(plan, state)))
+
+    def do_doubts(self, _: str) -> Iterable[str]:
+        """Why the maximum lag can't be met."""
+        return doubts(self._policies())
+
+    def do_keys(self, _: str) -> Iterator[str]:
+        """The keys that a plan has room for."""
+        yield f"{self._policies().default.keys_per_plan} keys"
+
+    # How it is put together.
+
+    @property
+    def _alone(self) -> bool:
+        return len({one.topic_partition for one in self.found}) < 2  # noqa: PLR2004  # two
+
+    def _policies(self) -> Policies:
+        return Policies.parse(TABLE, self.properties, self.overrides)
+
+    def _table(self) -> Segments:
+        return replace(Segments.of(TABLE, "uuid", 7, self.found, self.strays), newest_clock_ms=self.published)
+
+    def _states(self) -> list[PartitionState]:
+        """Read as a run reads them; no lane is due where the survey of many topic partitions does not expect it."""
+        arrays = Arrays.of(one for own in self._table().by_partition.values() for one in own)
+        places = [arrays.topic_partition(place) for place in range(len(arrays.topic))]
+        survey = DueSurvey(
+            arrays,
+            self._policies(),
+            self.now,
+            self.strays,
+            self.removed,
+            dict.fromkeys(places, self.transactions),
+            self.bounds,
+        )
+        found = [(place, survey.state(place)) for place in survey.filthiest_first(np.arange(len(places)))]
+        for place, state in found:
+            self._surveyed(survey, place, state)
+        return [state for _, state in found]
+
+    def _surveyed(self, survey: DueSurvey, place: int, state: PartitionState) -> None:
+        for lane in set(Lane) - {Lane.ERASE}:
+            for force in (False, True):
+                if plan_partition(lane, self._table(), state, force):
+                    assert survey.may_be_due(lane, force)[place], (lane, force, state.topic_partition)
+        assert not state.oversized or survey.oversized[place]
+
+    def _segments(self, word: str) -> list[Segment]:
+        match = _SEGMENT.fullmatch(word)
+        if match is None:
+            raise ValueError(f"{word!r} is no segment; allowed: [times*][topic:][partition/]L0[first-last][,fact]...")
+        where = TopicPartition(match["topic"] or "orders", int(match["partition"] or 0))
+        return [self._segment(match, where) for _ in range(int(match["times"] or 1))]
+
+    def _segment(self, match: re.Match[str], where: TopicPartition) -> Segment:
+        facts = _facts(match["facts"])
+        level, base = int(match["level"]), self._next[where] if match["base"] is None else int(match["base"])
+        records = facts.get("records", 10) if match["last"] is None else int(match["last"]) - base + 1
+        last = base + records - 1 if match["last"] is None else int(match["last"])
+        if "problem" in facts and match["base"] is None:
+            base = last = -1
+        if facts.pop("empty", False):
+            base, last, records = -1, -1, 0
+        self._next[where] = max(self._next[where], last + 1)
+        size = facts.get("bytes", facts.get("records", records) * 10)
+        hour_ago = NOW - HOUR
+        chosen: dict[str, Any] = {
+            "records": records,
+            "bytes": size,
+            "data_bytes": size,
+            "tombstones": 0,
+            "null_keys": 0,
+            "oldest_ms": hour_ago,
+            "newest_ms": hour_ago,
+            "sequence_number": 1,
+            "row_deletes": facts.get("equality_deletes", 0),
+            "committed_ms": hour_ago,
+            "by_firn": level > 0,
+            "whole": level > 0,
+        }
+        self._made += 1
+        return Segment(f"s{self._made:02}", where, level, base, last, **chosen | facts)
+
+    def _why(self, lane: Lane, reason: Reason, state: PartitionState) -> str:
+        later = due_at(state, [lane])
+        return f": {reason.rule} {reason.text}" + ("" if later is None else f"; due in {self._in(later)}")
+
+    def _in(self, moment: int) -> str:
+        return _span(moment - self.now)
+
+
+def _facts(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        if name in FACTS:
+            found[FACTS[name]] = None if value == "?" else int(value)
+        elif name == "age":
+            found |= {"oldest_ms": _before(value), "newest_ms": _before(value)}
+        elif name in ("oldest", "newest"):
+            found[f"{name}_ms"] = _before(value)
+        elif name in ("commit", "written"):
+            found[{"commit": "committed_ms", "written": "written_ms"}[name]] = None if value == "?" else _before(value)
+        elif name == "horizon":
+            first, _, last = value.partition("..")
+            ends = {"first_horizon_ms": first, "last_horizon_ms": last or first}
+            found |= {end: None if moment == "?" else NOW + span(moment) for end, moment in ends.items()}
+        elif name == "problem":
+            found["problem"] = value.replace("_", " ")
+        elif word in ("foreign", "part"):
+            found |= {"whole": False} | ({"by_firn": False} if word == "foreign" else {})
+        elif word == "empty":
+            found["empty"] = True
+        else:
+            raise ValueError(f"{word!r} is no fact of a segment; allowed: {', '.join(FACTS)} and those in FACTS' text")
+    return found
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return [(name, value) for word in text.split() for name, _, value in [word.partition("=")]]
+
+
+def _before(text: str) -> int:
+    return NOW - span(text)
+
+
+def _ago(moment: int) -> str:
+    return f"{_span(NOW - moment)} before NOW" if moment <= NOW else f"{_span(moment - NOW)} after NOW"
+
+
+def _span(milliseconds: int) -> str:
+    text, left = "-" if milliseconds < 0 else "", abs(milliseconds)
+    for unit, length in _UNITS:
+        number, left = divmod(left, length)
+        text += f"{number}{unit}" if number else ""
+    return text if milliseconds else "0"
+
+
+def _name(one: Segment | Input) -> str:
+    return f"L{one.level}[{one.base_offset}-{one.last_offset}]" if one.records else f"L{one.level}[]"
+
+
+def _shown(plan: Plan) -> str:
+    """The inputs of a plan; of many, the first and the last."""
+    names = [_name(one) for one in plan.inputs]
+    return " ".join(names) if len(names) < 9 else f"{names[0]}..{names[-1]} ({len(names)})"  # noqa: PLR2004  # a line
