@@ -1,6 +1,7 @@
 """Decisions without data: topic partitions described in a few words, and what the lanes say of them.
 
     policy merge.segments=3 topic.t.active.segments=1     properties of the table, without `firn.`; `name=` unsets one
+    values orders: merge.segments · doubts                what they come to
     segments L3[0-99],bytes=300 2*L0 | 1/L2,run=7         more segments: level, offsets, facts (FACTS)
     removed [0-20] · stray 15 · undecided 15              what lies beside the segments
     bounds offsets=2..9 ages=3h..1h · override ...        what a person asks of one run
@@ -16,15 +17,18 @@ A segment without offsets follows the last one of its topic partition, with ten 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import numpy as np
 
 from firnlake.errors import FirnError
 from firnlake.inspect.explain.holds import Prospects
 from firnlake.job.lane import Lane
+from firnlake.lanes.retention import retention
 from firnlake.plan.forecast import due_at, due_since
 from firnlake.plan.make import due_plans, plan_partition
 from firnlake.plan.order import RunBudget, admit, inputs_of
@@ -32,6 +36,7 @@ from firnlake.plan.survey import DueSurvey
 from firnlake.table.arrays import Arrays
 from firnlake.table.partition import ScopeBounds
 from firnlake.table.policies import Policies, doubts
+from firnlake.table.policy import NAMES
 from firnlake.table.segment import Segment, Segments, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Transactions, Undecided
@@ -63,11 +68,13 @@ FACTS: Final = {
 }
 """Facts of a segment that are numbers; ``?`` where metadata does not tell. Others: age, oldest, newest, commit and written
 (times before NOW), horizon (first..last, after NOW), problem (``_`` for a blank), foreign (another engine wrote it), part
-(the full clean that wrote it had no room for all), empty (no record)."""
+(the full clean that wrote it had no room for all), empty (no record), own (lane `erase` wrote it)."""
 _SEGMENT: Final = re.compile(
     r"(?:(?P<times>\d+)\*)?(?:(?P<topic>[\w.]+):)?(?:(?P<partition>\d+)/)?L(?P<level>[0-3])"
     r"(?:\[(?P<base>\d+)-(?P<last>\d+)\])?(?P<facts>(?:,\S+)?)"
 )
+_OWN: Final = f"/_firn/{UUID(int=0)}/{'0' * 16}/"
+"""Where Firn writes; commands don't show it."""
 _UNITS: Final = (("d", 24 * HOUR), ("h", HOUR), ("m", 60_000), ("s", 1000), ("ms", 1))
 
 
@@ -91,24 +98,35 @@ class Looking:
         """Do what ``line`` says, and return what there is to say; a refusal is an answer as well."""
         name, _, rest = line.partition(" ")
         try:
-            if name.endswith("!"):
-                return list(getattr(self, f"do_{name[:-1]}")(rest, force=True))
-            return list(getattr(self, f"do_{name}")(rest) or ())
+            said = getattr(self, f"do_{name.rstrip('!')}")(rest, **({"force": True} if name.endswith("!") else {}))
+            return [line.replace(_OWN, "") for line in said or ()]
         except FirnError as error:
             return [f"{type(error).__name__.removesuffix('Error').lower()}: {error}"]
 
     # What there is.
 
     def do_policy(self, rest: str) -> None:
-        for name, value in _pairs(rest):
-            self.properties.pop(f"firn.{name}", None)
-            if value:
-                self.properties[f"firn.{name}"] = value
-        self._policies()
+        self.do_property(shlex.join(f"firn.{word}" for word in shlex.split(rest)))
+
+    def do_property(self, rest: str) -> None:
+        """Properties by their whole names; what is refused changes nothing."""
+        before = self.properties
+        given = dict(_pairs(rest))
+        self.properties = {name: value for name, value in {**before, **given}.items() if value}
+        try:
+            self._policies()
+        except FirnError:
+            self.properties = before
+            raise
 
     def do_override(self, rest: str) -> None:
-        self.overrides = {f"firn.{name}": value for name, value in _pairs(rest)}
-        self._policies()
+        """Properties of one run, by their whole names."""
+        before, self.overrides = self.overrides, dict(_pairs(rest))
+        try:
+            self._policies()
+        except FirnError:
+            self.overrides = before
+            raise
 
     def do_segments(self, rest: str) -> None:
         for word in rest.split():
@@ -130,7 +148,7 @@ class Looking:
 
     def do_stray(self, rest: str) -> None:
         """A file of unknown topic partition, with offsets from this one on."""
-        self.strays = (UnassignedFile("stray", "has no topic", None, None, int(rest)),)
+        self.strays = (UnassignedFile("stray", "has no topic", (None, None), (None, None), int(rest)),)
 
     def do_undecided(self, rest: str) -> None:
         """The offset of the first record of an open transaction."""
@@ -169,8 +187,10 @@ class Looking:
                 if force or (lane in prospects.left and Lane.FULL not in lanes):
                     plan = plan_partition(lane, self._table(), state, force)
                 if plan:
-                    rested = f"; {plan.waiting_segments} segments wait" if plan.waiting_segments else ""
+                    rested = f"; waiting segments {plan.waiting_segments}" if plan.waiting_segments else ""
                     yield f"{where}{lane} takes {_shown(plan)}: {plan.reason}{rested}"
+                    if lane is Lane.RETAIN and (past := retention(state)):
+                        yield f"{where}  stays: {past.kept}"
                 elif force:
                     yield f"{where}{lane} takes nothing"
                 else:
@@ -228,9 +248,13 @@ class Looking:
         """Why the maximum lag can't be met."""
         return doubts(self._policies())
 
-    def do_keys(self, _: str) -> Iterator[str]:
-        """The keys that a plan has room for."""
-        yield f"{self._policies().default.keys_per_plan} keys"
+    def do_values(self, rest: str) -> Iterator[str]:
+        """Effective values: of a topic, `values orders: merge.segments`, or of the table's other topics."""
+        topic, colon, names = rest.rpartition(":")
+        policy = self._policies().of(topic if colon else "")
+        if policy.problem:
+            yield policy.problem
+        yield " ".join(f"{name}={getattr(policy, NAMES.get(name, name))}" for name in names.split())
 
     # How it is put together.
 
@@ -267,7 +291,8 @@ class Looking:
             for force in (False, True):
                 if plan_partition(lane, self._table(), state, force):
                     assert survey.may_be_due(lane, force)[place], (lane, force, state.topic_partition)
-        assert not state.oversized or survey.oversized[place]
+        if any(map(state.too_large, state.head + state.tail)):
+            assert survey.oversized[place]
 
     def _segments(self, word: str) -> list[Segment]:
         match = _SEGMENT.fullmatch(word)
@@ -303,11 +328,13 @@ class Looking:
             "whole": level > 0,
         }
         self._made += 1
-        return Segment(f"s{self._made:02}", where, level, base, last, **chosen | facts)
+        own = facts.pop("own", level > 0 and facts.get("by_firn", True))
+        return Segment(f"{_OWN if own else ''}s{self._made:02}", where, level, base, last, **chosen | facts)
 
     def _why(self, lane: Lane, reason: Reason, state: PartitionState) -> str:
         later = due_at(state, [lane])
-        return f": {reason.rule} {reason.text}" + ("" if later is None else f"; due in {self._in(later)}")
+        due = "" if later is None or later == self.now else f"; due in {self._in(later)}"
+        return f": {reason.rule} {reason.text}{due}"
 
     def _in(self, moment: int) -> str:
         return _span(moment - self.now)
@@ -333,15 +360,15 @@ def _facts(text: str) -> dict[str, Any]:
             found["problem"] = value.replace("_", " ")
         elif word in ("foreign", "part"):
             found |= {"whole": False} | ({"by_firn": False} if word == "foreign" else {})
-        elif word == "empty":
-            found["empty"] = True
+        elif word in ("empty", "own"):
+            found[word] = True
         else:
             raise ValueError(f"{word!r} is no fact of a segment; allowed: {', '.join(FACTS)} and those in FACTS' text")
     return found
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    return [(name, value) for word in text.split() for name, _, value in [word.partition("=")]]
+    return [(name, value) for word in shlex.split(text) for name, _, value in [word.partition("=")]]
 
 
 def _before(text: str) -> int:
