@@ -149,7 +149,7 @@ row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's rea
 LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py convert_histories.py \
 	row_deletes.py many_keys.py)
 OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py expectations/test_judge.py \
-	publish/retain/test_retain_histories.py plan/test_survey.py) tests/spark/test_engines.py
+	publish/retain/test_retain_histories.py) tests/spark/test_engines.py
 TIMES ?= 10
 .PHONY: histories
 histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does

@@ -6,14 +6,9 @@ from pathlib import Path
 import pytest
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain.partition import explain_partition
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.table import records
-from firnlake.table.topic_partition import TopicPartition
 from tests.support.in_process import Firn, command_on, refused
-from tests.support.lakes import NOW, append, row
-
-YEAR_MS = 365 * 86_400_000
 
 
 @pytest.fixture
@@ -43,25 +38,6 @@ def test_r30_what_lands_nothing_says_so(firn: Firn, lake: Lake, tmp_path: Path) 
     assert ran.out == "shop.orders: nothing to land, 1 file without a record\n"
     assert firn("land", "shop.orders", empty, "--json").json["records"] == 0
     assert lake.table("shop.orders").metadata_location == before
-
-
-def test_r30_before_the_first_full_clean_none_is_told(firn: Firn, lake: Lake) -> None:
-    records.create(lake, "shop.orders", {"firn.min.cleanable.dirty.ratio": "1"})
-    append(lake, [row(0)], "shop.orders")
-    (status,) = firn("status", "shop.orders", "--json", "--now", NOW + YEAR_MS).json
-    (part,) = status["partitions"]
-    told = "no full clean yet, and the oldest record is 365 d old, more than full.interval.ms = 1d"
-    assert part["due"]["full"] == told
-
-
-@pytest.mark.parametrize("lane", ["merge", "clean", "tier"])
-def test_r30_a_lane_that_is_never_due_says_so(firn: Firn, lake: Lake, lane: str) -> None:
-    records.create(lake, "shop.orders", {"firn.profile": "kafka"})
-    append(lake, [row(0)], "shop.orders")
-    found = explain_partition(lake, "shop.orders", TopicPartition("orders", 0), NOW)
-    (reason,) = (one.reason.text for one in found.lanes if one.lane == lane)
-    setting = {"merge": "merge.segments", "clean": "clean.segments", "tier": "tier.runs"}[lane]
-    assert reason == f"no number of segments makes the lane due (firn.{setting} = 2147483647)"
 
 
 def test_r30_verify_refuses_before_spark_starts(

@@ -6,8 +6,9 @@
     full
       1 to 1 segments, 3 to 2 records; superseded 1
 
-A line at the margin is a command, of `tests.support.scenario` or of `tests.support.looking` (tests/rules/look); what it
-answers stands beneath, indented by two blanks. A command without such lines answers nothing. A line with ``#`` is a comment. The file's name is the promise.
+A line at the margin is a command, of `tests.support.scenario` or, in tests/rules, of `tests.support.looking`; what it
+answers stands beneath, indented by two blanks. A command without such lines answers nothing. A line with ``#`` is a
+comment. The file's name is the promise.
 
 `pytest --rewrite` writes what the commands answer into the files: read the difference as you read code.
 """

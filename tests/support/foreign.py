@@ -36,9 +36,9 @@ _EQUALITY_IDS = 14
 """Place of the field ids in a data file of a manifest."""
 
 
-def append_empty_file(lake: Lake) -> None:
+def append_empty_file(lake: Lake, identifier: str = lakes.TABLE) -> None:
     """Append an L0 data file of orders-0 that holds no row."""
-    table = lake.table(lakes.TABLE)
+    table = lake.table(identifier)
     file = _write(table, lakes.stored([]), DataFileContent.DATA, PARTITION)
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(file)

@@ -20,7 +20,7 @@ import re
 import shlex
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from firnlake.inspect.explain.holds import Reason
     from firnlake.job.plan import Input, Plan
     from firnlake.table.partition import PartitionState
+    from firnlake.table.policy import Policy
 
 TABLE: Final = "db.t"
 HOUR: Final = 3_600_000
@@ -66,9 +67,12 @@ FACTS: Final = {
     "equality": "equality_deletes",
     "holding": "holding_deletes",
 }
-"""Facts of a segment that are numbers; ``?`` where metadata does not tell. Others: age, oldest, newest, commit and written
-(times before NOW), horizon (first..last, after NOW), problem (``_`` for a blank), foreign (another engine wrote it), part
-(the full clean that wrote it had no room for all), empty (no record), own (lane `erase` wrote it)."""
+"""Facts of a segment that are numbers; ``?`` where metadata does not tell.
+
+Others: age, oldest, newest, commit and written (times before NOW), horizon (first..last, after NOW), problem (``_`` for
+a blank), foreign (another engine wrote it), part (its full clean had no room for all), own (of lane
+`erase`), empty.
+"""
 _SEGMENT: Final = re.compile(
     r"(?:(?P<times>\d+)\*)?(?:(?P<topic>[\w.]+):)?(?:(?P<partition>\d+)/)?L(?P<level>[0-3])"
     r"(?:\[(?P<base>\d+)-(?P<last>\d+)\])?(?P<facts>(?:,\S+)?)"
@@ -76,6 +80,16 @@ _SEGMENT: Final = re.compile(
 _OWN: Final = f"/_firn/{UUID(int=0)}/{'0' * 16}/"
 """Where Firn writes; commands don't show it."""
 _UNITS: Final = (("d", 24 * HOUR), ("h", HOUR), ("m", 60_000), ("s", 1000), ("ms", 1))
+
+
+class Decided(NamedTuple):
+    """The work of a lane: its segments in offset order, and what a plan says beside them."""
+
+    lane: str
+    segments: tuple[Segment, ...]
+    clean_below: int | None
+    log_end: int
+    waiting: int
 
 
 class Looking:
@@ -179,7 +193,7 @@ class Looking:
     def do_look(self, rest: str, *, force: bool = False) -> Iterator[str]:
         """What each lane takes, or why it waits; lanes are those of one run, in which `full` goes before the others."""
         lanes = [Lane(word) for word in rest.split()] or list(Lane)
-        for state in self._states():
+        for state in self._states(surveyed=True):
             where = "" if self._alone else f"{state.topic_partition} "
             prospects = Prospects.of(self._table(), state, ())
             for lane in lanes:
@@ -198,12 +212,11 @@ class Looking:
 
     def do_state(self, _: str) -> Iterator[str]:
         """Each topic partition, the filthiest first: its figures, and what is in the way."""
-        for state in self._states():
+        for state in self._states(surveyed=True):
             where = "" if self._alone else f"{state.topic_partition}: "
             cleanable = " ".join(map(_name, state.cleanable)) or "nothing"
-            yield (
-                f"{where}dirty ratio {state.dirty_ratio:.4g}, cleanable {cleanable}, {state.uncleanable_bytes} bytes not"
-            )
+            held_back = f"{state.uncleanable_bytes} bytes not"
+            yield f"{where}dirty ratio {state.dirty_ratio:.4g}, cleanable {cleanable}, {held_back}"
             yield (
                 f"{where}log end {state.log_end_offset}, kept from {state.kept_from}, cleaned through "
                 f"{state.cleaned_through}, first dirty {state.first_dirty_offset}"
@@ -256,11 +269,45 @@ class Looking:
             yield policy.problem
         yield " ".join(f"{name}={getattr(policy, NAMES.get(name, name))}" for name in names.split())
 
+    # The same for properties, which compare instead of reading.
+
+    def decided(self, *, force: bool = False) -> list[Decided]:
+        """The work of each lane that has some in the only topic partition, as if it was alone in its run."""
+        table = self._table()
+        plans = (plan_partition(lane, table, state, force) for state in self._states() for lane in Lane)
+        return [self._decided(plan) for plan in plans if plan]
+
+    def due_at(self) -> int | None:
+        """When anything is due in the only topic partition if nothing is written."""
+        return next((due_at(state) for state in self._states()), None)
+
+    def admitted(self, lane: str, jobs: int) -> tuple[list[Decided], list[Decided]]:
+        """The due work of a lane in all topic partitions, and what a run with so many jobs takes of it."""
+        states = self._states()
+        plans = due_plans(Lane(lane), self._table(), states)
+        taken = admit(plans, RunBudget(self.policy.run_max_bytes, jobs)).plans
+        return list(map(self._decided, plans)), list(map(self._decided, taken))
+
+    @property
+    def policy(self) -> Policy:
+        """That of the topics without properties of their own."""
+        return self._policies().default
+
+    @property
+    def names(self) -> list[str]:
+        """All settings."""
+        return sorted(NAMES)
+
     # How it is put together.
+
+    def _decided(self, plan: Plan) -> Decided:
+        by_path = {one.path: one for one in self.found}
+        taken = tuple(by_path[one.path] for one in plan.inputs)
+        return Decided(str(plan.lane), taken, plan.clean_below, plan.log_end_offset, plan.waiting_segments)
 
     @property
     def _alone(self) -> bool:
-        return len({one.topic_partition for one in self.found}) < 2  # noqa: PLR2004  # two
+        return len({one.topic_partition for one in self.found}) < 2  # two
 
     def _policies(self) -> Policies:
         return Policies.parse(TABLE, self.properties, self.overrides)
@@ -268,8 +315,8 @@ class Looking:
     def _table(self) -> Segments:
         return replace(Segments.of(TABLE, "uuid", 7, self.found, self.strays), newest_clock_ms=self.published)
 
-    def _states(self) -> list[PartitionState]:
-        """Read as a run reads them; no lane is due where the survey of many topic partitions does not expect it."""
+    def _states(self, *, surveyed: bool = False) -> list[PartitionState]:
+        """Read as a run reads them. If ``surveyed``, no lane is due where the survey of the whole table leaves out."""
         arrays = Arrays.of(one for own in self._table().by_partition.values() for one in own)
         places = [arrays.topic_partition(place) for place in range(len(arrays.topic))]
         survey = DueSurvey(
@@ -282,14 +329,15 @@ class Looking:
             self.bounds,
         )
         found = [(place, survey.state(place)) for place in survey.filthiest_first(np.arange(len(places)))]
-        for place, state in found:
+        for place, state in found if surveyed else ():
             self._surveyed(survey, place, state)
         return [state for _, state in found]
 
     def _surveyed(self, survey: DueSurvey, place: int, state: PartitionState) -> None:
+        table = self._table()
         for lane in set(Lane) - {Lane.ERASE}:
             for force in (False, True):
-                if plan_partition(lane, self._table(), state, force):
+                if plan_partition(lane, table, state, force):
                     assert survey.may_be_due(lane, force)[place], (lane, force, state.topic_partition)
         if any(map(state.too_large, state.head + state.tail)):
             assert survey.oversized[place]
@@ -394,4 +442,4 @@ def _name(one: Segment | Input) -> str:
 def _shown(plan: Plan) -> str:
     """The inputs of a plan; of many, the first and the last."""
     names = [_name(one) for one in plan.inputs]
-    return " ".join(names) if len(names) < 9 else f"{names[0]}..{names[-1]} ({len(names)})"  # noqa: PLR2004  # a line
+    return " ".join(names) if len(names) < 9 else f"{names[0]}..{names[-1]} ({len(names)})"  # a line

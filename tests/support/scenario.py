@@ -36,7 +36,7 @@ from firnlake.iceberg.row_deletes import partition_values
 from infra.environment import environment
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.row_deletes import add, equality_file, position_file
-from tests.support import row_deletes
+from tests.support import foreign, row_deletes
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.records import DAY, NOW, TOPIC, History, Record, rows_of, shown, span
 from tests.support.upserting import adopt_upserted, delete_equal, delete_everywhere
@@ -255,9 +255,10 @@ class Scenario:
         return ()
 
     def do_property(self, rest: str) -> Iterable[str]:
-        """Set table properties that are not Firn's."""
+        """Set properties by their whole names, as any client may; ``name=`` removes one."""
         with self.loaded().transaction() as change:
-            change.set_properties(dict(_pairs(rest.split())))
+            change.set_properties({name: value for name, value in _pairs(rest.split()) if value})
+            change.remove_properties(*(name for name, value in _pairs(rest.split()) if not value))
         return ()
 
     def do_tear(self, rest: str) -> Iterable[str]:
@@ -302,6 +303,16 @@ class Scenario:
         for file in self.loaded().inspect.data_files().to_pylist():
             if _low(file["readable_metrics"], "offset") in wanted:
                 on_disk(file["file_path"]).unlink()
+        return ()
+
+    def do_append_empty(self, _: str) -> Iterable[str]:
+        """Append a data file without a record, as some writers do."""
+        foreign.append_empty_file(self.opened.lake, self.name)
+        return ()
+
+    def do_rewrite_manifests(self, _: str) -> Iterable[str]:
+        """List the same files in one new manifest, as other engines do."""
+        foreign.rewrite_manifests(self.opened.lake, self.name)
         return ()
 
     # What Firn does.

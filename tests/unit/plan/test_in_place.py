@@ -1,74 +1,17 @@
 """A full clean leaves the tail segments in place that lose no record."""
 
 import itertools
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firnlake.job.job import series, staying
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
-from firnlake.lanes.cleaning import may_stay
-from firnlake.table.segment import LANDED, TAIL, Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import LANDED, TAIL
 
 NOW = 1_000_000
 SEGMENT_BYTES = 1_000
-
-
-def segment(base: int, last: int, level: int = TAIL, **facts: object) -> Segment:
-    known = Segment(
-        path=f"{level}-{base}",
-        topic_partition=TopicPartition("orders", 0),
-        level=level,
-        base_offset=base,
-        last_offset=last,
-        records=last - base + 1,
-        bytes=100,
-        data_bytes=100,
-        tombstones=0,
-        null_keys=0,
-        oldest_ms=0,
-        newest_ms=0,
-        sequence_number=1,
-        row_deletes=0,
-    )
-    return replace(known, **facts)  # type: ignore[arg-type]  # facts are fields by name
-
-
-@pytest.mark.parametrize(
-    ("facts", "stays"),
-    [
-        ({}, True),
-        ({"null_keys": 1}, False),
-        ({"copies": 2}, False),
-        ({"tombstones": None}, False),
-        ({"tombstones": 2}, False),
-        ({"tombstones": 2, "stamped": 2, "first_horizon_ms": NOW + 1}, True),
-        ({"tombstones": 2, "stamped": 2, "first_horizon_ms": NOW}, False),
-        ({"tombstones": 2, "stamped": 1, "first_horizon_ms": NOW + 1}, False),
-        ({"tombstones": 2, "stamped": 2}, False),
-        ({"level": LANDED}, False),
-    ],
-)
-def test_c8_c9_c5_metadata_tells_what_nothing_happens_to(facts: dict[str, object], *, stays: bool) -> None:
-    found = may_stay([segment(0, 9, **facts)], None, NOW)  # type: ignore[arg-type]
-    assert bool(found) is stays
-
-
-def test_c7_tombstones_that_are_not_clean_are_left_alone() -> None:
-    dirty = segment(10, 19, tombstones=1, stamped=1, first_horizon_ms=0)
-    assert may_stay([dirty], 10, NOW) == {dirty.path}
-    assert may_stay([dirty], 11, NOW) == frozenset()
-
-
-def test_segments_that_may_share_an_offset_are_read() -> None:
-    """The records decide which of two equal offsets stays (C1)."""
-    tail = [segment(0, 9), segment(9, 19), segment(20, 29), segment(30, 39)]
-    head = [segment(39, 50, LANDED)]
-    assert may_stay(tail + head, None, NOW) == {"3-20"}
 
 
 def plan_of(*inputs: Input) -> Plan:

@@ -1,0 +1,419 @@
+"""What holds of every decision, whatever the topic partition and its policy look like."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.looking import Decided, Looking
+from tests.support.records import DAY, NOW
+
+ROUND = DAY // 4
+"""A plan that waits is overdue after four rounds."""
+LEVEL_IN = {"merge": 0, "clean": 1, "tier": 2}
+LEVEL_OUT = {"merge": 1, "clean": 2, "tier": 2, "full": 3}
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> str:
+    """A topic partition as a few months may leave it: gaps, overlaps, late and empty segments, any level and size."""
+    words = []
+    base = draw(st.integers(0, 20))
+    for _ in range(draw(st.integers(0, 14))):
+        start = draw(st.integers(0, base)) if draw(st.integers(0, 5)) == 0 else base
+        last = start + draw(st.integers(0, 30))
+        records = draw(st.integers(1, last - start + 1)) if draw(st.booleans()) else last - start + 1
+        newest, oldest = sorted(draw(st.tuples(st.integers(0, 2000), st.integers(0, 2000))))
+        level = draw(st.sampled_from((0, 0, 0, 1, 1, 2, 3)))
+        facts = (
+            f"records={records},bytes={draw(st.integers(1, 1000))},data={draw(st.integers(1, 1000))},"
+            f"newest={newest}ms,oldest={oldest}ms,tombstones={draw(st.integers(0, records))},"
+            f"run={draw(st.integers(1, 8))}"
+        )
+        if draw(st.booleans()):
+            facts += f",keys={draw(st.integers(0, records))}"
+        if level == 3 and draw(st.booleans()):
+            first, until = sorted(draw(st.tuples(st.integers(-50, 900), st.integers(-50, 900))))
+            facts += f",stamped={draw(st.integers(0, records))},horizon={first}ms..{until}ms"
+        empty = draw(st.integers(0, 9)) == 0
+        words.append(f"L{level},empty" if empty else f"L{level}[{start}-{last}],{facts}")
+        base = max(base, last + draw(st.integers(0, 5)))
+    return "segments " + " ".join(words)
+
+
+def drawn(**choices: Sequence[object]) -> st.SearchStrategy[str]:
+    """A line `policy` with one of the values of each property; None leaves it at its default."""
+    chosen = st.fixed_dictionaries({name.replace("_", "."): st.sampled_from(own) for name, own in choices.items()})
+    return chosen.map(
+        lambda values: "policy " + " ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+    )
+
+
+POLICIES = drawn(
+    min_cleanable_dirty_ratio=(0, 0.3, 0.5, 1),
+    min_compaction_lag_ms=(0, 0, 500, 1500),
+    max_compaction_lag_ms=(None, 2500),
+    full_interval_ms=(None, -1, 1800),
+    tombstone_fraction=(None, 0.3),
+    cleanup_policy=("compact", "compact", "compact,delete", "delete"),
+    retention_ms=(None, 1500, 2200),
+    retention_bytes=(None, None, 700, 3000),
+    active_segments=(0, 0, 1, 3),
+    merge_segments=(2, 3, 5),
+    clean_segments=(1, 2, 4),
+    clean_tail_fraction=(0.01, 0.5, 2),
+    tier_runs=(2, 3, 4),
+    max_input_bytes=(600, 10**9),
+    plan_max_bytes=(800, 2500, 10**9),
+    plan_max_records=(40, 10**9),
+    run_max_bytes=(1500, 10**9),
+    cleaner_dedupe_buffer_size=(600, 1200, 10**12),
+)
+
+
+def looking(*lines: str) -> Looking:
+    found = Looking()
+    for line in lines:
+        found.answer(line)
+    return found
+
+
+@settings(max_examples=150)
+@given(partitions(), POLICIES, st.booleans())
+def test_work_is_whole_neighbouring_segments_within_budgets(segments: str, policy: str, force: bool) -> None:
+    at = looking(policy, segments)
+    assert at.answer("state") is not None, "and the survey of the whole table leaves none of it out"
+    every = sorted((one for one in at.found if one.records), key=lambda one: one.order)
+    for work in at.decided(force=force):
+        taken = [one for one in work.segments if one.records]
+        outside = [one.base_offset for one in every if one not in taken]
+        assert work.clean_below == min(outside, default=None), "C7: what anything outside may hold"
+        assert work.log_end == max((one.last_offset for one in every), default=-1), "C4"
+        assert len(set(taken)) == len(taken)
+        assert taken == sorted(taken, key=lambda one: one.order)
+        if work.lane != "retain":
+            within_budgets(at, work)
+            of_the_lane(at, work, every, force)
+
+
+def within_budgets(at: Looking, work: Decided) -> None:
+    """C17 and C18: budgets count what is taken of the head; that of a run counts the tail as well."""
+    policy, head = at.policy, [one for one in work.segments if one.level != 3]
+    assert sum(one.bytes for one in head) <= policy.plan_max_bytes
+    assert sum(one.records for one in head) <= policy.plan_max_records
+    assert all(one.bytes <= policy.max_input_bytes for one in work.segments)
+    if head:
+        assert sum(one.bytes for one in work.segments) <= policy.run_max_bytes
+    if work.lane != "merge":
+        assert sum(one.records if one.keys is None else one.keys for one in head) <= policy.keys_per_plan
+
+
+def of_the_lane(at: Looking, work: Decided, every: list[Any], force: bool) -> None:
+    policy, head = at.policy, [one for one in work.segments if one.level != 3]
+    beside = [one for one in every if one.level != 3 or work.lane != "full"]
+    if head:
+        first, last = beside.index(head[0]), beside.index(head[-1])
+        assert beside[first : last + 1] == head, "nothing lies between"
+    landed = [one for one in every if one.level == 0]
+    active = landed[len(landed) - policy.active_segments :] if policy.active_segments else []
+    assert not any(one in active for one in head), "C11"
+    if work.lane in LEVEL_IN:
+        assert {one.level for one in work.segments} == {LEVEL_IN[work.lane]}
+    if work.lane == "merge":
+        assert len(head) >= 2
+        assert force or len(head) % policy.merge_segments == 0, "C13: whole groups"
+    else:
+        young = [one for one in every if one.level != 3 and at.now - one.newest_ms < policy.min_compaction_lag_ms]
+        held = min((one.order for one in [*young, *active]), default=None)
+        assert held is None or all(one.order < held for one in head), "C11: nothing at or past what is held"
+    if work.lane == "tier":
+        runs = Counter[int]()
+        for one in head:
+            runs[one.sequence_number] += one.data_bytes
+        assert len(runs) >= 2
+        assert max(runs.values()) <= 2 * min(runs.values()), "C15"
+        assert all(one in head for one in every if one.level == 2 and one.sequence_number in runs), "C15: whole runs"
+    if work.lane == "full":
+        tail = [one for one in every if one.level == 3 and one.bytes <= policy.max_input_bytes]
+        assert [one for one in work.segments if one.level == 3 and one.records] == tail, "C16, C18"
+        assert not head or head[0] == next(one for one in every if one.level != 3), "oldest first"
+
+
+@settings(max_examples=200)
+@given(
+    partitions(),
+    drawn(
+        cleanup_policy=("delete", "compact,delete"),
+        retention_ms=(-1, 0, 500, 1500),
+        retention_bytes=(-1, 0, 700, 3000),
+        active_segments=(0, 1, 2),
+    ),
+    st.integers(0, 5000),
+)
+def test_retention_drops_the_longest_prefix_that_may_go(segments: str, policy: str, later: int) -> None:
+    at = looking(policy, segments)
+    (dropped,) = [work.segments for work in at.decided() if work.lane == "retain"] or [()]
+    assert [one for one in dropped if one.records] == longest_prefix(at)
+    at.answer(f"at {later}ms")
+    then = [one for work in at.decided() if work.lane == "retain" for one in work.segments]
+    assert set(dropped) <= set(then), "time alone never keeps a segment"
+
+
+def longest_prefix(at: Looking) -> list[Any]:
+    """The longest prefix of which every segment may go and past which every other segment starts, by trying all."""
+    held = sorted((one for one in at.found if one.records), key=lambda one: one.order)
+    total, end = sum(one.bytes for one in held), max((one.last_offset for one in held), default=-1)
+    landed = [one for one in held if one.level == 0]
+    active = landed[len(landed) - at.policy.active_segments :] if at.policy.active_segments else []
+
+    def may_go(number: int) -> bool:
+        one, left = held[number], total - sum(before.bytes for before in held[: number + 1])
+        old = 0 <= at.policy.retention_ms < at.now - one.newest_ms
+        beyond = 0 <= at.policy.retention_bytes <= left
+        return (old or beyond) and one not in active and one.last_offset < end
+
+    for length in range(len(held), 0, -1):
+        apart = all(one.base_offset > gone.last_offset for one in held[length:] for gone in held[:length])
+        if apart and all(map(may_go, range(length))):
+            return held[:length]
+    return []
+
+
+@given(partitions(), POLICIES)
+def test_nothing_is_due_before_it_is_said_to_be_and_something_is_from_then_on(segments: str, policy: str) -> None:
+    at = looking(policy, segments)
+    moment = at.due_at()
+
+    def is_due(clock: int) -> bool:
+        at.now = clock
+        return bool(at.decided())
+
+    if moment is None:
+        assert not is_due(NOW + 10 * DAY)
+    else:
+        assert is_due(moment)
+        assert is_due(NOW + 10 * DAY)
+        assert moment == NOW or not is_due(moment - 1)
+
+
+@settings(max_examples=60)
+@given(partitions(), POLICIES, st.data())
+def test_every_topic_partition_comes_to_rest(segments: str, policy: str, data: st.DataObject) -> None:
+    """At one clock, lane after lane, with whatever a cleaning may leave: nothing is due for ever."""
+    at = looking(policy, segments)
+    for left in range(3 * len(at.found) + 3, -1, -1):
+        work = next(iter(at.decided()), None)
+        if work is None:
+            return
+        carry_out(at, work, data, left)
+    raise AssertionError(f"still due: {work}")
+
+
+def carry_out(at: Looking, work: Decided, data: st.DataObject, number: int) -> None:
+    """The segments once ``work`` is published, its output as small and as full of tombstones as it may be."""
+    at.found = [one for one in at.found if one not in work.segments]
+    inputs = [one for one in work.segments if one.records and work.lane in LEVEL_OUT]
+    whole = at.policy.merge_segments if work.lane == "merge" else len(inputs) or 1
+    for start in range(0, len(inputs), whole):
+        group = inputs[start : start + whole]
+        records = held = sum(one.records for one in group)
+        stamps = ""
+        if LEVEL_OUT[work.lane] >= 2:
+            records = data.draw(st.integers(0, held))
+            stamps = f",stamped={records},horizon={data.draw(st.integers(-5, 5))}ms"
+        if records:
+            size = max(1, sum(one.bytes for one in group) * records // held)
+            at.answer(
+                f"segments L{LEVEL_OUT[work.lane]}[{min(one.base_offset for one in group)}-"
+                f"{max(one.last_offset for one in group)}],records={records},bytes={size},"
+                f"newest={NOW - max(one.newest_ms for one in group)}ms,"
+                f"oldest={NOW - min(one.oldest_ms for one in group)}ms,run={1000 - number},commit=0ms,"
+                f"tombstones={records}{stamps}"
+            )
+
+
+@settings(max_examples=20)
+@given(
+    rates=st.lists(st.sampled_from((0, 1, 5, 40, 400)), min_size=2, max_size=8),
+    jobs=st.integers(1, 2),
+    policy=drawn(
+        run_max_bytes=(500, 900, 10**6),
+        plan_max_bytes=(400,),
+        max_compaction_lag_ms=(1, 3 * ROUND, None),
+        full_interval_ms=(-1, 1, 5 * ROUND),
+        min_cleanable_dirty_ratio=(0.3,),
+    ),
+    backdated=st.lists(st.sampled_from((0, 0, DAY)), min_size=1, max_size=3),
+)
+def test_nothing_starves_however_much_arrives(rates: list[int], jobs: int, policy: str, backdated: list[int]) -> None:
+    """Overloaded without end, with old timestamps and a budget that is never enough: everybody's turn comes.
+
+    A plan is overdue after four rounds; then at most every other topic partition is overdue longer, and each of them
+    once. A run that takes nothing is none, so one round for each.
+    """
+    at = looking(policy)
+    ends, waiting, longest = Counter[int](), dict[int, int](), 0
+    for number in range(40):
+        at.now += ROUND
+        for partition, rate in enumerate(rates):
+            if rate:
+                arrive(
+                    at,
+                    f"{partition}/L0[{ends[partition]}-{ends[partition] + rate - 1}]",
+                    rate,
+                    backdated[number % len(backdated)],
+                )
+                ends[partition] += rate
+        due, taken = at.admitted("full", jobs)
+        waiting = {of(work): waiting.get(of(work), 0) + 1 for work in due}
+        longest = max(longest, *waiting.values(), 0)
+        for work in taken:
+            waiting.pop(of(work))
+            clean(at, work)
+    assert longest <= 4 + 1 + 2 * len(rates)
+
+
+def of(work: Decided) -> int:
+    return work.segments[0].topic_partition.partition
+
+
+def arrive(at: Looking, name: str, records: int, backdated: int = 0, facts: str = "") -> None:
+    """Records of one byte each that land now."""
+    age = NOW - at.now
+    at.answer(
+        f"segments {name},records={records},bytes={records},newest={age}ms,oldest={age + backdated}ms,"
+        f"commit={age}ms{facts}"
+    )
+
+
+def clean(at: Looking, work: Decided) -> None:
+    """A tail of at most a hundred keys."""
+    at.found = [one for one in at.found if one not in work.segments]
+    end = max(one.last_offset for one in work.segments)
+    arrive(at, f"{of(work)}/L3[0-{end}]", min(end + 1, 100), facts=",part" if work.waiting else "")
+
+
+HOUR = 3_600_000
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[str], int, int]:
+    """A healthy topic partition as it may have landed, its next sequence number, and the time now.
+
+    Segments come late, twice, together or after the ones behind them; producers' clocks are up to an hour apart; some
+    have none; expired snapshots tell no landing. Firn and others have rewritten some.
+    """
+    part = st.tuples(st.integers(1, 5), st.integers(1, 3 * DAY), st.integers(-HOUR // 2, HOUR // 2))
+    pieces, offset, at = [], 0, NOW - 1000 * DAY
+    for count, pause, clock in draw(st.lists(part, min_size=1, max_size=8)):
+        at += pause
+        pieces.append((offset, offset + count - 1, at + clock))
+        offset += count
+    again = draw(st.lists(st.sampled_from(pieces), max_size=3))
+    words, number, now = list[str](), 0, at
+    for first, last, told in (*draw(st.permutations(pieces)), *again):
+        number += draw(st.integers(0, 1)) or not words
+        now += draw(st.integers(0, DAY))
+        kind = draw(st.sampled_from(("known", "unknown", "timeless", "rewritten")))
+        level = 3 if kind == "rewritten" else 0
+        age = NOW + 1 if kind == "timeless" else NOW - told
+        landed = f"{NOW - now}ms" if kind in ("known", "timeless") else "?"
+        words.append(f"L{level}[{first}-{last}],run={number},age={age}ms,commit={landed}")
+    return words, number + 1, max(at, now)
+
+
+@settings(max_examples=200)
+@given(histories())
+def test_in_a_healthy_topic_no_restart_is_suspected(history: tuple[list[str], int, int]) -> None:
+    words, _, _ = history
+    at = looking(f"segments {' '.join(words)}")
+    assert not any("made again" in line for line in at.answer("state"))
+
+
+@settings(max_examples=100)
+@given(histories(), st.integers(2 * HOUR, 30 * DAY), st.integers(0, 9))
+def test_a_topic_that_was_made_again_is_suspected(history: tuple[list[str], int, int], pause: int, length: int) -> None:
+    words, number, last = history
+    again = f"L0[0-{length}],run={number},age={NOW - (last + pause + HOUR // 2)}ms,commit=?"
+    at = looking(f"segments {' '.join([*words, again])}")
+    assert any("made again" in line for line in at.answer("state"))
+
+
+SPECIAL = {
+    "cleanup.policy": "compact",
+    "null.keys": "fail",
+    "offsets.restart": "late:17",
+    "profile": "kafka",
+    "min.cleanable.dirty.ratio": "1.0",
+    "tombstone.fraction": "1.0",
+    "clean.tail.fraction": "2.0",
+}
+"""Allowed values of the properties that do not take any number."""
+OF_TABLES = {
+    "job.max.age.ms", "cleaner.dedupe.buffer.size", "run.max.bytes", "maintenance", "report.samples", "validate",
+    "validate.suites", "validate.suites.large", "late.max.ms", "erase.history", "erase.object.versions",
+}  # fmt: skip
+"""The settings that no topic has for itself."""
+THRESHOLDS = {
+    "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
+    "merge.segments", "clean.segments", "clean.tail.fraction", "tier.runs",
+    "convert.equality.deletes", "position.deletes.max",
+    "profile",
+}  # fmt: skip
+"""When each lane works."""
+BUDGETS = {
+    "max.input.bytes", "plan.max.bytes", "plan.max.records", "run.max.bytes", "cleaner.dedupe.buffer.size",
+}  # fmt: skip
+"""How much it takes."""
+
+
+@pytest.mark.parametrize(
+    "topic", ["a.b", "orders.v1-eu_west", "segment.bytes", "merge.segments.clean", "a.delete", "-"]
+)
+def test_topics_may_have_any_name(topic: str) -> None:
+    for name in Looking().names:
+        for written in {topic, f'"{topic}"'} - ({"a.delete"} if name == "retention.ms" else set()):
+            at, value = Looking(), SPECIAL.get(name, "61000")
+            said = at.answer(f"policy 'topic.{written}.{name}={value}'")
+            if name in OF_TABLES:
+                assert "is unknown" in said[0], name
+            else:
+                assert said == []
+                assert at.answer(f"values {topic}: {name}") == [f"{name}={value}"]
+                assert at.answer(f"values other: {name}") == Looking().answer(f"values {name}")
+
+
+def test_a_run_overrides_thresholds_and_budgets_alone() -> None:
+    """A property that is new is refused until it is listed."""
+    for name in Looking().names:
+        (shown,) = Looking().answer(f"values {name}")
+        said = Looking().answer(f"override 'firn.{shown}'")
+        assert (said == []) is (name in THRESHOLDS | BUDGETS), (name, said)
+        assert said == [] or f"property firn.{name} can't be overridden" in said[0]
+
+
+_words = st.text(max_size=12) | st.sampled_from(["", "0", "1", "-1", "0.5", "nan", "inf", "compact", "9" * 40])
+_names = (
+    st.text(max_size=20)
+    | st.sampled_from(Looking().names).map("firn.{}".format)
+    | st.tuples(st.text(max_size=6), st.sampled_from(Looking().names)).map("firn.topic.{0[0]}.{0[1]}".format)
+    | st.text(max_size=8).map("firn.{}".format)
+    | st.sampled_from(Looking().names)
+)
+
+
+@given(st.dictionaries(_names, _words, max_size=6))
+def test_any_properties_give_policies_or_a_refusal_that_names_one(properties: dict[str, str]) -> None:
+    at = Looking()
+    at.properties = properties
+    (said,) = at.answer("values merge.segments")[-1:]
+    if said.startswith("refused"):
+        # A contradiction names the property of the two that has the smaller say, which may be at its default.
+        assert said.removeprefix("refused: table db.t: property ").startswith(
+            ("firn.", *(f"{name} " for name in properties))
+        )
+    else:
+        assert at.policy.merge_segments >= 2
