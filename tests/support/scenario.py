@@ -76,6 +76,9 @@ _MASKS: Final = (
     (re.compile(r"( at | from )20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), r"\1<time>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b[1-9][0-9]{16,18}\b"), "<snapshot>"),
+    # Failures tell the machine's clock.
+    (re.compile(r"(?<= failed in )(\w+) at [0-9T:Z-]+"), r"\1 at <time>"),
+    (re.compile(r"(?<=segments change, from )[0-9T:Z-]+"), "<time>"),
 )
 _numbers = itertools.count()
 
@@ -371,6 +374,13 @@ class Scenario:
             yield f"@{kept.record.offset} kept, {kept.reason.rule}: {kept.reason.text}"
         for removed in found.removed:
             yield f"@{removed.record.offset} removed, {removed.reason.rule}: {removed.reason.text}"
+
+    def do_segment(self, rest: str) -> Iterable[str]:
+        """What becomes of the segments with a name: the lanes that take them now, and why others do not."""
+        for one in self.table.explain_segment(rest):
+            yield from (f"{going.lane} takes it: {going.reason}" for going in one.going)
+            yield from (f"waits, {reason.rule}: {reason.text}" for reason in one.waiting)
+            yield from ([f"removed by {one.removed_by.lane}"] if one.removed_by else [])
 
     def do_verify(self, _: str) -> Iterable[str]:
         """The promises that the newest commit broke, or that it kept all."""

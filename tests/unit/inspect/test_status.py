@@ -10,7 +10,6 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
 from firnlake.inspect.status.document import PartitionStatus
 from firnlake.inspect.status.gather import status_of
-from firnlake.plan.read_states import sense_table
 from firnlake.table.policy import DAY_MS
 from tests.support.lakes import NOW, TABLE, append, row
 
@@ -26,61 +25,13 @@ def orders(lake: Lake, now: int = NOW, **properties: str) -> PartitionStatus:
 
 
 @pytest.mark.usefixtures("table")
-class TestStatus:
-    """Dirty ratio, what is cleanable, how far it is cleaned, and until when it waits."""
-
-    def test_c12_sizes_and_offsets(self, lake: Lake) -> None:
-        append(lake, [row(offset, level=3) for offset in range(10)])
-        append(lake, [row(10)])
-        append(lake, [row(11, timestamp=from_ms(NOW))])
-        part = orders(lake, min_compaction_lag_ms="1000")
-        _, (state,) = sense_table(lake, TABLE, NOW)
-        tail, *head = (one.data_bytes for one in state.segments)
-        assert [part.cleanable_bytes, part.uncleanable_bytes] == head
-        assert part.dirty_ratio == part.cleanable_bytes / (tail + part.cleanable_bytes)
-        assert (part.cleaned_through, part.first_dirty_offset) == (9, 10)
-
-    def test_c16_without_a_tail_the_log_start_is_dirty(self, lake: Lake) -> None:
-        append(lake, [row(7)])
-        part = orders(lake)
-        assert (part.cleaned_through, part.first_dirty_offset) == (None, 7)
-
-    def test_c12_what_is_due_is_due_in_no_time(self, lake: Lake) -> None:
-        append(lake, [row(7)])
-        part = orders(lake)
-        assert set(part.due) == {"full"}
-        assert part.due_in_ms == 0
-
-    def test_c12_only_data_makes_a_clean_table_due(self, lake: Lake) -> None:
-        append(lake, [row(7, level=3)])
-        assert orders(lake).due_in_ms is None
-
-    def test_c11_the_lag_says_until_when(self, lake: Lake) -> None:
-        append(lake, [row(7, timestamp=from_ms(NOW - HOUR))])
-        part = orders(lake, min_compaction_lag_ms=str(DAY_MS))
-        assert (part.due, part.due_in_ms) == ({}, DAY_MS - HOUR)
-        (waiting,) = part.waiting
-        assert "not cleaned until 2023-11-15T21:13:20Z (min.compaction.lag.ms = 1d)" in waiting
-        assert orders(lake, NOW + DAY_MS).waiting == ()
-
-    def test_c11_a_timestamp_in_the_future_says_so(self, lake: Lake) -> None:
-        append(lake, [row(7, timestamp=from_ms(NOW + 365 * DAY_MS))])
-        part = orders(lake, min_compaction_lag_ms="1")
-        assert part.due_in_ms == 365 * DAY_MS + 1
-        assert "its newest timestamp is 365 d in the future" in part.waiting[0]
-        assert "not cleaned until 2024-11-13T22:13:20Z" in part.waiting[0]
-
-    def test_c11_a_time_beyond_the_calendar_is_a_number(self, lake: Lake) -> None:
-        append(lake, [row(7)])
-        part = orders(lake, min_compaction_lag_ms=str(2**62))
-        assert f"not cleaned until {NOW - 60_000 + 2**62} ms since the epoch" in part.waiting[0]
-        assert part.due_in_ms == 2**62 - 60_000
-
-    def test_c17_a_segment_too_large_is_named(self, lake: Lake) -> None:
-        append(lake, [row(offset, b"%d" % offset) for offset in range(10)])
-        part = orders(lake, cleaner_dedupe_buffer_size="120")
-        assert part.due == {}
-        assert "needs 240 bytes for 10 keys; available: 96 bytes for 4 keys" in part.blockers[0]
+def test_c12_the_time_until_due_is_told_and_what_is_due_is_due_in_no_time(lake: Lake) -> None:
+    append(lake, [row(7, timestamp=from_ms(NOW - HOUR))])
+    assert orders(lake, min_compaction_lag_ms=str(DAY_MS)).due_in_ms == DAY_MS - HOUR
+    part = orders(lake, min_compaction_lag_ms="0")
+    assert (set(part.due), part.due_in_ms, part.first_dirty_offset) == ({"full"}, 0, 7)
+    append(lake, [row(0, partition=1, level=3)])
+    assert status_of(lake, TABLE, NOW).partitions[1].due_in_ms is None
 
 
 @pytest.mark.usefixtures("table")
