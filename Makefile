@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 # waits. Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
-SET_3 := tests/lanes
+SET_3 := tests/lanes tests/contract
 SET_4 := tests/faults tests/spark
 UNIT_1 := $(addprefix tests/unit/,cli expectations iceberg ingest maintain)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))

@@ -11,9 +11,9 @@ from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.job import jobs_of
 from firnlake.validate.validate import build_reports
 from firnlake_expectations.table_report import page_of
-from tests.lanes.test_transactions import Log
 from tests.support.erasing import request
 from tests.support.in_process import Firn, command_on
+from tests.support.log_topics import Log
 from tests.support.pages import text_of
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 

@@ -23,8 +23,8 @@ from firnlake.publish.publish_jobs import publish_stages
 from firnlake.run import run
 from firnlake.table.segment import TAIL
 from infra.foreign.files import on_disk
-from tests.lanes.test_transactions import Log
 from tests.support.erasing import HOUR, erasures, request
+from tests.support.log_topics import Log
 from tests.support.row_deletes import delete, deletes
 from tests.support.topics import NOW, Record, Topic, updates
 

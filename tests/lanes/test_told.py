@@ -25,9 +25,9 @@ from firnlake.table.transactions import Marker, Transactions
 from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, equality_file
-from tests.lanes.test_transactions import Log
 from tests.support.clocks import judging_late
 from tests.support.erasing import request
+from tests.support.log_topics import Log
 from tests.support.row_deletes import delete
 from tests.support.topics import DAY, NOW, Topic, updates
 
