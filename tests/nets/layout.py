@@ -112,6 +112,10 @@ def modules(*folders: str) -> list[Module]:
     return [Module(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in paths]
 
 
+def _lines_of_cases() -> int:
+    return sum(path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "tests").rglob("*.case"))
+
+
 def measured() -> dict[str, float]:
     """Every figure by its name."""
     product, infra = modules(*PRODUCT), modules("infra")
@@ -133,7 +137,7 @@ def measured() -> dict[str, float]:
         "functions": sum(module.functions for module in product),
         "docstrings, %": round(100 * sum(module.docstrings for module in product) / documentable, 1),
         "infra lines": sum(module.lines for module in infra),
-        "test lines": sum(module.lines for module in modules("tests")),
+        "test lines": sum(module.lines for module in modules("tests")) + _lines_of_cases(),
         f"modules above {LONG} lines": sum(module.lines > LONG for module in [*product, *infra]),
         "modules that commit": sum(module.commits for module in product),
         "modules that delete": sum(module.deletes for module in product),
