@@ -105,7 +105,7 @@ def as_of_now(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) 
 
 
 def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> list[Batch]:
-    """Batches in the quarantine of table ``identifier``, from metadata only, unless batches overlap.
+    """Batches in the quarantine of table ``identifier`` by their offsets, from metadata only, unless batches overlap.
 
     Raises RefusedError when the table does not exist, and as ``quarantined_files`` does.
     """
@@ -118,14 +118,18 @@ def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) ->
     by_partition = (list(own) for _, own in groupby(found, key=lambda one: one.topic_partition))
     doubtful = {(one.topic_partition, one.job) for own in by_partition if _overlap(own) for one in own}
     if not doubtful:
-        return found
+        return sorted(found, key=_order)
     # The same job may have moved records of several topic partitions.
     sources = {file.file_path: f"{where} {job}" for where, job in doubtful for file in files[where, job]}
     counts = Counter(_rows(table, columns, sources)[1])
     for number, (where, job) in enumerate(files):
         if (where, job) in doubtful:
             found[number] = replace(found[number], records=counts[f"{where} {job}"])
-    return [one for one in found if one.records]
+    return sorted((one for one in found if one.records), key=_order)
+
+
+def _order(batch: Batch) -> tuple[TopicPartition, int, str]:
+    return batch.topic_partition, -1 if batch.base_offset is None else batch.base_offset, batch.job
 
 
 def quarantined_files(
