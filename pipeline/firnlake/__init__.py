@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from firnlake.door import OpenCatalog
@@ -18,7 +19,7 @@ def open(  # noqa: A001  # read as `firnlake.open`
     now: Callable[[], int] | None = None,
     home: Path | None = None,
     engine: Engine | None = None,
-    **properties: str,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> OpenCatalog:
     """Open a catalog: ``catalog`` of PyIceberg's configuration, by default its only or default one, or the embedded
     lake where none is configured. ``properties`` are PyIceberg's, such as ``uri`` or ``py-catalog-impl``, and count

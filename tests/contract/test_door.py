@@ -23,9 +23,7 @@ def test_the_embedded_lake_and_a_named_catalog_are_one(tmp_path: Path, monkeypat
     orders.create({"firn.min.cleanable.dirty.ratio": "0.5"})
     assert orders.land(landed(tmp_path, "a=1 b=1 a=2")).records == 3
     assert [(lane.lane, len(lane.publications)) for lane in orders.run("full")] == [("full", 1)]
-    named = firnlake.open(
-        "lake", home=tmp_path / "other", **{key: str(value) for key, value in embedded.lake.properties.items()}
-    )
+    named = firnlake.open("lake", home=tmp_path / "other", properties=embedded.lake.properties)
     assert named.tables() == ["db.orders"]
     assert [kept.record.offset for kept in named.table("db.orders").explain_key(b"a").kept] == [2]
     assert all(one.passed for one in named.table("db.orders").verify())

@@ -26,6 +26,13 @@ NOW: Final = 1_800_000_000_000
 """The clock of tests, epoch milliseconds."""
 DAY: Final = 86_400_000
 TOPIC: Final = "orders"
+LOW_THRESHOLDS: Final = {
+    "firn.merge.segments": "2",
+    "firn.clean.segments": "2",
+    "firn.min.cleanable.dirty.ratio": "0.5",
+    "firn.clean.tail.fraction": "0.5",
+}
+"""Properties of a table on which each lane has its turn however little there is."""
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY}
 _RECORD: Final = re.compile(
     r"(?:(?P<topic>[\w.]*):)?(?:(?P<partition>\d+)/)?(?P<key>[^=@,]+)=(?P<value>[^@,]*)(?:@(?P<offset>\d+))?(?:,(?P<age>\S+))?"

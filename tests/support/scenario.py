@@ -38,7 +38,7 @@ from infra.foreign.files import files_under, on_disk
 from infra.foreign.row_deletes import add, equality_file, position_file
 from tests.support import foreign, row_deletes
 from tests.support.log_segments import Entry, batch, marker, segment
-from tests.support.records import DAY, NOW, TOPIC, History, Record, rows_of, shown, span
+from tests.support.records import DAY, LOW_THRESHOLDS, NOW, TOPIC, History, Record, rows_of, shown, span
 from tests.support.upserting import adopt_upserted, delete_equal, delete_everywhere
 
 if TYPE_CHECKING:
@@ -50,12 +50,6 @@ if TYPE_CHECKING:
     from firnlake.door import OpenCatalog
     from firnlake.run import LaneRun
 
-LOW_THRESHOLDS: Final = {
-    "firn.merge.segments": "2",
-    "firn.clean.segments": "2",
-    "firn.min.cleanable.dirty.ratio": "0.5",
-    "firn.clean.tail.fraction": "0.5",
-}
 LANES: Final = ("retain", "erase", "convert", "merge", "clean", "tier", "full")
 BRANCHES: Final = {"quarantined": "firn_quarantine", "removed": "firn_tombstones", "mended": "firn_mended"}
 _COUNTED: Final = (

@@ -27,19 +27,15 @@ from firnlake.table.segment import Segment
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.validate import validate
+from tests.support import records as written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOW = 1_800_000_000_000
+NOW = written.NOW
 """The clock of tests, epoch milliseconds; records are a day older unless they say otherwise."""
-DAY = 86_400_000
-LOW_THRESHOLDS = {
-    "firn.merge.segments": "2",
-    "firn.clean.segments": "2",
-    "firn.min.cleanable.dirty.ratio": "0.5",
-    "firn.clean.tail.fraction": "0.5",
-}
+DAY = written.DAY
+LOW_THRESHOLDS = written.LOW_THRESHOLDS
 
 
 class Record(NamedTuple):
