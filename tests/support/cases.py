@@ -10,11 +10,14 @@ A line at the margin is a command, of `tests.support.scenario` or, in tests/rule
 answers stands beneath, indented by two blanks. A command without such lines answers nothing. A line with ``#`` is a
 comment. The file's name is the promise.
 
+Lines that begin with ``> `` are the text of the command above them, for example the content of a file.
+
 `pytest --rewrite` writes what the commands answer into the files: read the difference as you read code.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 TITLE = "== "
 _MARGIN = "  "
+_TEXT = ">"
 
 
 class Answering(Protocol):
@@ -50,22 +54,38 @@ class Case:
     def played(self, scenario: Answering) -> tuple[str, ...]:
         """The lines as they should be: each command with what ``scenario`` answers."""
         told: list[str] = []
-        for number, line in enumerate(self.lines, self.first):
-            if line.startswith(_MARGIN):
-                continue
-            told.append(line)
+        for number, line, text in self._commands():
+            told += [line, *text]
             if line and not line.startswith("#"):
                 try:
-                    told += [(_MARGIN + said).rstrip() for said in scenario.answer(line)]
+                    said = scenario.answer(line, [one[2:] for one in text])
                 except Exception as error:
                     error.add_note(f"{self.path.name}:{number}: {line}")
                     raise
+                told += [(_MARGIN + one).rstrip() for one in said]
         return tuple(told)
+
+    def _commands(self) -> Iterator[tuple[int, str, list[str]]]:
+        """Each line that is no answer, with its number and its text."""
+        lines = [(number, line) for number, line in enumerate(self.lines, self.first) if not line.startswith(_MARGIN)]
+        for place, (number, line) in enumerate(lines):
+            if not line.startswith(_TEXT):
+                text = itertools.takewhile(lambda one: one.startswith(_TEXT), (one for _, one in lines[place + 1 :]))
+                yield number, line, list(text)
 
 
 def cases(folder: Path) -> list[Case]:
     """All cases in ``folder``, in the order of files and lines."""
     return [case for path in sorted(folder.glob("*.case")) for case in _of(path)]
+
+
+def check(case: Case, scenario: Scenario, *, rewriting: bool) -> None:
+    """Play ``case``: what it answers has to be what stands in the file, or is written there."""
+    lines = case.played(scenario)
+    if lines != case.lines and rewriting:
+        rewrite(case, lines)
+    else:
+        assert lines == case.lines, f"{case.path.name}:{case.first}"
 
 
 def rewrite(case: Case, lines: tuple[str, ...]) -> None:

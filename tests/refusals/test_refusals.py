@@ -1,0 +1,15 @@
+"""What is refused, with which words and exit code (C26), and what commands print, a file of cases for each part."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.cases import Case, cases, check
+from tests.support.scenario import Scenario
+
+CASES = cases(Path(__file__).parent)
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
+def test_case(case: Case, scenario: Scenario, request: pytest.FixtureRequest) -> None:
+    check(case, scenario, rewriting=request.config.getoption("--rewrite"))
