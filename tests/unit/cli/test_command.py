@@ -32,45 +32,6 @@ def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
     assert all(command in ran.out + ran.err for command in COMMANDS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (("create", "t"), "table 't' is not a table name; allowed: namespace.name"),
-        (("create", "a.t", "--property", "x"), "--property 'x' is not a property; allowed: name=value"),
-        (("create", "a.t", "--property", "firn.merge.segments=1"), "property firn.merge.segments is '1'; allowed:"),
-        (("create", TABLE), "table lake.records already exists"),
-        (("land", TABLE, "none.parquet"), "file none.parquet does not exist"),
-        (("land", "lake.other", "x.parquet"), "catalog.db); found: lake.records"),
-        (("status", "lake.other"), f"catalog.db); found: {TABLE}; FIRN_HOME chooses another lake"),
-        (("plan", "lake.other", "--lane", "merge"), "table lake.other does not exist"),
-        (("stages", "lake.other"), "table lake.other does not exist"),
-        (("sweep", "lake.other"), "table lake.other does not exist"),
-        (("quarantine", "lake.other"), "table lake.other does not exist"),
-        (("explain", "lake.other", "--key", "k"), "table lake.other does not exist"),
-        (("explain", TABLE, "--key", "hex:0"), "key 'hex:0' is not hex:"),
-        (("explain", TABLE, "--key", "k", "--partition", "orders-1"), "holds no segment of orders-1; found: none"),
-        (("explain", TABLE, "orders-1"), "table lake.records holds no segment of orders-1; found: none"),
-        (("explain", TABLE, "orders"), "'orders' is not a topic partition; allowed: <topic>-<partition>"),
-        (
-            ("explain", TABLE, "--segment", "x.parquet"),
-            "holds no segment 'x.parquet', and none of its snapshots (1) removed",
-        ),
-        (("quarantine", TABLE, "--partition", "orders"), "'orders' is not a topic partition; allowed:"),
-        (("quarantine", TABLE, "--export", "x.csv"), "file x.csv has suffix '.csv'; allowed: .parquet, .jsonl"),
-        (("discard", TABLE), "'lake.records' is not a stage; allowed: <namespace>.<table>/<job id>"),
-        (("discard", f"{TABLE}/{'0' * 16}"), f"there is no stage {TABLE}/{'0' * 16}; allowed: a stage that"),
-        (("publish", TABLE), "'lake.records' is not a stage"),
-        (("status", TABLE, "--now", "noon"), "'noon' is not a time; allowed: ISO 8601"),
-        (("compact", "none.json"), "plan none.json can't be read: there is no such file"),
-    ],
-)
-def test_c26_a_refusal_is_one_line_and_exit_code_1(
-    firn: Firn, lake: Lake, arguments: tuple[str, ...], text: str
-) -> None:
-    records.create(lake, TABLE, {})
-    refused(firn(*arguments), text)
-
-
 def test_c26_a_catalog_that_can_not_be_reached_is_exit_code_4(firn: Firn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__GONE__URI", "http://me:secret@127.0.0.1:1")
     monkeypatch.setenv("PYICEBERG_CATALOG__GONE__TYPE", "rest")

@@ -100,21 +100,6 @@ def test_c26_a_name_that_several_files_have_is_refused(firn: Firn, lake: Lake, t
     assert all(path in ran.err for path in paths(lake.table(TABLE)) if path.endswith(name))
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ((), "allowed: --file PATH, or --list"),
-        (("--yes",), "allowed: --file PATH, or --list"),
-        (("--file", "x"), "has no data file x"),
-        (("--list", "--file", "x"), "without further options; allowed: --list [--json]"),
-        (("--file", "x", "--json"), "--list and --json go together"),
-    ],
-)
-def test_c26_what_can_not_be_meant_is_refused(firn: Firn, files: list[str], options: tuple[str, ...], why: str) -> None:
-    assert files
-    refused(firn("mend", TABLE, *options), why)
-
-
 def test_explain_says_who_took_it(firn: Firn, files: list[str]) -> None:
     firn("mend", TABLE, "--file", files[0], "--yes")
     assert "(firn mend)" in firn("explain", TABLE, "--segment", files[0]).out

@@ -20,7 +20,7 @@ from firnlake.table import records
 from firnlake.table.condition import quoted
 from firnlake.table.records import check_name
 from firnlake_expectations.wording import plain
-from infra.foreign.files import files_under, on_disk
+from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.fuzz import HOSTILE_NAMES
 from tests.support.lakes import NOW, append, only_plan, row
@@ -128,17 +128,6 @@ def test_c26_a_table_can_not_be_called_so(lake: Lake, name: str) -> None:
 @pytest.mark.parametrize("name", ["a.b.größe-1_x`y", "db.t__stage_x", "db._firn", "db.firn_quarantine"])
 def test_any_other_name_will_do(name: str) -> None:
     check_name(name)
-
-
-@pytest.mark.parametrize("name", ["", "..", "../0123456789abcdef", "0123456789ABCDEF", "0123456789abcde", "x" * 16])
-def test_c26_a_stage_is_called_by_a_job_id_and_by_no_path(lake: Lake, table: str, firn: Firn, name: str) -> None:
-    before = files_under(lake.home)
-    for command in ("publish", "discard"):
-        code, out, err = firn(command, f"{table}/{name}")
-        assert (code, out) == (1, "")
-        said = "is not a table name" if "/" in name else "is not a stage; allowed: <namespace>.<table>/<job id>"
-        assert said in err
-    assert files_under(lake.home) == before
 
 
 def test_folders_that_are_no_job_are_no_stage_and_stay(lake: Lake, table: str, firn: Firn) -> None:

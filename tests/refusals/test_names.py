@@ -1,0 +1,27 @@
+"""C26: names are text. No path below a table contains one, whatever it means to a file system."""
+
+import re
+
+import pyarrow.parquet as pq
+
+from infra.foreign.files import files_under, on_disk
+from tests.support.fuzz import HOSTILE_NAMES
+from tests.support.records import Record, rows_of
+from tests.support.scenario import Scenario
+
+
+def test_no_path_contains_a_topic(scenario: Scenario) -> None:
+    scenario.table.create()
+    home = scenario.opened.lake.home
+    around = {*home.parent.iterdir(), *scenario.folder.iterdir()}
+    records = [Record(offset, b"k", b"v", topic=name) for name in HOSTILE_NAMES for offset in range(2)]
+    path = scenario.folder / "records.parquet"
+    pq.write_table(rows_of(records), path)
+    scenario.table.land(path)
+    path.unlink()
+    scenario.answer("full!")
+    assert {row["topic"] for row in scenario.rows()} == set(HOSTILE_NAMES)
+    assert {*home.parent.iterdir(), *scenario.folder.iterdir()} == around
+    location = on_disk(scenario.loaded().location())
+    names = {part for path in files_under(location) for part in path.relative_to(location).parts}
+    assert all(re.fullmatch(r"[0-9A-Za-z._-]+", name) for name in names)
