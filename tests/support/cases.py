@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 TITLE = "== "
@@ -33,8 +33,8 @@ _TEXT = ">"
 class Answering(Protocol):
     """Answers the commands of a case, one after the other."""
 
-    def answer(self, line: str) -> list[str]:
-        """The lines that the command ``line`` has to say."""
+    def answer(self, line: str, text: Sequence[str]) -> list[str]:
+        """The lines that the command ``line`` has to say; ``text`` stands beneath it."""
         ...
 
 
@@ -79,7 +79,7 @@ def cases(folder: Path) -> list[Case]:
     return [case for path in sorted(folder.glob("*.case")) for case in _of(path)]
 
 
-def check(case: Case, scenario: Scenario, *, rewriting: bool) -> None:
+def check(case: Case, scenario: Answering, *, rewriting: bool) -> None:
     """Play ``case``: what it answers has to be what stands in the file, or is written there."""
     lines = case.played(scenario)
     if lines != case.lines and rewriting:

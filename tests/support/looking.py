@@ -43,7 +43,7 @@ from firnlake.table.transactions import Transactions, Undecided
 from tests.support.records import NOW, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from firnlake.inspect.explain.holds import Reason
     from firnlake.job.plan import Input, Plan
@@ -108,7 +108,7 @@ class Looking:
         self._next: defaultdict[TopicPartition, int] = defaultdict(int)
         self._made = 0
 
-    def answer(self, line: str) -> list[str]:
+    def answer(self, line: str, _text: Sequence[str] = ()) -> list[str]:
         """Do what ``line`` says, and return what there is to say; a refusal is an answer as well."""
         name, _, rest = line.partition(" ")
         try:

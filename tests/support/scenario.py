@@ -16,42 +16,36 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
 import os
 import re
 import shlex
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.table.refs import MAIN_BRANCH
 
 import firnlake
 from firnlake import clock
 from firnlake.errors import FirnError
-from firnlake.iceberg.row_deletes import partition_values
 from infra.environment import environment
 from infra.foreign.files import files_under, on_disk
-from infra.foreign.row_deletes import add, equality_file, position_file
-from tests.support import foreign, row_deletes
+from tests.support import files
 from tests.support.log_segments import Entry, batch, marker, segment
-from tests.support.records import DAY, LOW_THRESHOLDS, NOW, TOPIC, History, Record, rows_of, shown, span
-from tests.support.upserting import adopt_upserted, delete_equal, delete_everywhere
+from tests.support.records import DAY, NOW, Record, rows_of, span
+from tests.support.views import Views
+from tests.support.writers import Writers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pyiceberg.table import Table
-
     from firnlake.door import OpenCatalog
     from firnlake.run import LaneRun
 
 LANES: Final = ("retain", "erase", "convert", "merge", "clean", "tier", "full")
-BRANCHES: Final = {"quarantined": "firn_quarantine", "removed": "firn_tombstones", "mended": "firn_mended"}
 _COUNTED: Final = (
     "superseded",
     "tombstones_removed",
@@ -64,40 +58,29 @@ _COUNTED: Final = (
     "restored",
     "deleted",
 )
-_MASKS: Final = (
-    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
-    (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
-    (re.compile(r"( at | from )20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), r"\1<time>"),
-    (re.compile(r"\b[0-9a-f]{16}\b"), "<id>"),
-    (re.compile(r"\b[1-9][0-9]{16,18}\b"), "<snapshot>"),
-    # Failures tell the machine's clock.
-    (re.compile(r"(?<= failed in )(\w+) at [0-9T:Z-]+"), r"\1 at <time>"),
-    (re.compile(r"(?<=segments change, from )[0-9T:Z-]+"), "<time>"),
+_COMMAND_MASKS: Final = (
+    (re.compile(r"\b\d+\.\d s\b"), "<seconds>"),
+    (re.compile(r"\bsince \S+Z\b"), "since <time>"),
+    (re.compile(r"\b[1-9][\d,.]* (bytes|[kMG]?B)\b"), "<bytes>"),
+    (re.compile(r"(?<=\S) {2,}"), "  "),
 )
-_numbers = itertools.count()
 
 
-class Scenario:
-    """One table ``db.case<n>`` of ``lake`` with its topic `orders`, and the clock that commands move."""
+class Scenario(Writers, Views):
+    """A table under test, with what its users do: each line is a command, and answers with lines."""
 
     def __init__(self, opened: OpenCatalog, folder: Path) -> None:
-        self.now = NOW
-        self.opened = firnlake.door.OpenCatalog(opened.lake, lambda: self.now, opened.engine)
-        self.name = f"db.case{next(_numbers)}"
-        self.table = self.opened.table(self.name)
-        self.folder = folder
-        self.history = History()
-        self._made = False
-        self._staged: list[str] = []
+        super().__init__(opened, folder)
         self._stages: list[list[str]] = []
         self._planned = folder
         self._clearing: list[str] = []
-        self._named: list[str] = []
-        self._strays: dict[str, Path] = {}
-        self._files = itertools.count()
 
-    def answer(self, line: str) -> list[str]:
-        """Do what ``line`` says, and return what there is to see, masked; a refusal is an answer as well."""
+    def answer(self, line: str, text: Sequence[str] = ()) -> list[str]:
+        """Do what ``line`` says, and return what there is to see, masked; a refusal is an answer as well.
+
+        ``text`` is what stands beneath the command, such as the content of a file.
+        """
+        self.text = text
         name, _, rest = line.partition(" ")
         lane, force = name.removesuffix("!"), name.endswith("!")
         try:
@@ -107,81 +90,7 @@ class Scenario:
                 said = list(getattr(self, f"do_{name}")(rest))
         except FirnError as error:
             said = [f"{type(error).__name__.removesuffix('Error').lower()}: {error}"]
-        return [self._masked(one) for one in said]
-
-    # What writers do.
-
-    def do_create(self, rest: str) -> Iterable[str]:
-        words = rest.split()
-        chosen = {f"firn.{name}": value for name, value in _pairs(words)}
-        self.table.create(LOW_THRESHOLDS | chosen, transactions="transactions" in words)
-        self._made = True
-        return ()
-
-    def do_land(self, rest: str) -> Iterable[str]:
-        for records in self._batches(rest):
-            self.table.land(self._file(records))
-        return ()
-
-    def do_append(self, rest: str) -> Iterable[str]:
-        """Append as a writer does that knows nothing of Firn."""
-        for records in self._batches(rest):
-            self.loaded().append(self._foreign(records))
-        return ()
-
-    def do_log(self, rest: str) -> Iterable[str]:
-        """Land log segments as Kafka's brokers write them.
-
-        ``1>a=1`` is in a transaction of producer 1, ``1.2>a=1`` of its epoch 2; ``1>commit`` or ``1>abort`` ends it,
-        ``1>commit@5`` at offset 5.
-        """
-        if not self._made:
-            self.do_create("transactions")
-        for text in rest.split("|"):
-            batches = [self._log_batch(word) for word in text.split()]
-            path = segment(self.folder / f"{next(self._files)}" / "orders-0", *batches)
-            self.table.land(path)
-        return ()
-
-    def do_delete(self, rest: str) -> Iterable[str]:
-        """Hide the records with these offsets by position deletes, as merge-on-read does."""
-        lake = self.opened.lake
-        row_deletes.delete_at(
-            lake, self.name, row_deletes.places(lake, self.name, {int(word) for word in rest.split()})
-        )
-        return ()
-
-    def do_delete_keys(self, rest: str) -> Iterable[str]:
-        """Hide the records of these keys by an equality delete in each partition, as Flink's upserts do."""
-        table = self.loaded()
-        rows = [(word.encode(),) for word in rest.split()]
-        parts = {(file.spec_id, partition_values(file)) for file in row_deletes.data_files(table)}
-        files = [equality_file(table, ["key"], rows, spec_id, values) for spec_id, values in sorted(parts, key=str)]
-        add(self.opened.lake, self.name, files)
-        return ()
-
-    def do_overwrite(self, rest: str) -> Iterable[str]:
-        """Load records in place of everything, as another writer's INSERT OVERWRITE does."""
-        (records,) = self._batches(rest)
-        self.loaded().overwrite(self._foreign(records))
-        return ()
-
-    def do_rollback(self, rest: str) -> Iterable[str]:
-        """Make an older snapshot main's newest again, as an operator does: ``rollback 2`` goes two back."""
-        table = self.loaded()
-        snapshot = table.current_snapshot()
-        for _ in range(int(rest or 1)):
-            assert snapshot is not None
-            assert snapshot.parent_snapshot_id is not None
-            snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
-        assert snapshot is not None
-        table.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
-        return ()
-
-    def do_set(self, rest: str) -> Iterable[str]:
-        with self.loaded().transaction() as change:
-            change.set_properties({f"firn.{name}": value for name, value in _pairs(rest.split())})
-        return ()
+        return [self.masked(one) for one in said]
 
     def do_at(self, rest: str) -> Iterable[str]:
         self.now = NOW + span(rest)
@@ -200,124 +109,49 @@ class Scenario:
         self.table = self.opened.table(self.name)
         return ()
 
-    def do_upserted(self, rest: str) -> Iterable[str]:
-        """A table that another writer upserts into, adopted; with `unpartitioned`, without any partition field."""
-        words = rest.split()
-        chosen = {f"firn.{name}": value for name, value in _pairs(words)}
-        adopt_upserted(self.table, LOW_THRESHOLDS | chosen, partitioned="unpartitioned" not in words)
-        self._made = True
+    def do_adopt(self, rest: str) -> Iterable[str]:
+        """Adopt the table; what is refused is told."""
+        return self._quiet(shlex.split(f"adopt {self.name} {rest}"))
+
+    def do_land(self, rest: str) -> Iterable[str]:
+        for records in self.batches(rest):
+            self.table.land(self.landing_file(records))
         return ()
 
-    def do_delete_equal(self, rest: str) -> Iterable[str]:
-        """Hide records by an equality delete of columns: ``key,value a,1 b,-``, `-` for NULL; ``1/key a`` in partition
-        1 alone, ``*/key a`` by one that reaches all partitions."""
-        names, *rows = rest.split()
-        where, _, columns = names.rpartition("/")
-        values = [row.split(",") for row in rows]
-        if where == "*":
-            delete_everywhere(self.opened.lake, self.name, columns.split(","), values)
-        else:
-            partition = int(where) if where else None
-            delete_equal(self.opened.lake, self.name, columns.split(","), values, partition)
+    def do_log(self, rest: str) -> Iterable[str]:
+        """Land log segments as Kafka's brokers write them.
+
+        ``1>a=1`` is in a transaction of producer 1, ``1.2>a=1`` of its epoch 2; ``1>commit`` or ``1>abort`` ends it,
+        ``1>commit@5`` at offset 5.
+        """
+        if not self.made:
+            self.do_create("transactions")
+        for text in rest.split("|"):
+            batches = [self._log_batch(word) for word in text.split()]
+            path = segment(self.folder / f"{next(self.numbers)}" / "orders-0", *batches)
+            self.table.land(path)
         return ()
 
-    def do_delete_rows(self, rest: str) -> Iterable[str]:
-        """Hide records of a file that ``files`` has shown by their places, ``delete_rows 0 1 1000``; the delete file
-        names one that is not there as well."""
-        number, *places = map(int, rest.split())
-        table, path = self.loaded(), self._named[number]
-        file = next(one for one in row_deletes.data_files(table) if one.file_path == path)
-        rows = [(file.file_path, place) for place in places] + [("file:///gone.parquet", 0)]
-        delete = position_file(table, rows, file.spec_id, partition_values(file), bounds=False)
-        add(self.opened.lake, self.name, [delete])
-        return ()
+    def do_json(self, rest: str) -> Iterable[str]:
+        """Land JSON lines: each a whole record, but for ``name=<JSON>`` and ``-name`` (see `files.json_lines`)."""
+        return self._land_file("jsonl", files.json_lines(rest))
 
-    def do_drop(self, rest: str) -> Iterable[str]:
-        """Delete rows as PyIceberg does, which rewrites their files: ``drop offset = 1``."""
-        self.loaded().delete(rest)
-        return ()
-
-    def do_ref(self, rest: str) -> Iterable[str]:
-        """Name main's newest snapshot: ``ref tag audit``; with a longest age, ``ref branch audit 1d``."""
-        kind, name, *age = rest.split()
-        manage, snapshot_id = self.loaded().manage_snapshots(), self.loaded().metadata.current_snapshot_id
-        assert snapshot_id is not None
-        make = manage.create_tag if kind == "tag" else manage.create_branch
-        make(snapshot_id, name, max_ref_age_ms=span(age[0]) if age else None).commit()
-        return ()
-
-    def do_unref(self, rest: str) -> Iterable[str]:
-        """Drop a branch."""
-        self.loaded().manage_snapshots().remove_branch(rest).commit()
-        return ()
-
-    def do_property(self, rest: str) -> Iterable[str]:
-        """Set properties by their whole names, as any client may; ``name=`` removes one."""
-        with self.loaded().transaction() as change:
-            change.set_properties({name: value for name, value in _pairs(rest.split()) if value})
-            change.remove_properties(*(name for name, value in _pairs(rest.split()) if not value))
-        return ()
-
-    def do_tear(self, rest: str) -> Iterable[str]:
-        """Cut the end of a file off that ``files`` has shown, as a writer does that died."""
-        path = on_disk(self._named[int(rest)])
-        path.write_bytes(path.read_bytes()[:-200])
-        return ()
-
-    def do_lose(self, rest: str) -> Iterable[str]:
-        """Delete a file that ``files`` has shown, as a rule of the store does."""
-        on_disk(self._named[int(rest)]).unlink()
-        return ()
-
-    def do_relist(self, rest: str) -> Iterable[str]:
-        """List a file once more that ``files`` has shown, as a sink does that repeats a commit."""
-        path = self._named[int(rest)]
-        files = [file for file in row_deletes.data_files(self.loaded()) if file.file_path == path]
-        add(self.opened.lake, self.name, [], files)
-        return ()
-
-    def do_stray(self, rest: str) -> Iterable[str]:
-        """Put files below the table's location that nothing refers to; ``{uuid}`` is the table's."""
-        for word in rest.split():
-            path = on_disk(self.loaded().location()) / word.replace("{uuid}", str(self.loaded().metadata.table_uuid))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"PAR1")
-            self._strays[word] = path
-        return ()
-
-    def do_claim(self, rest: str) -> Iterable[str]:
-        """Append as a writer does that claims what is Firn's: ``claim 2 a=1`` level 2, ``claim 0+1d a=`` a horizon."""
-        claimed, _, records = rest.partition(" ")
-        level, _, horizon = claimed.partition("+")
-        moment = (NOW + span(horizon)) * 1000 if horizon else None
-        for claiming in self._batches(records):
-            self.loaded().append(self._foreign(claiming, int(level), moment))
-        return ()
-
-    def do_lose_offsets(self, rest: str) -> Iterable[str]:
-        """Delete the data files of main that begin with these offsets from the store, as an accident does."""
-        wanted = {int(word) for word in rest.split()}
-        for file in self.loaded().inspect.data_files().to_pylist():
-            if _low(file["readable_metrics"], "offset") in wanted:
-                on_disk(file["file_path"]).unlink()
-        return ()
-
-    def do_append_empty(self, _: str) -> Iterable[str]:
-        """Append a data file without a record, as some writers do."""
-        foreign.append_empty_file(self.opened.lake, self.name)
-        return ()
-
-    def do_rewrite_manifests(self, _: str) -> Iterable[str]:
-        """List the same files in one new manifest, as other engines do."""
-        foreign.rewrite_manifests(self.opened.lake, self.name)
-        return ()
-
-    # What Firn does.
+    def do_csv(self, rest: str) -> Iterable[str]:
+        r"""Land lines of CSV beneath a heading, parted by `` | ``; ``\n`` and ``\xff`` are as in Python."""
+        return self._land_file("csv", files.csv_lines(rest))
 
     def _run(self, lanes: Sequence[str], force: bool, words: Sequence[str]) -> list[str]:
         done = self.table.run(*lanes, force=force, until_idle="until-idle" in words)
         said = [line for lane in done for line in _outcome(lane, alone=bool(lanes))]
         return said or ["nothing due"]
+
+    def do_plans(self, rest: str) -> Iterable[str]:
+        """Plan a lane into files, from which ``stage`` without a lane goes on."""
+        lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
+        self._planned = self.folder / f"plans-{next(self.numbers)}"
+        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(self._planned), *force]
+        self._firn("plan", *asked)
+        return ()
 
     def do_stage(self, rest: str) -> Iterable[str]:
         """Plan, compact and validate a lane, and publish nothing yet: what another command does now comes between."""
@@ -327,16 +161,14 @@ class Scenario:
         if not files:
             return ["nothing due"]
         compacted = json.loads(self._firn("compact", *files, "--json"))
-        self._staged = list(dict.fromkeys(one["stage"] for one in compacted))
-        self._stages.append(self._staged)
-        self._firn("validate", *self._staged)
+        self.staged = list(dict.fromkeys(one["stage"] for one in compacted))
+        self._stages.append(self.staged)
+        self._firn("validate", *self.staged)
         return ()
 
     def do_publish(self, rest: str) -> Iterable[str]:
         """Publish what ``stage`` has left, or left earlier: ``publish 0`` is the first; what is refused is told."""
-        staged = self._stages[int(rest)] if rest else self._staged
-        code, out, err = command(self.opened.lake, ["publish", *staged])
-        return [] if code == 0 else [*out.splitlines(), *err.splitlines(), f"exit code {code}"]
+        return self._quiet(["publish", *(self._stages[int(rest)] if rest else self.staged)])
 
     def do_plan(self, rest: str) -> Iterable[str]:
         """The plans of all lanes or some, and what is left out."""
@@ -387,21 +219,6 @@ class Scenario:
         found = self.table.maintain(dry_run=rest == "--dry-run")
         return [f"{one.kind}: {one.files} files, {one.reason}" for one in found if one.goes] or ["nothing to remove"]
 
-    def do_firn(self, rest: str) -> Iterable[str]:
-        """The command in this process, ``{table}`` and ``{folder}`` filled in, at the clock where it takes one."""
-        text = re.sub(r"\{file (\d+)\}", lambda found: self._named[int(found[1])], rest)
-        text = text.replace("{table}", self.name).replace("{folder}", str(self.folder)).replace("{now}", str(self.now))
-        code, out, err = command(self.opened.lake, shlex.split(text))
-        return [*out.splitlines(), *err.splitlines(), *([f"exit code {code}"] if code else [])]
-
-    def do_plans(self, rest: str) -> Iterable[str]:
-        """Plan a lane into files, from which ``stage`` without a lane goes on."""
-        lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
-        self._planned = self.folder / f"plans-{next(self._files)}"
-        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(self._planned), *force]
-        self._firn("plan", *asked)
-        return ()
-
     def do_maintained(self, rest: str) -> Iterable[str]:
         """As ``maintain``, with what stays, and its reasons."""
         for one in self.table.maintain(dry_run=rest == "--dry-run"):
@@ -412,9 +229,9 @@ class Scenario:
         """Export the quarantine to a new file of the folder, ``export lost.jsonl --partition orders-1``."""
         name, *options = rest.split()
         asked = ["quarantine", self.name, "--export", str(self.folder / name), *options]
-        code, out, err = command(self.opened.lake, asked)
-        self._clearing = shlex.split(out.partition("firn ")[2])
-        return [*out.splitlines(), *err.splitlines(), *([f"exit code {code}"] if code else [])]
+        said = self._command(asked, {})
+        self._clearing = shlex.split(said[-1].partition("firn ")[2])
+        return said
 
     def do_clear(self, _: str) -> Iterable[str]:
         """Clear what the last export held, by the command that it printed."""
@@ -422,82 +239,52 @@ class Scenario:
 
     def do_mend(self, rest: str) -> Iterable[str]:
         """Take files from main that ``files`` has shown, as a person who says yes; only what is refused is told."""
-        named = [word for number in rest.split() for word in ("--file", self._named[int(number)])]
-        code, _, err = command(self.opened.lake, ["mend", self.name, *named, "--yes"])
-        return [] if code == 0 else [*err.splitlines(), f"exit code {code}"]
+        named = [word for number in rest.split() for word in ("--file", self.named[int(number)])]
+        return self._quiet(["mend", self.name, *named, "--yes"])
 
-    # What readers see.
+    def do_firn(self, rest: str) -> Iterable[str]:
+        """The command in this process, at the clock where it takes one. It fills in what ``_filled`` knows."""
+        return self._command(shlex.split(self.filled(rest)), {})
 
-    def do_read(self, rest: str) -> Iterable[str]:
-        """The visible records of main, or of a branch (BRANCHES), in the order of partitions and offsets."""
-        return [" ".join(shown(row) for row in self.rows(BRANCHES.get(rest, MAIN_BRANCH))) or "no record"]
+    def do_env(self, rest: str) -> Iterable[str]:
+        """The command with variables of the environment before it: ``env COLUMNS=80 firn status``."""
+        words = shlex.split(self.filled(rest))
+        at = words.index("firn")
+        return self._command(words[at + 1 :], dict(word.split("=", 1) for word in words[:at]))
 
-    def do_levels(self, _: str) -> Iterable[str]:
-        """The data files of main, as level and offsets, from their metrics."""
-        files = (row["readable_metrics"] for row in self.loaded().inspect.data_files().to_pylist())
-        found = ((_low(one, "partition"), _low(one, "offset"), _segment(one)) for one in files)
-        return [" ".join(f"{where}/{text}" if where else text for where, _, text in sorted(found)) or "no segment"]
-
-    def do_properties(self, rest: str) -> Iterable[str]:
-        """Some of the properties in the summary of main's newest snapshot."""
-        snapshot = self.loaded().current_snapshot()
-        assert snapshot is not None
-        assert snapshot.summary is not None
-        return [f"{name}={snapshot.summary[f'firn.{name}'] or '-'}" for name in rest.split()]
-
-    def do_files(self, _: str) -> Iterable[str]:
-        """The data files of main, by partition and offset. From here on {file 0} is the first of them."""
-        found = [(row["readable_metrics"], row["file_path"]) for row in self.loaded().inspect.data_files().to_pylist()]
-        known = sorted(found, key=lambda one: (_low(one[0], "partition"), _low(one[0], "offset")))
-        self._named += [path for _, path in known if path not in self._named]
-        return [f"{{file {self._named.index(path)}}} {_segment(metrics)}" for metrics, path in known] or ["no file"]
-
-    def do_deletes(self, _: str) -> Iterable[str]:
-        """The live delete files of main."""
-        files, equality = row_deletes.delete_files(self.loaded()), row_deletes.equality_deletes(self.loaded())
-        return [f"position {len(files) - len(equality)}, equality {len(equality)}"]
-
-    def do_disk(self, _: str) -> Iterable[str]:
-        """How many data files lie on the disk: those of main, and others."""
-        live = {on_disk(file.file_path) for file in row_deletes.data_files(self.loaded())}
-        found = {path for path in files_under(on_disk(self.loaded().location())) if path.suffix == ".parquet"}
-        return [f"of main {len(found & live)}, others {len(found - live - set(self._strays.values()))}"]
-
-    def do_strays(self, _: str) -> Iterable[str]:
-        """Which files that nothing refers to are still there."""
-        return [" ".join(word for word, path in self._strays.items() if path.exists()) or "none"]
-
-    def do_history(self, _: str) -> Iterable[str]:
-        """How many snapshots the table has, its branches and tags."""
-        metadata = self.loaded().metadata
-        return [f"{len(metadata.snapshots)} snapshots, {' '.join(sorted(metadata.refs))}"]
-
-    def do_columns(self, rest: str) -> Iterable[str]:
-        """These columns of each visible record of main."""
-        for row in self.rows():
-            yield f"@{row['offset']} " + " ".join(f"{name}={row[name]}" for name in rest.split())
-
-    def rows(self, branch: str = MAIN_BRANCH) -> list[dict[str, Any]]:
-        """Every visible row, as PyIceberg reads it, or as the specification says where PyIceberg can't."""
-        table = self.loaded()
-        ref = table.metadata.refs.get(branch)
-        if ref is None:
-            return []
-        if branch == MAIN_BRANCH and row_deletes.equality_deletes(table):
-            found = row_deletes.visible_rows(table)
-        else:
-            found = table.scan(snapshot_id=ref.snapshot_id).to_arrow().to_pylist()
-        return sorted(found, key=lambda row: (row["partition"], row["offset"]))
-
-    def loaded(self) -> Table:
-        """The table as PyIceberg loads it now."""
-        return self.opened.lake.catalog.load_table(self.name)
+    def _land_file(self, suffix: str, content: bytes) -> Iterable[str]:
+        """Land a file; a landing that is refused leaves nothing."""
+        if not self.made:
+            self.do_create("")
+        path = self.folder / f"{next(self.numbers)}.{suffix}"
+        path.write_bytes(content)
+        home, metadata = on_disk(self.loaded().location()), self.loaded().metadata_location
+        before = files_under(home)
+        try:
+            self.table.land(path)
+        except FirnError:
+            assert (files_under(home), self.loaded().metadata_location) == (before, metadata), "it left something"
+            raise
+        return ()
 
     def _firn(self, *arguments: str) -> str:
         """The output of a command that has to succeed."""
         code, out, err = command(self.opened.lake, arguments)
         assert code == 0, (arguments, out, err)
         return out
+
+    def _command(self, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+        """What a command prints, two blanks between the cells of its tables, and its exit code unless it is 0."""
+        code, out, err = command(self.opened.lake, words, variables)
+        lines = [line.rstrip() for line in (*out.splitlines(), *err.splitlines())]
+        for pattern, name in _COMMAND_MASKS:
+            lines = [pattern.sub(name, line) for line in lines]
+        return [*lines, *([f"exit code {code}"] if code else [])]
+
+    def _quiet(self, words: Sequence[str]) -> list[str]:
+        """What a command prints unless it succeeds."""
+        said = self._command(words, {})
+        return said if said and said[-1].startswith("exit code ") else []
 
     def _log_batch(self, word: str) -> bytes:
         who, _, what = word.rpartition(">")
@@ -511,46 +298,21 @@ class Scenario:
         entry = Entry(record.offset, record.key, record.value)
         return batch(entry, producer=identity, transactional=True) if identity else batch(entry)
 
-    def _batches(self, rest: str) -> list[list[Record]]:
-        if not self._made:
-            self.do_create("")
-        return [self.history.records(batch) for batch in rest.split("|")]
-
-    def _foreign(self, records: Sequence[Record], level: int | None = None, horizon_us: int | None = None) -> pa.Table:
-        """Rows as a writer writes them that knows nothing of Firn's columns, which are NULL, or claims them."""
-        rows, schema = rows_of(records), self.loaded().schema().as_arrow()
-        for name, value in (("level", level), ("delete_horizon", horizon_us)):
-            field = schema.field(name)
-            rows = rows.append_column(field, pa.array([value] * len(rows), field.type))
-        return rows
-
-    def _file(self, batch: Sequence[Record]) -> Path:
-        path = self.folder / f"{next(self._files)}.parquet"
-        pq.write_table(rows_of(batch), path)
+    def landing_file(self, records: Sequence[Record]) -> Path:
+        path = self.folder / f"{next(self.numbers)}.parquet"
+        pq.write_table(rows_of(records), path)
         return path
 
-    def _masked(self, text: str) -> str:
-        for at, path in enumerate(self._named):
-            text = text.replace(path, f"{{file {at}}}").replace(path.rpartition("/")[2], f"{{name {at}}}")
-        text = text.replace(self.name, "{table}").replace(self.name.replace(".", "/"), "{table}")
-        text = text.replace(str(self.folder), "{folder}")
-        text = text.replace(str(self.opened.lake.home), "{home}")
-        text = text.replace(f"/{self.name.replace('.', '/')}/", "/{table}/")
-        topic = self.name.partition(".")[2]
-        if topic != TOPIC:
-            text = re.sub(rf"\b{topic}-(?=\d)", "{topic}-", text)
-        for pattern, name in _MASKS:
-            text = pattern.sub(name, text)
-        return text.rstrip()
 
-
-def command(lake: Any, arguments: Sequence[str]) -> tuple[int, str, str]:
+def command(
+    lake: Any, arguments: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int, str, str]:
     """Run `firn` in this process on ``lake``: its exit code, standard output and standard error."""
     from firnlake.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with (
-        patch.dict(os.environ, environment(lake)),
+        patch.dict(os.environ, environment(lake, **variables)),
         patch.object(sys, "argv", ["firn", *arguments]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -576,21 +338,5 @@ def _outcome(done: LaneRun, *, alone: bool) -> Iterator[str]:
     yield from (f"{lane}later: {one}" for one in done.postponed)
 
 
-def _segment(metrics: Mapping[str, Any]) -> str:
-    return f"L{_low(metrics, 'level')}[{_low(metrics, 'offset')}-{_high(metrics, 'offset')}]"
-
-
-def _low(metrics: Mapping[str, Any], column: str) -> int:
-    return int(metrics[column]["lower_bound"] or 0)
-
-
-def _high(metrics: Mapping[str, Any], column: str) -> int:
-    return int(metrics[column]["upper_bound"] or 0)
-
-
 def _until(moment: int | None, now: int) -> str:
     return "" if moment is None else f" (in {(moment - now) / DAY:g} d)"
-
-
-def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, value) for word in words for name, equals, value in [word.partition("=")] if equals]
