@@ -231,6 +231,18 @@ endif
 bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## measure the most important benchmarks in a few minutes, into .firn/bench/report
 	@$(BENCH) base,changed,processes,fixed --scale $(if $(filter file,$(origin SCALE)),$(QUICK),$(SCALE))
 
+.PHONY: check
+check: setup ## the edit loop: lint, types, the tests of the rules, and those that you changed since the last commit (a minute)
+	@$(MAKE) --jobs 3 lint types check-tests
+
+.PHONY: check-tests
+check-tests: setup
+	@changed=$$(git diff --name-only --diff-filter=d HEAD -- tests; git ls-files --others --exclude-standard -- tests)
+	files=$$(grep -E '(^|/)test_[^/]*\.py$$' <<< "$$changed" || true)
+	cases=$$(sed -nE 's|.*/([^/]+)\.case$$|\1|p' <<< "$$changed" | paste -sd' ' | sed 's/ / or /g')
+	$(PYTEST) tests/rules $$files $(PYTEST_ARGS)
+	[ -z "$$cases" ] || $(PYTEST) tests/contract/test_contract.py tests/refusals/test_refusals.py -k "$$cases" $(PYTEST_ARGS)
+
 .PHONY: lint
 lint: setup ## check rules and format with ruff, without changes
 	@$(BIN)/ruff check .

@@ -7,16 +7,11 @@ from typing import cast, get_args
 import numpy as np
 import pytest
 
-from firnlake import clock
-from firnlake.iceberg.catalog import Lake
-from firnlake.maintain.maintain import maintain_table
-from infra.bench import data, document, goals, history
+from infra.bench import data, document, goals
 from infra.bench.__main__ import families
 from infra.bench.data import Keys, Shape
 from infra.bench.measure import Figures, Measured, WrongOutputError, in_turns
 from infra.bench.results import Case, Report
-from infra.foreign.files import files_under, on_disk
-from tests.support.lakes import held
 
 EVERY_KEYS = cast("tuple[Keys, ...]", get_args(Keys))
 
@@ -41,11 +36,6 @@ def test_so_much_of_the_tail_is_superseded_as_the_shape_says(keys: Keys, superse
     assert np.mean(~one.survivors()[: one.tail]) == superseded
 
 
-@pytest.mark.parametrize("keys", ["uniform", "zipf"])
-def test_half_of_all_records_go(keys: Keys) -> None:
-    assert np.mean(data.stream(shape(keys, None), 0).survivors()) == 0.5
-
-
 def test_a_record_is_the_same_in_every_slice() -> None:
     wanted = shape("zipf", None)
     one = data.stream(wanted, 0)
@@ -54,13 +44,6 @@ def test_a_record_is_the_same_in_every_slice() -> None:
     assert whole["value"].null_count == one.tombstones.sum() > 0
     assert set(map(len, whole["key"].to_pylist())) == {data.KEY_BYTES}
     assert len(set(whole["key"].to_pylist())) == len(set(one.keys.tolist()))
-
-
-def test_values_compress_to_less_than_half() -> None:
-    """Half of a value is the same everywhere, the other has 6 bits in a byte."""
-    rows = data.values(Shape(1000, "uniform", None, 1, 10), data.stream(shape("uniform", None), 0), 0, 10)
-    assert len(np.unique(rows[:, 500:], axis=0)) == 1
-    assert len(np.unique(rows[:, :500])) == 64
 
 
 def test_entries_run_in_turns_and_one_that_is_wrong_runs_no_more() -> None:
@@ -110,11 +93,53 @@ def test_a_goal_is_met_or_missed_by_its_figure() -> None:
     assert set(slow.values()) == {False}
 
 
-@pytest.mark.parametrize(("family", "seconds"), [("base", 7.5), ("large", 6)])
-def test_bin_pack_is_to_be_beaten_by_more_the_more_there_is(family: str, seconds: float) -> None:
-    for more, enough in ((0, True), (0.1, False)):
-        one = replace(base(entry("firn full", seconds + more), entry("bin-pack", 10)), family=family)
-        assert list(met(one).values()) == [enough]
+def of_bin_pack(family: str, seconds: float) -> Case:
+    return replace(base(entry("firn full", seconds), entry("bin-pack", 10)), family=family)
+
+
+def of_changed(replaced: float, seconds: float) -> Case:
+    ours = entry("firn full", seconds, **{"of the tail's bytes": replaced})
+    return case("changed", ours, entry("row_number", 10), entry("MERGE", 5), new_keys=0.75)
+
+
+def of_keys(peak: float) -> Case:
+    return case("memory", entry("firn run", peak_of_all=peak, peak=1), keys=50_000_000, value_bytes=8)
+
+
+def of_values(peak: float) -> Case:
+    return case("memory", entry("firn run", peak=peak), keys=5_000_000, value_bytes=1000, raw_bytes=6e9)
+
+
+def of_figure(family: str, name: str, figure: str, value: float, *peers: tuple[str, str]) -> Case:
+    others = [Measured(peer, {what: 1.0}, []) for peer, what in peers]
+    return case(family, Measured(name, {figure: value}, []), *others)
+
+
+@pytest.mark.parametrize(
+    ("enough", "too_much", "goals_of_both"),
+    [
+        (of_bin_pack("base", 7.5), of_bin_pack("base", 7.6), 1),
+        (of_bin_pack("large", 6), of_bin_pack("large", 6.1), 1),
+        (of_changed(0.05, 1.6), of_changed(1, 3.4), 3),
+        (of_keys(4 << 30), of_keys((4 << 30) + 1), 1),
+        (of_values(6e8), of_values(7e8), 1),
+        (of_figure("demo", "make demo", "seconds", 75), of_figure("demo", "make demo", "seconds", 76), 1),
+        (
+            of_figure("maintain", "firn maintain", "seconds", 0.5, ("all three procedures", "seconds")),
+            of_figure("maintain", "firn maintain", "seconds", 0.51, ("all three procedures", "seconds")),
+            1,
+        ),
+        (
+            of_figure("equality", "firn convert", "seconds", 0.2, ("rewrite_data_files", "seconds")),
+            of_figure("equality", "firn convert", "seconds", 0.21, ("rewrite_data_files", "seconds")),
+            1,
+        ),
+    ],
+    ids=["base", "large", "changed", "keys", "values", "demo", "maintain", "equality"],
+)
+def test_a_figure_meets_its_goal_or_misses_it(enough: Case, too_much: Case, goals_of_both: int) -> None:
+    assert list(met(enough).values()) == [True] * goals_of_both
+    assert list(met(too_much).values()) == [False] * goals_of_both
 
 
 def test_whole_processes_have_goals_of_their_own() -> None:
@@ -126,54 +151,12 @@ def test_whole_processes_have_goals_of_their_own() -> None:
     assert list(met(slow).values()) == [False] * 3
 
 
-def test_goals_for_little_changed() -> None:
-    peers = [entry("row_number", 10), entry("MERGE", 5)]
-    for replaced, seconds, enough in ((0.05, 1.6, True), (1, 3.4, False)):
-        ours = entry("firn full", seconds, **{"of the tail's bytes": replaced})
-        found = met(case("changed", ours, *peers, new_keys=0.75))
-        assert len(found) == 3
-        assert set(found.values()) == {enough}
-
-
 def test_smaller_than_5_gb_says_nothing_about_5_gb() -> None:
-    found = met(base(entry("firn full", 5), entry("DuckDB", 10)))
-    assert not [goal for goal in found if "DuckDB" in goal]
-
-
-def test_memory_is_met_when_it_is_little() -> None:
-    keys = case("memory", entry("firn run", peak_of_all=4 << 30, peak=1), keys=50_000_000, value_bytes=8)
-    values = case("memory", entry("firn run", peak=6e8), keys=5_000_000, value_bytes=1000, raw_bytes=6e9)
-    for one, larger in ((keys, entry("firn run", peak_of_all=(4 << 30) + 1)), (values, entry("firn run", peak=7e8))):
-        assert list(met(one).values()) == [True]
-        assert list(met(replace(one, entries=[larger])).values()) == [False]
-        assert met(replace(one, entries=[Measured("firn run", {}, [], "left 1 record, should be 2")])) == {}
-
-
-@pytest.mark.parametrize(
-    ("family", "figure", "limit", "peer"),
-    [
-        ("demo", ("make demo", "seconds"), 75, ()),
-        ("maintain", ("firn maintain", "seconds"), 0.5, ("all three procedures", "seconds")),
-        ("equality", ("firn convert", "seconds"), 0.2, ("rewrite_data_files", "seconds")),
-    ],
-)
-def test_a_figure_meets_its_goal_or_misses_it(
-    family: str, figure: tuple[str, str], limit: float, peer: tuple[str, ...]
-) -> None:
-    for times, enough in ((1, True), (1.01, False)):
-        ours = Measured(figure[0], {figure[1]: limit * times}, [])
-        others = [Measured(peer[0], {peer[1]: 1.0}, [])] if peer else []
-        assert list(met(case(family, ours, *others)).values()) == [enough]
+    assert not [goal for goal in met(base(entry("firn full", 5), entry("DuckDB", 10))) if "DuckDB" in goal]
 
 
 def test_an_entry_that_differs_has_no_figures() -> None:
     assert met(base(Measured("firn full", {}, [], "left 1 record, should be 2"), entry("row_number", 30))) == {}
-
-
-def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
-    report = Report({"cores": "2"}, 1.0, [base(entry("firn full", 10), entry("row_number", 30))])
-    report.write(tmp_path / "results.json")
-    assert Report.read(tmp_path / "results.json") == report
 
 
 def test_a_family_that_was_not_measured_keeps_what_was_before() -> None:
@@ -208,24 +191,3 @@ def test_the_published_results_are_those_of_the_published_figures() -> None:
     drawn = ("base", "changed", "partitions", "processes", "replay")
     written = document.markdown(report, [Path("images", f"bench-{name}.png") for name in drawn])
     assert page.partition(begin)[2].partition(end)[0].strip() == written.strip()
-
-
-def test_a_long_history_is_a_real_table(lake: Lake) -> None:
-    """220 commits of two files: of each hundred one half is gone, all stay of the last twenty."""
-    now_ms = clock.now_ms()
-    table = history.create(lake, "bench.t", 220, 440, now_ms)
-    live = {on_disk(task.file.file_path) for task in table.scan().plan_files()}
-    assert len(live) == 2 * (50 + 50 + 20)
-    assert all(path.exists() for path in live)
-    middle = table.metadata.snapshots[-122]
-    assert len(list(table.scan(snapshot_id=middle.snapshot_id).plan_files())) == 2 * 99, "before it was compacted"
-    on_the_store = files_under(on_disk(table.location()) / "data")
-    assert len(on_the_store) == 440 + 4, "orphans are one in a hundred"
-
-    maintain_table(lake, "bench.t", now_ms + 1, remove=True)
-    left = lake.table("bench.t")
-    times = [one.timestamp_ms for one in left.metadata.snapshots]
-    assert {on_disk(task.file.file_path) for task in left.scan().plan_files()} == live
-    assert sum(now_ms - at <= 5 * history.DAY_MS for at in times) >= history.KEPT - 1
-    kept = {on_disk(path) for path in held(left)}
-    assert files_under(on_disk(left.location()) / "data") == kept

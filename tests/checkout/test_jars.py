@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from infra.environment import CHECKOUT
-from infra.setup.jars import MAVEN, Jar, JarError, ivy_file, read_lock
+from infra.setup.jars import Jar, JarError, ivy_file, read_lock
 
 SHA = "0" * 64
 
@@ -25,13 +25,6 @@ def test_c26_another_line_is_refused(tmp_path: Path, line: str) -> None:
     lock.write_text(f"{line}\n")
     with pytest.raises(JarError, match=r"jars\.lock:1: expected 'group:artifact:version\[:classifier\] sha256', found"):
         read_lock(lock)
-
-
-def test_a_module_with_a_classifier_is_one_dependency_with_all_its_files() -> None:
-    asked = [Jar("g", "plain", "1", "", SHA), Jar("g", "both", "2", "", SHA), Jar("g", "both", "2", "tests", SHA)]
-    plain, both = ElementTree.fromstring(ivy_file(asked)).iter("dependency")  # noqa: S314  # our own
-    assert list(plain) == []
-    assert [one.get(f"{{{MAVEN}}}classifier") for one in both] == [None, "tests"]
 
 
 def test_two_versions_of_a_module_are_both_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""The demo's producer: its seed and clock tell what it lands, whatever gets in its way; history stays short."""
+"""The demo's producer: its seed and clock tell what it lands, whatever gets in its way."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.table import Table
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from infra.demo import carts, producer
 from infra.demo.producer import SECONDS, TABLE, produce
-from infra.foreign.files import on_disk
 from tests.support.lakes import append, row
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -56,19 +53,6 @@ def test_offsets_are_dense_in_each_partition(lake: Lake) -> None:
     assert all(own == list(range(len(own))) for own in offsets.values())
 
 
-def test_another_seed_lands_other_records() -> None:
-    assert carts.records(1, {}, START) != carts.records(2, {}, START)
-
-
-def test_few_keys_are_busy_and_some_carts_are_checked_out() -> None:
-    made = [record for number in range(50) for record in carts.records(1, {0: number}, START)]
-    values = [record.value for record in made if record.value]
-    assert 0.02 < 1 - len(values) / len(made) < 0.1
-    assert 80 < sum(map(len, values)) / len(values) < 400
-    busy = sum(record.key < b"customer-0100" for record in made) / len(made)
-    assert 0.5 < busy < 0.8  # of 2000 customers, the first hundred
-
-
 def test_others_that_commit_at_the_same_time_lose_nothing(lake: Lake) -> None:
     """Lost races and a busy SQLite, for real: another writer of the table commits as fast as it can."""
 
@@ -98,37 +82,3 @@ def test_nothing_is_landed_while_nobody_compacts(lake: Lake, monkeypatch: pytest
     monkeypatch.setattr(producer, "MOST_SEGMENTS", 2 * carts.PARTITIONS)
     produce(lake, moments(5))
     assert len(landed(lake)) == 3 * carts.RECORDS
-
-
-def expired(lake: Lake, now: datetime) -> int:
-    """Number of files that go with the snapshots that are too old at ``now``."""
-    found = maintain_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={MaintenancePart.SNAPSHOTS})
-    return sum(one.files for one in found if one.goes)
-
-
-def referred(table: Table) -> set[str]:
-    """The manifest lists, manifests and live data files of all snapshots."""
-    snapshots = table.metadata.snapshots
-    manifests = {one.manifest_path: one for snapshot in snapshots for one in snapshot.manifests(table.io)}
-    data = {entry.data_file.file_path for one in manifests.values() for entry in one.fetch_manifest_entry(table.io)}
-    return {snapshot.manifest_list for snapshot in snapshots} | set(manifests) | data
-
-
-def test_history_is_cut_and_with_it_the_files_that_only_it_reaches(lake: Lake) -> None:
-    produce(lake, moments(3))
-    table = lake.table(TABLE)
-    table.delete("partition = 0")  # whole files: what held them goes with the old snapshots
-    produce(lake, moments(1, first=3))
-    seen = landed(lake)
-
-    now = datetime.now(UTC)
-    assert expired(lake, now) == 0
-    assert expired(lake, now + timedelta(days=1)) > 0
-
-    table = lake.table(TABLE)
-    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    assert {snapshot.snapshot_id for snapshot in table.metadata.snapshots} == heads
-    assert landed(lake) == seen
-    kept = {on_disk(path) for path in referred(table)}
-    folder = on_disk(table.location())
-    assert {*folder.glob("data/**/*.parquet"), *folder.glob("metadata/**/*.avro")} == kept

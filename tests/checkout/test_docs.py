@@ -1,15 +1,18 @@
-"""The documents say what the code does: every property with its default."""
+"""The documents say what the code does: every property with its default, every setting with its description."""
 
 import re
 from pathlib import Path
 
+import pytest
+
+from firnlake.airflow.configuration import Settings
 from firnlake.table.policies import OVERRIDABLE, Policies
 from firnlake.table.policy import NAMES
 from firnlake.table.profiles import PROFILES
 from infra.reference import page
 from tests.nets import promises
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_reference_of_settings_is_what_the_code_makes() -> None:
@@ -34,6 +37,12 @@ def test_every_profile_is_documented_with_its_defaults() -> None:
 def test_every_property_that_a_run_may_override_is_documented() -> None:
     paragraph = _read("configuration.md").partition("### For one run")[2].partition("###")[0]
     assert set(re.findall(r"`([a-z.]+)`", paragraph)) == OVERRIDABLE
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_of_a_table_in_airflow_is_documented_as_it_is(name: str) -> None:
+    (line,) = (line for line in _read("operations.md").splitlines() if line.startswith(f"| `{name}` |"))
+    assert line.endswith(f"| {Settings.model_fields[name].description} |")
 
 
 def _read(name: str) -> str:

@@ -11,7 +11,7 @@ from tests.nets.python_flips import flipped, python_flips
 from tests.nets.reached import Reaching, nearest
 from tests.nets.sql_flips import sql_flips
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @cache
