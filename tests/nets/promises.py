@@ -51,6 +51,8 @@ def _held() -> dict[str, Counter[str]]:
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for case in cases(ROOT / "tests/contract"):
         held[f"C{int(case.path.stem[1:3])}"][str(case.path.relative_to(ROOT))] += 1
+    for case in cases(ROOT / "tests/refusals"):
+        held["C26"][str(case.path.relative_to(ROOT))] += 1
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         module = ast.parse(path.read_text())
         for rules in _of(module, _said(module)):
