@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.catalog import Lake
-from infra.bench import base, convert
+from infra.bench import base
 from infra.bench.check import fingerprint
 from infra.bench.data import Shape
 from infra.bench.inputs import NAMESPACE, Bench, on_copy, prepare
@@ -44,16 +44,3 @@ def test_an_entry_that_leaves_other_records_is_noticed(bench: Bench) -> None:
     assert fingerprint([*inputs.whole.files[1:], inputs.whole.files[1]]) != inputs.everything
     with pytest.raises(WrongOutputError, match=r"left .* should be"):
         on_copy(bench, inputs.whole, lambda _: None, inputs.newest)
-
-
-def test_files_that_have_just_landed_are_all_head(bench: Bench) -> None:
-    landed = prepare(bench, Shape(100, "uniform", None, 1, 100, landed=10))
-    assert (len(landed.tail.files), len(landed.whole.files)) == (0, 10)
-    assert (landed.everything.records, landed.newest.records) == (200, 100)
-
-
-@pytest.mark.parametrize("by_key", [True, False])
-def test_every_contestant_leaves_what_no_delete_hides(bench: Bench, by_key: bool) -> None:
-    bench.on_spark = bench.local
-    ran = {name: once() for name, once in convert.Upserted.create(bench, 300, 10, by_key=by_key).contestants().items()}
-    assert len(ran) == 3

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from firnlake.engine.choice import Engines
 from firnlake.engine.engine import WorkerLostError, attempt
-from firnlake.engine.session import application, start
+from firnlake.engine.session import start
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
 from tests.support.engine_contract import EngineContract, die_on
@@ -27,14 +27,6 @@ def engine(spark: SparkSession) -> SparkEngine:
 
 class TestContract(EngineContract):
     """Tests that every engine passes."""
-
-
-def test_the_application_is_named_for_logs(engine: SparkEngine) -> None:
-    said = application(start("firn engine tests"))
-
-    assert said
-    assert said.startswith("Spark application local-")
-    assert said.endswith(" on local[2]")
 
 
 def test_c20_only_the_task_that_kills_its_worker_is_lost(engine: SparkEngine) -> None:
