@@ -1,13 +1,21 @@
-"""The triggerer's looks at a lake: due work is reported when it may have changed, and an outage is bridged."""
+"""The triggerer's looks at a lake: due work is reported when it may have changed, once, and an outage is bridged."""
 
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
-from firnlake.airflow.watch import LONGEST_MS, Watch
+from firnlake.airflow.edge import Edge
+from firnlake.airflow.watch import LONGEST_MS, Look, Place, Watch
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
 from tests.support.lakes import NOW, TABLE, append, row
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.embedded(tmp_path)
 
 
 @pytest.fixture
@@ -57,3 +65,15 @@ def test_a_table_that_cannot_be_read_is_told_once_and_looked_at_again(
         records.create(lake, TABLE, {})
         assert due(watch) == {}
     assert caplog.records[-1].getMessage() == f"{TABLE} is watched again"
+
+
+def test_r19_what_is_due_is_announced_once_also_across_restarts() -> None:
+    merge, full = ("merge", "orders", 3), ("full", "orders", 3)
+
+    def crossed(edge: Edge, *places: Place) -> list[str]:
+        return edge.crossed(Look("t.x", 1, {place: place[0] for place in places}))
+
+    edge = Edge()
+    assert crossed(edge, merge) == ["merge"]
+    edge = Edge.of(json.loads(json.dumps(edge.memory)))
+    assert [crossed(edge, merge), crossed(edge), crossed(edge, merge, full)] == [[], [], ["merge", "full"]]
