@@ -20,7 +20,7 @@ SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
 SET_3 := tests/lanes tests/contract
 SET_4 := tests/faults tests/spark tests/findings tests/rules
-UNIT_1 := $(addprefix tests/unit/,cli expectations iceberg ingest maintain)
+UNIT_1 := $(addprefix tests/unit/,cli iceberg ingest maintain)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
 SET_5 := $(UNIT_1)
 SET_6 := $(filter-out tests/airflow tests/conformance tests/unit tests/support tests/__pycache__ \
@@ -148,8 +148,8 @@ row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's rea
 
 LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py convert_histories.py \
 	row_deletes.py many_keys.py)
-OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py expectations/test_judge.py \
-	publish/retain/test_retain_histories.py) tests/spark/test_engines.py
+OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py publish/retain/test_retain_histories.py) \
+	tests/judge/test_sums.py tests/spark/test_engines.py
 TIMES ?= 10
 .PHONY: histories
 histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does

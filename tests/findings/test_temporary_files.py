@@ -23,8 +23,9 @@ from firnlake_expectations import checkpoint
 from firnlake_expectations.findings import Findings
 from firnlake_expectations.tables import BEFORE, Part
 from firnlake_expectations.temporary import temporary_folder
-from tests.support.judged import CLAIM, INPUTS, KAFKAS, OUTPUTS, SCHEMA, Record, judge_all, table
+from tests.support import judged
 from tests.support.plan_inputs import Held, Row, plan_inputs
+from tests.support.records import Record
 
 FORK = get_context("fork")  # begins at once, with all modules of this process
 PATCH = pytest.MonkeyPatch()  # for forks, which undo nothing
@@ -51,11 +52,13 @@ def survey_that_spills(folder: Path, waits: Waits) -> None:
 
 def judge(_: Path, times: int = 1, then: Waits = bool) -> None:
     def read(columns: Sequence[str] | None) -> Iterator[pa.Table]:
-        yield from [table([Record(one, b"%04000d" % one) for one in range(1000)]).select(columns)] * times
+        records = (judged.Held(Record(one, b"%04000d" % one, b"v")) for one in range(1000))
+        yield from [judged.table(records).select(columns)] * times
         then()
 
-    held = SimpleNamespace(schema=SCHEMA, reading=KAFKAS, parts=lambda _: [Part(BEFORE, read)])
-    (found,) = tasks.findings_of(cast("JudgedRecords", held), [Case(CLAIM, (), None)], "none", LocalEngine(1), "")
+    held = SimpleNamespace(schema=judged.SCHEMA, reading=judged.KAFKAS, parts=lambda _: [Part(BEFORE, read)])
+    case = Case(judged.CLAIM, (), None)
+    (found,) = tasks.findings_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
     assert isinstance(found, Findings)
 
 
@@ -66,7 +69,7 @@ def judge_that_spills(folder: Path, waits: Waits) -> None:
 
 def check_of_evidence(folder: Path, waits: Waits) -> None:
     PATCH.setattr(checkpoint, "context_of", waits)
-    judge_all(table(INPUTS), table(OUTPUTS), [CLAIM], folder)
+    judged.verdicts_on([judged.CLEANING], folder)
 
 
 def parent_of_forks(_: Path, waits: Waits) -> None:

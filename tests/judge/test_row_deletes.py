@@ -1,6 +1,6 @@
 """Compactions that find other records than the row-level deletes hide: the judge refuses what they give (C23, C27)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from tests.support.sabotage import replaced
 from tests.support.scenario import Scenario
 
 Change = Callable[[Any], None]
+UPSERTED = ("upserted", "append a=1 b=1 c=1 | d=1 e=1", "delete_equal key b")
+"""The second of three records of a segment is hidden."""
 
 
 def misses_one(flags: Any) -> None:
@@ -31,71 +33,21 @@ def hides_the_next(flags: Any) -> None:
     flags[:] = np.roll(flags, 1)
 
 
-CHANGES: list[Change] = [misses_one, hides_one_more, hides_the_next]
-
-
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("lane", ["merge", "clean", "full"])
-def test_positions(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, lane: str, change: Change) -> None:
-    scenario.answer("land a=1 b=1 c=1 | d=1 e=1 f=1")
-    if lane == "clean":
-        scenario.answer("merge")
-    scenario.answer("delete 1")
-    changed(monkeypatch, HiddenRecords, "of", change)
-    assert_refused(scenario, lane)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_equality_deletes(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
-    upserted(scenario)
-    changed(monkeypatch, HiddenRecords, "of", change)
-    assert_refused(scenario, "full")
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_convert(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
-    upserted(scenario)
-    changed(monkeypatch, PlanInputs, "hidden_by_values", change)
-    assert "expect_same_visible_records" in assert_refused(scenario, "convert")
-
-
-def test_convert_merges_a_delete_file_too_early(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names a segment that is no input of the plan, whose records would be visible again."""
-    scenario.answer("upserted position.deletes.max=1")
-    scenario.answer("append a=1 b=1")
-    scenario.answer("delete_equal key a")
-    scenario.answer("append c=1 d=1")
-    scenario.answer("delete 1")
-    scenario.answer("delete 0 2")
-    every = {one.file_path for one in data_files(scenario.loaded())}
-    replaced(
-        monkeypatch,
-        convert,
-        "rows_named",
-        lambda sound, files, delete, known: sound(files, delete, {*known, *every}),
-    )
-    assert "allowed: a file that names only inputs of the plan" in assert_refused(scenario, "convert")
-
-
-def test_an_outsider_notices_a_commit_that_shows_a_record_again(scenario: Scenario) -> None:
-    upserted(scenario)
-    scenario.answer("convert!")
-    assert scenario.answer("verify") == ["convert: kept"]
-    (path,) = delete_files(scenario.loaded())
-    held = pq.read_table(on_disk(path))
-    pq.write_table(held.set_column(1, held.schema.field(1), pa.array([0], pa.int64())), on_disk(path))
-    assert scenario.answer("verify")[0] == "convert: broken"
-
-
-def upserted(scenario: Scenario) -> None:
-    """The second of three records of a segment is hidden."""
-    scenario.answer("upserted")
-    scenario.answer("append a=1 b=1 c=1 | d=1 e=1")
-    scenario.answer("delete_equal key b")
-
-
-def changed(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, change: Change) -> None:
-    """The flags of hidden records that a function returns are changed."""
+@pytest.mark.parametrize("change", [misses_one, hides_one_more, hides_the_next])
+@pytest.mark.parametrize(
+    ("owner", "history", "lane", "said"),
+    [
+        (HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", "delete 1"), "merge", "failed"),
+        (HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", "merge", "delete 1"), "clean", "failed"),
+        (HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", "delete 1"), "full", "failed"),
+        (HiddenRecords, UPSERTED, "full", "failed"),
+        (PlanInputs, UPSERTED, "convert", "expect_same_visible_records"),
+    ],
+)
+def test_c23_c27_other_hidden_records(
+    scenario: Scenario, monkeypatch: Any, owner: Any, history: Sequence[str], lane: str, said: str, change: Change
+) -> None:
+    """The flags of hidden records are changed that the work goes by."""
 
     def broken(sound: Any, *args: Any) -> Any:
         flags = sound(*args)
@@ -104,14 +56,41 @@ def changed(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, change: Chan
             change(flags)
         return flags
 
-    replaced(monkeypatch, owner, name, broken)
+    for line in history:
+        scenario.answer(line)
+    replaced(monkeypatch, owner, "of" if owner is HiddenRecords else "hidden_by_values", broken)
+    assert said in refused(scenario, lane)
 
 
-def assert_refused(scenario: Scenario, lane: str) -> str:
+def test_convert_merges_a_delete_file_too_early(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names a segment that is no input of the plan, whose records would be visible again."""
+    for line in ("upserted position.deletes.max=1", "append a=1 b=1", "delete_equal key a", "append c=1 d=1"):
+        scenario.answer(line)
+    for line in ("delete 1", "delete 0 2"):
+        scenario.answer(line)
+    every = {one.file_path for one in data_files(scenario.loaded())}
+
+    def named(sound: Any, files: Any, delete: Any, known: Any) -> Any:
+        return sound(files, delete, {*known, *every})
+
+    replaced(monkeypatch, convert, "rows_named", named)
+    assert "allowed: a file that names only inputs of the plan" in refused(scenario, "convert")
+
+
+def test_an_outsider_notices_a_commit_that_shows_a_record_again(scenario: Scenario) -> None:
+    for line in (*UPSERTED, "convert!"):
+        scenario.answer(line)
+    assert scenario.answer("verify") == ["convert: kept"]
+    (path,) = delete_files(scenario.loaded())
+    held = pq.read_table(on_disk(path))
+    pq.write_table(held.set_column(1, held.schema.field(1), pa.array([0], pa.int64())), on_disk(path))
+    assert scenario.answer("verify")[0] == "convert: broken"
+
+
+def refused(scenario: Scenario, lane: str) -> str:
     """The lane publishes nothing, and readers see what they saw; what it says."""
     before = scenario.answer("read")
-    done = scenario.answer(f"{lane}!")
-    assert len(done) == 1
-    assert "failed" in done[0]
+    (said,) = scenario.answer(f"{lane}!")
+    assert "failed" in said
     assert scenario.answer("read") == before
-    return done[0]
+    return said

@@ -1,191 +1,226 @@
-"""Records of Kafka's columns as tests make them up, and what a judge says of them."""
+"""Plans as the judge sees them, in the words of `records`: what was read, what was written, and what the plan claims.
+
+    b=v@1^2          at level 2; ``^`` alone is NULL, and a record without it is at the level of its side
+    c=@3~1h          a tombstone whose delete horizon is an hour after NOW, ``~-1m`` a minute before
+    1>a=1@0          of a transaction of producer 1, ``1.2>`` of its epoch 2; ``1>commit@5`` and ``1>abort@5`` end it
+    leader@11        a control record that ends no transaction
+
+What differs from a right result, parted by white space:
+
+    +b=v@1           written as well           -1               what was written at offset 1 is not
+    =b=w@1           written in place of what is written at its offset
+    <b=v@1           read as well              _b=v@1           in a segment left in place as well
+    superseded=4     the claim says so, in= is the number of records read, out= of those kept
+    nothing          begin with no record at all
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+import re
+from ast import literal_eval
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from firnlake_expectations.claim import Claim, Finding, JudgedColumns, Verdict
+from firnlake_expectations.claim import Claim, JudgedColumns, Verdict
+from firnlake_expectations.findings import Findings, rows
 from firnlake_expectations.fingerprint import Fingerprint
 from firnlake_expectations.judge import judge
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from firnlake_expectations.verdicts import verdicts
-from firnlake_expectations.visible import Deletes, Listed
+from tests.support.records import NOW, History, Record, rows_of, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
+    from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.wording import Shown
 
-_MOMENT = pa.timestamp("us", tz="UTC")
-SCHEMA = pa.schema(
-    {
-        "key": pa.large_binary(),
-        "value": pa.large_binary(),
-        "topic": pa.large_string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": _MOMENT,
-        "timestampType": pa.int32(),
-        "headers": pa.large_list(pa.struct({"key": pa.large_string(), "value": pa.large_binary()})),
-        "level": pa.int32(),
-        "delete_horizon": _MOMENT,
-    }
-)
-KAFKAS = JudgedColumns()
+KAFKAS: Final = JudgedColumns()
 """Each column under Kafka's own name."""
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RETENTION = timedelta(hours=1)
-PAST, LATER, STAMP = NOW - timedelta(minutes=1), NOW + timedelta(minutes=1), NOW + RETENTION
+_STATE = [("level", pa.int32()), ("delete_horizon", pa.timestamp("us", tz="UTC"))]
+_OF_TRANSACTIONS = [("is_control", pa.bool_()), ("is_transactional", pa.bool_())]
+SCHEMA: Final = pa.schema([*rows_of([]).schema, *_STATE])
+TRANSACTIONS: Final = pa.schema(
+    [*SCHEMA, *_OF_TRANSACTIONS, ("producer_id", pa.int64()), ("producer_epoch", pa.int32())]
+)
+_WORD = re.compile(
+    r"(?:(?P<producer>\d+)(?:\.(?P<epoch>\d+))?>)?(?P<record>[^\^~]+)(?P<level>\^-?\d*)?(?:~(?P<horizon>\S+))?"
+)
+_CONTROLS = {"abort": bytes(4), "commit": b"\0\0\0\1", "leader": b"\0\0\0\2"}
 
-HEADERS: list[tuple[str, bytes | None]] = [("h", None)]
+
+class Held(NamedTuple):
+    """A record as a data file holds it."""
+
+    record: Record
+    level: int | None = 1
+    horizon_ms: int | None = None
+    producer: int | None = None
+    epoch: int = 0
+    control: bool = False
+
+
+Rows = Sequence[Held]
+
+
+def held(text: str, level: int = 1) -> list[Held]:
+    """The records in ``text``, at ``level`` unless they say otherwise."""
+    return [_held(word, level) for word in text.split()]
+
+
+def _held(word: str, level: int) -> Held:
+    match = _WORD.fullmatch(word)
+    assert match is not None, word
+    name, _, offset = match["record"].partition("@")
+    if name in _CONTROLS:
+        record = Record(int(offset), _CONTROLS[name], bytes(6))
+    else:
+        (record,) = History().records(match["record"])
+    own = level if match["level"] is None else int(match["level"][1:]) if match["level"] != "^" else None
+    horizon = NOW + span(match["horizon"]) if match["horizon"] else None
+    producer = int(match["producer"]) if match["producer"] else None
+    return Held(record, own, horizon, producer, int(match["epoch"] or 0), name in _CONTROLS)
+
+
+def table(records: Iterable[Held], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """The records as Arrow has them."""
+    every = list(records)
+    columns = {
+        "level": [one.level for one in every],
+        "delete_horizon": [one.horizon_ms and one.horizon_ms * 1000 for one in every],
+        "is_control": [one.control for one in every],
+        "is_transactional": [one.producer is not None for one in every],
+        "producer_id": [one.producer for one in every],
+        "producer_epoch": [one.epoch for one in every],
+    }
+    plain = rows_of(one.record for one in every)
+    return pa.table(
+        [columns.get(name, plain[name] if name in plain.column_names else None) for name in schema.names], schema
+    )
+
+
+def part(side: str, records: pa.Table) -> Part:
+    """A table in memory as a part of a side."""
+
+    def read(columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        yield records if columns is None else records.select(list(columns))
+
+    return Part(side, read)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan: its claim, and the records that it has read, written and left in place."""
+
+    claim: Claim
+    read: Rows
+    written: Rows
+    left: Rows = ()
+
+    def but(self, changes: str) -> Planned:
+        """The plan with ``changes``, as above."""
+        changed = self
+        for word in changes.split():
+            changed = changed._but(word)
+        return changed
+
+    def _but(self, word: str) -> Planned:
+        sign, text = word[0], word[1:]
+        if word == "nothing":
+            none: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
+            return Planned(replace(self.claim, **none), (), ())
+        if sign == "<":
+            return replace(self, read=[*self.read, *held(text)])
+        if sign == "_":
+            return replace(self, left=[*self.left, *held(text, 3)])
+        if sign not in "+-=":
+            name, _, value = word.partition("=")
+            return replace(self, claim=replace(self.claim, **{_SHORT.get(name, name): literal_eval(value)}))
+        added = [] if sign == "-" else held(text, self.claim.level_out)
+        gone = {int(text)} if sign == "-" else {one.record.offset for one in added if sign == "="}
+        return replace(self, written=[*(one for one in self.written if one.record.offset not in gone), *added])
+
+    def numbered(self, number: int) -> Planned:
+        """As the plan of topic partition ``number``; records of another partition than 0 are of that one."""
+
+        def moved(records: Rows) -> Rows:
+            return [
+                one if one.record.partition else one._replace(record=one.record._replace(partition=number))
+                for one in records
+            ]
+
+        claim = replace(self.claim, partition=number, plan_id=f"plan-{number}")
+        return Planned(claim, moved(self.read), moved(self.written), moved(self.left))
+
+
+_COUNTS = ("records_in", "records_out", "superseded", "tombstones_removed", "quarantined", "aborted", "markers_removed")
+_SHORT = {"in": "records_in", "out": "records_out"}
+CLAIM: Final = Claim(
+    table="db.orders", lane="clean", plan_id="clean/orders-0", topic="orders", partition=0, now_ms=NOW, level_out=2,
+    clean_below=None, log_end_offset=20, delete_retention_ms=span("1h"), segments_in=64, segments_out=2,
+    bytes_in=12_300_000, bytes_out=8_100_000, records_in=14, records_out=9, superseded=3, tombstones_removed=1,
+    quarantined=1,
+)  # fmt: skip
+CLEANING: Final = Planned(
+    CLAIM,
+    held(
+        "a=1@0^ b=v@1 a=2@2 c=@3 d=v@4 d=@5 e=@6^2~-1m f=@7^2~1m empty=empty@8 -=v@9 g=@10~-1m h=v@11 h=@12^2~-1m "
+        "z=@20^2~-1m"
+    ),
+    held("b=v@1 a=2@2 c=@3~1h d=@5~1h e=@6^-2~-1m f=@7~1m empty=empty@8 -=v@9^-1 g=@10~1h h=@12~1h z=@20~-1m", 2),
+)
+"""A right cleaning of each fate: superseded (a, d, h), stamped (c, d), past its horizon (e) or not (f), without a key,
+stamped by a stranger (g), stamped before its older record came (h), the log end (z)."""
+
+
+def plan(changes: str, read: str, written: str, left: str = "") -> Planned:
+    """A plan whose claim is that of CLEANING with ``changes``, and all counts 0 that it does not name."""
+    claim = CLEANING.but(f"nothing {changes}").claim
+    return Planned(claim, held(read), held(written, claim.level_out), held(left, 3))
+
+
+def findings_on(
+    plans: Sequence[Planned],
+    taken: Sequence[Rows] | None = None,
+    *,
+    schema: pa.Schema = SCHEMA,
+    samples: Shown = "full",
+    requested: Requested | None = None,
+) -> list[Findings]:
+    """What the judge finds about each of ``plans``, judged together.
+
+    The cleaner has taken its fingerprints of the records ``taken``; None: values are compared.
+    """
+    sides = {BEFORE: "read", AFTER: "written", IN_PLACE: "left"}
+    parts = [
+        part(side, table(chain.from_iterable(getattr(plan, name) for plan in plans), schema))
+        for side, name in sides.items()
+    ]
+    of = Fingerprint(KAFKAS.kept(schema.names)).of
+    prints = None if taken is None else [of(table(records, schema)) for records in taken]
+    claims = [plan.claim for plan in plans]
+    return judge(parts, schema, claims, KAFKAS, fingerprints=prints, samples=samples, requested=requested)
+
+
+def said(claim: Claim, findings: Findings) -> str:
+    """The broken promises in short: ``newest_record_kept@1,4 counts``, or ``kept``."""
+    broken = [row for row in rows(claim, findings) if row.broken]
+    offsets = [sorted({one.offset for one in row.samples if one.offset is not None}) for row in broken]
+    names = [row.promise.name.removeprefix("expect_").replace("record_counts_to_add_up", "counts") for row in broken]
+    return " ".join(f"{n}@{','.join(map(str, o))}" if o else n for n, o in zip(names, offsets, strict=True)) or "kept"
+
+
+def verdicts_on(plans: Sequence[Planned], reports: Path, samples: Shown = "full") -> list[Verdict]:
+    """Great Expectations' verdicts on ``plans``, judged together, by values."""
+    found = findings_on(plans, samples=samples)
+    return list(verdicts([plan.claim for plan in plans], found, reports, job="job").values())
 
 
 def verdict_document(claim: Claim, verdict: Verdict, validated: datetime) -> dict[str, object]:
     """The document that Firn stores of a verdict."""
     return {"validated": validated.isoformat(), "claim": claim.to_dict(), "verdict": verdict.to_dict()}
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record; its fields have the names of the columns."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None = b"v"
-    level: int | None = 1
-    delete_horizon: datetime | None = None
-    topic: str = "orders"
-    partition: int = 3
-    timestamp: datetime = NOW - timedelta(days=1)
-    timestampType: int = 0  # noqa: N815  # Kafka's name
-    headers: list[tuple[str, bytes | None]] | None = field(default_factory=lambda: list(HEADERS))
-
-
-def stays(record: Record, horizon: datetime | None = None) -> Record:
-    """As a cleaning writes it."""
-    return replace(record, level=2, delete_horizon=horizon)
-
-
-OLD_A, NEW_A = Record(0, b"a", b"1", level=None), Record(2, b"a", b"2")
-B = Record(1, b"b")
-FIRST_SEEN = Record(3, b"c", None)
-OLD_D, DELETED_D = Record(4, b"d"), Record(5, b"d", None)
-PAST_HORIZON = Record(6, b"e", None, level=2, delete_horizon=PAST)
-BEFORE_HORIZON = Record(7, b"f", None, level=2, delete_horizon=LATER)
-EMPTY_KEY = Record(8, b"", b"")
-NO_KEY = Record(9, None)
-STRANGERS_STAMP = Record(10, b"g", None, level=1, delete_horizon=PAST)
-OLD_H, STAMPED_H = Record(11, b"h", level=1), Record(12, b"h", None, level=2, delete_horizon=PAST)
-LOG_END = Record(20, b"z", None, level=2, delete_horizon=PAST)
-
-INPUTS = [
-    *(OLD_A, NEW_A, B, FIRST_SEEN, OLD_D, DELETED_D, PAST_HORIZON, BEFORE_HORIZON, EMPTY_KEY, NO_KEY),
-    *(STRANGERS_STAMP, OLD_H, STAMPED_H, LOG_END),
-]
-OUTPUTS = [
-    stays(B),
-    stays(NEW_A),
-    stays(FIRST_SEEN, STAMP),
-    stays(DELETED_D, STAMP),
-    replace(PAST_HORIZON, level=-2),  # removed, and kept beside the topic
-    stays(BEFORE_HORIZON, LATER),
-    stays(EMPTY_KEY),
-    replace(NO_KEY, level=-1),
-    stays(STRANGERS_STAMP, STAMP),
-    stays(STAMPED_H, STAMP),  # an older record came late: un-stamped, and stamped again
-    stays(LOG_END, PAST),
-]
-CLAIM = Claim(
-    table="db.orders",
-    lane="clean",
-    plan_id="clean/orders-3",
-    topic="orders",
-    partition=3,
-    now_ms=int(NOW.timestamp() * 1000),
-    level_out=2,
-    clean_below=None,
-    log_end_offset=20,
-    delete_retention_ms=int(RETENTION.total_seconds() * 1000),
-    segments_in=64,
-    segments_out=2,
-    bytes_in=12_300_000,
-    bytes_out=8_100_000,
-    records_in=14,
-    records_out=9,
-    superseded=3,
-    tombstones_removed=1,
-    quarantined=1,
-)
-MERGE = replace(CLAIM, lane="merge", level_out=1, records_out=14, superseded=0, tombstones_removed=0, quarantined=0)
-RECORD_COUNTS = "expect_record_counts_to_add_up"
-
-Records = list[Record]
-
-
-def table(records: Records, schema: pa.Schema = SCHEMA) -> pa.Table:
-    """The records as Arrow has them."""
-    return pa.table({name: [_plain(getattr(one, name)) for one in records] for name in schema.names}, schema)
-
-
-def _plain(value: Any) -> Any:
-    return [{"key": key, "value": inner} for key, inner in value] if isinstance(value, list) else value
-
-
-def part(side: str, held: pa.Table) -> Part:
-    """A table in memory as a part of a side."""
-
-    def read(columns: Sequence[str] | None) -> Iterator[pa.Table]:
-        yield held if columns is None else held.select(list(columns))
-
-    return Part(side, read)
-
-
-def hiding(name: str, first: int, end: int) -> Listed:
-    """The entry of the data file ``name``, whose records from place ``first`` up to ``end`` are hidden."""
-
-    def read() -> Iterator[pa.RecordBatch]:
-        rows = {"file_path": pa.array([name] * (end - first), pa.large_string())}
-        yield pa.RecordBatch.from_pydict(rows | {"pos": pa.array(range(first, end), pa.int64())})
-
-    return Listed(1, "place", (Deletes(f"{first} to {end}", 2, "place", None, (), read),))
-
-
-def fingerprint_of(records: Records) -> int:
-    """The fingerprint of a cleaner that has read ``records``."""
-    return Fingerprint(KAFKAS.kept(SCHEMA.names)).of(table(records))
-
-
-def judge_all(
-    inputs: pa.Table,
-    outputs: pa.Table,
-    claims: Sequence[Claim],
-    reports: Path,
-    *,
-    fingerprints: Sequence[int] | None = None,
-    left: pa.Table | None = None,
-    samples: Shown = "full",
-) -> dict[str, Verdict]:
-    """The verdicts on the plans of ``claims`` by plan id."""
-    parts = [part(BEFORE, inputs), part(AFTER, outputs), *([] if left is None else [part(IN_PLACE, left)])]
-    found = judge(parts, inputs.schema, claims, KAFKAS, fingerprints=fingerprints, samples=samples)
-    return verdicts(claims, found, reports, job="job")
-
-
-def failed(verdict: Verdict) -> dict[str, Finding]:
-    """The promises that were not kept, by name."""
-    return {finding.name: finding for finding in verdict.failures}
-
-
-def without(record: Record) -> Records:
-    """A result that lacks ``record``."""
-    return [r for r in OUTPUTS if r.offset != record.offset]
-
-
-def instead(record: Record, **changes: Any) -> Records:
-    """A result in which ``record`` is another."""
-    return [replace(r, **changes) if r.offset == record.offset else r for r in OUTPUTS]

@@ -1,9 +1,4 @@
-"""Changes behind the back of a stage: to its data files, and to what it was made of."""
-
-from pathlib import Path
-
-import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile
+"""Changes to a table behind Firn's back."""
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.stage import Stage
@@ -14,18 +9,6 @@ from tests.support.lakes import TABLE
 def input_gone(lake: Lake, _: Stage) -> None:
     """Another writer deletes the record at offset 0, and with it an input."""
     lake.table(TABLE).delete("offset = 0")
-
-
-def change_value(file: DataFile, offset: int, value: bytes) -> None:
-    """Give the record at ``offset`` another value."""
-    path = Path(file.file_path.removeprefix("file://"))
-    held = pq.read_table(path, partitioning=None)
-    values = [
-        value if own == offset else kept
-        for own, kept in zip(held["offset"].to_pylist(), held["value"].to_pylist(), strict=True)
-    ]
-    place = held.schema.get_field_index("value")
-    pq.write_table(held.set_column(place, held.schema.field(place), [values]), path)
 
 
 def tear_manifest(lake: Lake, table: str) -> None:

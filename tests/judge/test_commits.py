@@ -1,0 +1,231 @@
+"""C1, C20, C23: what a stage holds is judged before it is published, and what a commit holds by `firn verify`."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from firnlake.engine.local import LocalEngine
+from firnlake.iceberg.authorship import firn_properties
+from firnlake.iceberg.branches import ancestors
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import Commit
+from firnlake.job.stage import Stage
+from firnlake.lanes import due, retention
+from firnlake.table.partition import PartitionState
+from firnlake.validate import tasks
+from firnlake.validate.validate import validate, verify
+from infra.foreign.files import on_disk
+from tests.support.committing import commit
+from tests.support.erasing import request
+from tests.support.lakes import Row
+from tests.support.row_deletes import data_file
+from tests.support.scenario import Scenario
+from tests.support.topics import NOW, Topic, updates
+
+ERASE = "firn erase {table} --now {now} --key "
+IN_PLACE = " | ".join(f"k{at}={'x' * 500} l{at}={'y' * 500} m{at}={'z' * 500}" for at in range(4))
+HISTORIES = {
+    "a merge": ["land a=1 b=1 a=2 | c= b= d=1", "merge!"],
+    "a cleaning": ["land a=1 b=1 a=2 | c= b= d=1", "merge!", "land d=2 | e=1", "merge!", "clean!"],
+    "a removed tombstone that comes back": [
+        *("create delete.retention.ms=1000", "land a=1 b=1 | a=@5 | z=1@9", "full!", "land y=1", "at 1d"),
+        *("full!", "land a=late@3", "at 2d", "full!"),
+    ],
+    "segments in place": ["create segment.bytes=1024", f"land {IN_PLACE}", "full!", "land k1=new -=x end=", "full!"],
+    "two erasures": [
+        *("land a=1 b=1 c=1", "full!", "land a=2 d=1 | b=2 | a=3", "merge!", "land e=1"),
+        *(f"{ERASE}a", "erase!", f"{ERASE}b", "erase!"),
+    ],
+    "a removed tombstone is erased": [
+        *("create delete.retention.ms=0", "land a=1 a= b= | c=1", "full!", "at 1ms", "full!", f"{ERASE}a", "erase!"),
+    ],
+    "hidden records are not erased": ["land a=1 b=1 a=2 c=1 | z=1@9", "delete 0", f"{ERASE}a", "erase!"],
+    "erased in two plans": ["land b=1 c=1 1/a=1 1/b=1 | a=3 c=4 1/c=1", f"{ERASE}a", "erase!"],
+}
+WENT = ["", "superseded 3", "restored 1", "quarantined 1", "erased 2", "0 to 0", "erased 1", "erased 1"]
+
+
+@pytest.mark.parametrize(("name", "went"), list(zip(HISTORIES, WENT, strict=True)))
+def test_c9_c16_c30_every_commit_is_proved_by_its_files_alone(scenario: Scenario, name: str, went: str) -> None:
+    """Also later, when there are newer requests."""
+    commits: list[tuple[str, int | None]] = []
+    for line in HISTORIES[name]:
+        said = scenario.answer(line)
+        if line.endswith("!"):
+            assert not [one for one in said if "segments, " not in one], said
+            commits.append((line.removesuffix("!"), scenario.loaded().metadata.current_snapshot_id))
+    assert went in said[0]
+    for lane, snapshot_id in commits:
+        found = scenario.table.verify(snapshot_id)
+        assert {(one.claim.lane, one.passed) for one in found} == {(lane, True)}
+        assert len(found) == (2 if name == "erased in two plans" else 1)
+    assert bool(found[0].claim.records_in_place) is (name == "segments in place" or lane == "erase")
+
+
+def test_the_command_tells_every_promise(scenario: Scenario) -> None:
+    scenario.answer("land a=1 b=1 a=2")
+    assert "no commit to verify" in scenario.answer("firn verify {table}")[0]
+    landed = scenario.loaded().metadata.current_snapshot_id
+    scenario.answer("full!")
+    told = [one.strip() for one in scenario.answer("firn verify {table}")]
+    assert "kept    expect_newest_record_kept (C1, C2, C3): broken by 0 of 2 keys." in told
+    for snapshot, reason in ((landed, "was not published by Firn"), (7, "has no snapshot 7")):
+        said = scenario.answer(f"firn verify {{table}} --snapshot {snapshot}")
+        assert (reason in said[0], said[-1]) == (True, "exit code 1")
+
+
+def test_c8_horizons_are_held_to_the_retention_of_their_commit(topic: Topic) -> None:
+    topic.create(delete_retention_ms="1000").land(updates("a=1", "b=", "c=1"))
+    topic.clean("full", force=True)
+    written = on_disk(topic.lake.table(topic.table).metadata_location)
+    topic.lake.set_properties(topic.table, {"firn.delete.retention.ms": "5000"})
+    for stamp, note in ((NOW + 1000, False), (None, True)):
+        (found,) = verify(topic.lake, topic.table, None, LocalEngine())
+        assert (found.passed, found.claim.stamp_ms) == (True, stamp)
+        assert any("not judged: the metadata file" in row.observed for row in found.rows) is note
+        written.unlink(missing_ok=True)
+
+
+Kept = Callable[[list[Row]], list[Row]]
+
+
+def forged(topic: Topic, lane: str, kept: Kept, **claimed: int) -> set[str]:
+    """The promises that a commit breaks that keeps ``kept`` of each segment. It says of itself what the right one says,
+    but for what is ``claimed``."""
+    table = topic.lake.table(topic.table)
+    topic.clean(lane, force=True)
+    right = next(ancestors(topic.lake.table(topic.table)))
+    topic.lake.table(topic.table).manage_snapshots().rollback_to_snapshot(right.parent_snapshot_id or 0).commit()
+    said = {name: value for name, value in firn_properties(right).items() if name.startswith("firn.")}
+    gone, added = list[str](), list[DataFile]()
+    for file in (task.file for task in table.scan().plan_files()):
+        rows = pq.read_table(on_disk(file.file_path), partitioning=None).to_pylist()
+        if (remaining := kept(rows)) != rows:
+            values = [file.partition[place] for place in range(len(file.partition))]
+            gone.append(file.file_path)
+            added.append(data_file(table, remaining, file.spec_id, values))
+    change = Change(gone, added, {**said, **{f"firn.{name}": str(number) for name, number in claimed.items()}})
+    commit(topic.lake, Commit(topic.lake.table(topic.table), [(MAIN_BRANCH, change)]), topic.table)
+    verified = verify(topic.lake, topic.table, None, LocalEngine())
+    return {row.promise.name for one in verified for row in one.rows if row.broken}
+
+
+def without(*offsets: int, **changed: Any) -> Kept:
+    """Without the records at ``offsets``, and with the ``changed`` values of the record at offset 1."""
+    return lambda rows: [
+        {**one, **(changed if one["offset"] == 1 else {})} for one in rows if one["offset"] not in offsets
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "erased", "promise"),
+    [
+        (without(0, 1, 2), 3, "expect_other_records_unchanged"),
+        (without(0, 2, 4), 3, "expect_other_records_unchanged"),
+        (without(0, 2, value=b"other"), 2, "expect_other_records_unchanged"),
+        (without(0), 1, "expect_requested_records_gone"),
+        (without(4), 1, "expect_requested_records_gone"),
+        (without(0, 2, 6), 3, "expect_log_end_kept"),
+        (without(0, 2), 1, "expect_record_counts_to_add_up"),
+    ],
+    ids=[
+        "another key",
+        "a newer record",
+        "a value",
+        "not all",
+        "none of a segment",
+        "the log end",
+        "more than it says",
+    ],
+)
+def test_c30_forged_commits(topic: Topic, kept: Kept, erased: int, promise: str) -> None:
+    topic.land(updates("a=1", "b=1", "a=2", "c=1"))
+    request(topic, b"a")
+    topic.land(updates("a=3", "d=1", "e=1", start=4))
+    assert promise in forged(topic, "erase", kept, erased=erased)
+
+
+def test_c3_a_forged_cleaning(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1", "a=2"))
+    assert {"expect_newest_record_kept", "expect_record_counts_to_add_up"} <= forged(topic, "full", without(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (slice(3), "expect_only_expired_segments_dropped: 2 segments are not past retention"),
+        (slice(4), "expect_log_end_kept: 1 segment may hold the log end"),
+        (slice(1, 2), "expect_oldest_segments_dropped: 1 segment stays although"),
+    ],
+)
+def test_c4_c19_what_retention_decides_wrong_is_noticed(
+    scenario: Scenario, monkeypatch: Any, chosen: slice, said: str
+) -> None:
+    """Planning decides to drop other segments, and nothing that it checks later keeps them."""
+    scenario.answer("create cleanup.policy=delete retention.ms=172800000")
+    scenario.answer("land k=1,3d | k=2 | k=3 | k=4,0s")
+    sound = retention.retention
+
+    def wrong(state: PartitionState) -> retention.Retention | None:
+        found = sound(state)
+        return replace(found, dropped=state.segments[chosen]) if found else None
+
+    with monkeypatch.context() as patch:
+        for module in (retention, due):
+            patch.setattr(module, "retention", wrong)
+        patch.setattr(retention, "_problem", lambda *_: None)
+        assert said in scenario.answer("retain")[0]
+        assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"
+    assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]
+    stored = [one.read_text() for one in scenario.opened.lake.reports_folder.rglob("firn-retain/**/*.json")]
+    assert any("0 of 1 segment in 1 topic partition" in one and "0 of 3 segments in 1 topic" in one for one in stored)
+
+
+def staged(topic: Topic, partitions: int = 1) -> Stage:
+    """A stage of as many plans."""
+    for partition in range(partitions):
+        topic.land(updates("a=1", "b=1", "a=2", partition=partition))
+    (identifier,) = {done.stage for done in topic.compacted(*topic.plans("full", force=True))}
+    return Stage.load(topic.lake, identifier)
+
+
+@pytest.mark.parametrize("values", ["fingerprint", "full"])
+def test_c1_a_value_that_was_changed_on_the_way_is_found_in_its_plan(topic: Topic, values: str) -> None:
+    """Values of both sides are read only where the table says so, or where the fingerprint differs."""
+    stage = staged(topic.create(validate=values), 3)
+    path = on_disk(next(iter(stage.files.values())).all[0].file_path)
+    held, other = pq.read_table(path, partitioning=None), pa.array([b"x", b"2"])
+    at = held.schema.get_field_index("value")
+    pq.write_table(held.set_column(at, held.schema.field(at), other.cast(held.schema.field(at).type)), path)
+    judged = [one.verdict for one in validate(topic.lake, [stage.identifier], LocalEngine())]
+    found = {one.plan_id: (one.reason, one.closely) for one in judged if one}
+    wrong, *others = (found[plan_id] for plan_id in stage.files)
+    assert wrong == ("expect_records_unchanged: 1 record differs from what was read at its offset.", True)
+    assert others == [("", values == "full")] * 2
+
+
+def test_c17_plans_that_do_not_fit_the_memory_are_judged_by_the_engine(scenario: Scenario, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+    scenario.answer("land a=1 a=2 1/a=1 1/a=2 1/a=3")
+    said = scenario.answer("full!")
+    assert {one.partition("; ")[2] for one in said} == {"superseded 1", "superseded 2"}
+
+
+def test_c20_a_file_that_is_gone_is_an_error_that_names_plan_and_file_and_no_verdict(topic: Topic) -> None:
+    stage = staged(topic)
+    ((plan_id, files),) = stage.files.items()
+    lost = on_disk(files.all[0].file_path)
+    kept = shutil.move(lost, lost.with_suffix(".kept"))
+    (judged,) = validate(topic.lake, [stage.identifier], LocalEngine())
+    assert judged.verdict is None
+    assert plan_id in judged.failure
+    assert lost.name in judged.failure
+    shutil.move(kept, lost)
+    assert validate(topic.lake, [stage.identifier], LocalEngine())[0].passed, "asked again it is judged"

@@ -1,0 +1,95 @@
+"""Suites of a table's owner run on what a plan has written, before anybody sees it, and stop it like a promise."""
+
+import json
+from typing import Any
+
+import great_expectations as gx
+import pytest
+from great_expectations.expectations.core.expect_column_to_exist import ExpectColumnToExist
+from great_expectations.expectations.core.expect_column_values_to_not_be_in_set import ExpectColumnValuesToNotBeInSet
+
+from tests.support.scenario import Scenario
+
+THIS = "tests.judge.test_own_suites"
+NO_SEVEN = f"{THIS}:no_seven"
+
+
+def no_seven(table: str) -> gx.ExpectationSuite:
+    """No value is 7."""
+    assert table.startswith("db.")
+    sevens = ExpectColumnValuesToNotBeInSet(column="value", value_set=[b"7"], description="No value is 7.")
+    return gx.ExpectationSuite(name="no-seven", expectations=[sevens, ExpectColumnToExist(column="headers")])
+
+
+def broken(_: str) -> float:
+    """Wrong code of a table's owner."""
+    return 1 / 0
+
+
+@pytest.fixture(autouse=True)
+def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRN_SUITE_MODULES", f"other, {THIS}")
+
+
+def judged(scenario: Scenario, suites: str, records: str, *properties: str) -> tuple[str, list[dict[str, Any]]]:
+    """What a cleaning of ``records`` says, and what the report says of the suites."""
+    scenario.answer(" ".join(("create", f"validate.suites={suites}", *properties)))
+    scenario.answer(f"land {records}")
+    before = scenario.answer("levels")
+    (said,) = scenario.answer("full!")
+    assert ("failed: " in said) is (scenario.answer("levels") == before), "what fails is not published"
+    stored = [json.loads(one.read_text()) for one in scenario.opened.lake.reports_folder.glob("verdicts/*.json")]
+    told = [one["verdict"]["expectations"] for one in stored if one["claim"]["table"] == scenario.name]
+    return said, [one for every in told for one in every if not one["name"].startswith("expect_")]
+
+
+# What a suite does not see: superseded records, quarantined ones and removed tombstones.
+@pytest.mark.parametrize(
+    ("records", "observed", "offsets"),
+    [("a=7 a=1 -=7 z=1", "0 of 2 records.", []), ("a=1 b=7 a=2", "1 of 2 records.", [1])],
+)
+@pytest.mark.parametrize("samples", ["none", "keys", "full"])
+def test_records_are_named_by_their_offsets(
+    scenario: Scenario, records: str, observed: str, offsets: list[int], samples: str
+) -> None:
+    said, own = judged(scenario, NO_SEVEN, records, f"report.samples={samples}")
+    assert [(one["name"], one["observed"]) for one in own] == [
+        ("no-seven: expect_column_values_to_not_be_in_set", observed),
+        ("no-seven: expect_column_to_exist", "Met."),
+    ]
+    shown: dict[str, list[str | None]] = {"none": [], "keys": [None], "full": ['{"value": "b\'7\'"}']}
+    assert [one["value"] for one in own[0]["samples"]] == shown[samples][: len(offsets)]
+    assert [one["offset"] for one in own[0]["samples"]] == (offsets if samples != "none" else [])
+    assert (f"no-seven: expect_column_values_to_not_be_in_set: {observed}" in said) is bool(offsets)
+
+
+@pytest.mark.parametrize("large", ["fail", "skip"])
+def test_a_result_that_is_too_large(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, large: str) -> None:
+    monkeypatch.setenv("FIRN_SUITES_BYTES", "1")
+    said, own = judged(scenario, NO_SEVEN, "a=7 b=1", f"validate.suites.large={large}")
+    assert ("failed" in said, "FIRN_SUITES_BYTES is 1" in own[-1]["observed"]) == (large == "fail", True)
+
+
+UNKNOWN = '{"name": "a", "expectations": [{"type": "expect_miracles", "kwargs": {}}]}'
+
+
+@pytest.mark.parametrize(
+    ("suites", "text", "reason"),
+    [
+        ("nowhere:suite", "", "FIRN_SUITE_MODULES does not name its module"),
+        ("other:suite", "", "No module named 'other'"),
+        (f"{THIS}:missing", "", "has no attribute 'missing'"),
+        (f"{THIS}:broken", "", "ZeroDivisionError: division by zero"),
+        ("/nowhere/suite.json", "", "No such file"),
+        ("suite.json", "{", "Expecting property name"),
+        ("suite.json", "[]", "it is no suite in JSON"),
+        ("suite.json", '{"name": "a", "expectations": []}', "it has 0 expectations"),
+        ("suite.json", UNKNOWN, "it has expectations of unknown types: expect_miracles"),
+    ],
+)
+def test_c26_a_suite_that_cannot_be_loaded_is_refused(scenario: Scenario, suites: str, text: str, reason: str) -> None:
+    (scenario.folder / "suite.json").write_text(text)
+    named = f"{scenario.folder}/suite.json" if text else suites
+    said, own = judged(scenario, named, "a=1 b=1")
+    assert f"property firn.validate.suites names '{named}', but".replace(str(scenario.folder), "{folder}") in said
+    assert (reason in said, own) == (True, [])
