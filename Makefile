@@ -97,7 +97,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test test-nightly histories bench bench-quick conformance faults faults-steps soak load stack-test row-deletes
+FOREIGN := test test-nightly histories bench bench-quick conformance soak load stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
@@ -167,20 +167,9 @@ SEED ?= 1
 conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare Firn with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
 	$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
 
-# Where the catalog of these is kept: sqlite, or postgres; of load also rest.
-CATALOG ?= sqlite
-SEEDS ?= 1-500
 .PHONY: faults
-faults: setup $(DONE)/jars ## run cleanings with random faults, SEEDS=1-500; SEEDS=7 replays one run
-	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG) --engine $(ENGINE)
-
-.PHONY: faults-steps
-faults-steps: setup $(DONE)/jars ## cause random faults while records land or expire, or files are collected, SEEDS=1-500 (about a second each)
-	@$(BIN)/python -m tests.faults.harness --steps --seeds $(SEEDS) --catalog $(CATALOG)
-
-.PHONY: faults-maintenance
-faults-maintenance: setup ## cause random faults and commits of other writers during maintenance, SEEDS=1-500 (less than a second each)
-	@$(BIN)/python -m tests.faults.harness --maintenance --seeds $(SEEDS) --catalog $(CATALOG)
+faults: setup ## take every step of Firn with every fault, at up to eight calls of each kind (half an hour)
+	@$(PYTEST) tests/faults $(PYTEST_ARGS)
 
 # Which of the flips or defects in tests/nets: 1-10, or 3,17; all where it is empty.
 NUMBERS ?=
@@ -194,21 +183,23 @@ mutants: setup ## flip rules in the code, one at a time: the tests must notice e
 defects: setup ## put former defects back into the code, one at a time: each must make tests fail
 	@$(BIN)/python -m tests.nets.defects --numbers "$(NUMBERS)"
 
-TRIALS ?= 1-1000
+SEEDS ?= 1-1000
 KINDS ?=
 .PHONY: trials
-trials: setup ## run random histories with faults, neighbours and other writers, SEEDS=1-1000 of KINDS=commit,... (three CPU seconds each); SEEDS=7 KINDS=commit replays one
-	@$(BIN)/python -m tests.trials --seeds $(if $(filter file,$(origin SEEDS)),$(TRIALS),$(SEEDS)) --kinds "$(KINDS)"
+trials: setup ## run random histories with faults, neighbours and other writers, SEEDS=1-1000 of KINDS=commit,... (five CPU seconds each); SEEDS=7 KINDS=commit replays one
+	@$(BIN)/python -m tests.nightly.trials --seeds $(SEEDS) --kinds "$(KINDS)"
 
+# Where the catalog of these is kept: sqlite, or postgres; of load also rest.
+CATALOG ?= sqlite
 SOAK_SECONDS ?= 1800
 .PHONY: soak
 soak: setup $(DONE)/jars ## run appenders, compactors, readers, other tools and faults at the same time, for SOAK_SECONDS=1800
-	@$(BIN)/python -m tests.faults.harness.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
+	@$(BIN)/python -m tests.nightly.crowd.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 LOAD_SECONDS ?= 60
 .PHONY: load
 load: setup $(DONE)/jars $(if $(filter rest,$(CATALOG)),$(DONE)/stack-jars) ## run ten appenders for LOAD_SECONDS=60: alone, then with four processes that burn CPU, then with four compactors
-	@$(BIN)/python -m tests.faults.harness.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
+	@$(BIN)/python -m tests.nightly.crowd.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size. Whole
 # processes of Firn start as they do everywhere else here.

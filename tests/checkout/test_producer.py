@@ -12,6 +12,7 @@ import pytest
 from firnlake.iceberg.catalog import Lake
 from infra.demo import carts, producer
 from infra.demo.producer import SECONDS, TABLE, produce
+from tests.support.faults import Forgetful, through
 from tests.support.lakes import append, row
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -71,9 +72,7 @@ def test_others_that_commit_at_the_same_time_lose_nothing(lake: Lake) -> None:
 
 def test_a_lost_answer_lands_nothing_twice(lake: Lake) -> None:
     """The first commit is applied and its answer lost; the next one looks where the log ends."""
-    properties = {key: value for key, value in lake.properties.items() if key != "type"}
-    forgetful = Lake(lake.name, properties | {"py-catalog-impl": "tests.support.forgetful.ForgetfulCatalog"}, lake.home)
-    produce(forgetful, moments(3))
+    produce(through(lake, Forgetful("no")), moments(3))
     offsets = [(record["partition"], record["offset"]) for record in landed(lake)]
     assert len(offsets) == len(set(offsets)) == 3 * carts.RECORDS
 

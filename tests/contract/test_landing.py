@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from firnlake.door import OpenCatalog
 from firnlake.errors import RefusedError
 from infra.foreign.files import files_under, on_disk
+from tests.support.faults import Nth, watched
 from tests.support.files import HEADING, json_lines
 from tests.support.fuzz import fuzzed_less
 from tests.support.records import NOW, History, Record, rows_of
 from tests.support.scenario import Scenario
-from tests.support.watched import Nth, watched
 
 BEYOND_DOUBLES = 2**53 + 1
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -16,9 +16,8 @@ from firnlake.errors import OutcomeUnknownError, RefusedError, UnavailableError
 from firnlake.iceberg.files import data_folder
 from firnlake.ingest.land import land
 from infra.foreign.files import files_under, on_disk
-from tests.support.forgetful import through
+from tests.support.faults import Forgetful, Nth, through, watched
 from tests.support.topics import Record, Topic, updates
-from tests.support.watched import Nth, watched
 
 
 def landing_file(topic: Topic, path: Path, *records: Record) -> Path:
@@ -95,9 +94,9 @@ def test_d2_what_a_sent_commit_may_name_stays(topic: Topic, tmp_path: Path, down
     paths = small(topic.create(), tmp_path)
     if down == "yes":
         with pytest.raises(OutcomeUnknownError):
-            land(through(topic.lake, down), topic.table, paths)
+            land(through(topic.lake, Forgetful(down)), topic.table, paths)
     else:
-        land(through(topic.lake, down), topic.table, paths)
+        land(through(topic.lake, Forgetful(down)), topic.table, paths)
     assert topic.offsets() == [0, 1, 2]
 
 

@@ -17,9 +17,9 @@ from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.expiring import LATER, expire, maintain, replaced
+from tests.support.faults import Nth, watched
 from tests.support.in_process import command_on
 from tests.support.lakes import TABLE, append, row, stored
-from tests.support.watched import Nth, watched
 
 
 @pytest.fixture

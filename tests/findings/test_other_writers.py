@@ -10,9 +10,9 @@ from pyiceberg.table import Table
 
 from firnlake import clock
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
+from tests.nightly.trials.lookups import WRITERS, Summary, Writer
 from tests.support.other_lives import head
 from tests.support.topics import DAY, Topic, foreign_rows, updates
-from tests.trials.lookups import WRITERS, Summary, Writer
 
 COMMIT = 42
 REDPANDA = "Redpanda"

@@ -10,7 +10,8 @@ from firnlake.ingest.land import land
 from firnlake.lanes.erasure.ask import ask
 from firnlake.publish.publish import publish_job
 from tests.support.erasing import erasures
-from tests.support.repeating import lost_files, repeating
+from tests.support.faults import Repeating, through
+from tests.support.lakes import lost_files
 from tests.support.topics import NOW, Topic, updates
 
 
@@ -18,7 +19,7 @@ def test_r1_a_publication_that_was_applied_keeps_its_files(topic: Topic) -> None
     topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
     (stage,) = topic.validated(topic.plans("full", force=True))
     with suppress(FirnError):
-        publish_job(repeating(topic.lake), stage)
+        publish_job(through(topic.lake, Repeating()), stage)
     assert lost_files(topic.lake.table(topic.table)) == set()
     assert topic.offsets() == [1, 2]
 
@@ -26,7 +27,7 @@ def test_r1_a_publication_that_was_applied_keeps_its_files(topic: Topic) -> None
 def test_r1_a_request_to_erase_that_was_applied_keeps_its_files(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"))
     with suppress(FirnError):
-        ask(repeating(topic.lake), topic.table, [(b"a",)], NOW)
+        ask(through(topic.lake, Repeating()), topic.table, [(b"a",)], NOW)
     assert lost_files(topic.lake.table(topic.table)) == set()
     assert len(erasures(topic)) == 1
 
@@ -38,6 +39,6 @@ def test_r1_a_landing_that_was_applied_keeps_its_files(topic: Topic, tmp_path: P
     path = tmp_path / "landed.parquet"
     pq.write_table(topic.arrow(updates("a=1", "b=1")), path)
     with suppress(FirnError):
-        land(repeating(topic.lake), topic.table, [path])
+        land(through(topic.lake, Repeating()), topic.table, [path])
     assert lost_files(topic.lake.table(topic.table)) == set()
     assert topic.offsets() == [0, 1]

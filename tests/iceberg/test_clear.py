@@ -12,8 +12,8 @@ from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
 from firnlake.table.topic_partition import TopicPartition
 from tests.support import lakes
+from tests.support.faults import late
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, ready, row
-from tests.support.late import late
 from tests.support.maintaining import files_on
 from tests.support.publishing import publish
 

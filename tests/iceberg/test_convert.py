@@ -17,11 +17,11 @@ from firnlake.job.stage import stages_of
 from firnlake.lanes import convert
 from firnlake.run import run
 from infra.foreign.files import files_under, on_disk
+from tests.support.faults import Killed, Nth, die, watched
 from tests.support.publishing import publish
 from tests.support.scenario import Scenario
 from tests.support.topics import NOW
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
-from tests.support.watched import Killed, Nth, die, watched
 
 
 @pytest.fixture

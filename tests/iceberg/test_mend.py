@@ -19,7 +19,7 @@ from firnlake.validate.committed import Committed
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.erasing import request
-from tests.support.late import late
+from tests.support.faults import late
 from tests.support.mending import head, held, landed, lose, shown, take, tear
 from tests.support.topics import DAY, NOW, Topic, updates
 

@@ -23,9 +23,9 @@ from firnlake.iceberg.row_deletes import bounds_of_paths, only_path, partition_v
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.row_deletes import add, equality_file
 from tests.support import committing
+from tests.support.faults import Nth, watched
 from tests.support.lakes import TABLE, append, offsets, row
 from tests.support.row_deletes import data_files, delete_at, delete_files, places
-from tests.support.watched import Nth, watched
 
 
 def write(path: str, rows: dict[str, list[int]]) -> WrittenDeletes:

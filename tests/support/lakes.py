@@ -99,6 +99,19 @@ def held(table: Table) -> set[str]:
     return {entry.data_file.file_path for entry in entries}
 
 
+def lost_files(table: Table) -> set[str]:
+    """The files that snapshots of ``table`` name and that are gone; where a list or manifest is gone, these alone."""
+    lists = {snapshot.manifest_list for snapshot in table.snapshots()}
+    if gone := _gone(lists):
+        return gone
+    manifests = {one.manifest_path for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
+    return _gone(manifests) or _gone(held(table))
+
+
+def _gone(locations: set[str]) -> set[str]:
+    return {location for location in locations if not on_disk(location).exists()}
+
+
 def snapshot(lake: Lake, identifier: str = TABLE) -> int | None:
     """Id of the current snapshot, read afresh."""
     return lake.table(identifier).metadata.current_snapshot_id

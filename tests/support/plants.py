@@ -188,6 +188,7 @@ class Site:
 
     def unknown_files(self) -> None:
         self.write("planted-{}.csv", b"1," + KEY)
+        self.write("planted-{}-m0.avro", b"Obj\x01" + KEY)
         self.write("planted-{}.json.gz", gzip.compress(KEY))
         self.write("_planted-{}.parquet", parquet(self.arrow(rows())))
 
@@ -218,6 +219,7 @@ def _shown(path: Path) -> str:
                 return str(list(file))
         if content.startswith(b"PAR1"):
             return str(pq.read_table(io.BytesIO(content)).to_pylist())
-    except (pa.ArrowException, ValueError):
+    # PyIceberg meets a negative length with SystemError.
+    except (pa.ArrowException, ValueError, SystemError):
         return KEY.decode()
     return str(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)

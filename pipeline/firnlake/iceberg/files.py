@@ -11,7 +11,7 @@ from typing import Final
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pyiceberg.io import SCHEMA_TO_FILE_IO
+from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
@@ -79,14 +79,19 @@ def store(table: Table, location: str) -> tuple[FileSystem, str]:
     PyIceberg and Spark take locations literally: a percent sign is part of a name, not an escape.
     """
     scheme, netloc, path = PyArrowFileIO.parse_location(location, table.io.properties)
-    return PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc), path
+    return _arrow(table.io).fs_by_scheme(scheme, netloc), path
+
+
+def _arrow(io: FileIO) -> PyArrowFileIO:
+    """``io`` itself where it is Arrow's, or a user's own that builds on it (`py-io-impl`): a FileIO cannot list."""
+    return io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(io.properties)
 
 
 class Stores:
     """The file systems of many locations of ``table``, created only once per folder."""
 
     def __init__(self, table: Table) -> None:
-        self._io = PyArrowFileIO(table.io.properties)
+        self._io = _arrow(table.io)
         self._folder = lru_cache(maxsize=_FOLDERS)(self._located)
 
     def of(self, location: str) -> tuple[FileSystem, str]:

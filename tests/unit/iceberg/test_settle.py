@@ -28,12 +28,10 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.table import records
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
+from tests.support.faults import Nth, Repeating, Watch, late, through, watched
 from tests.support.heads_only import different
 from tests.support.lakes import TABLE, append, row
-from tests.support.late import late
 from tests.support.moving import audit, heads
-from tests.support.repeating import repeating
-from tests.support.watched import Nth, Watch, watched
 
 ANSWERS = [
     CommitFailedException("branch main has changed"),
@@ -138,7 +136,7 @@ def test_c25_one_that_was_applied_and_followed_by_others_is_found(
 
 def test_r1_a_request_that_is_delivered_twice_is_applied_once(landed: Lake, clock: Clock) -> None:
     before = count(landed)
-    settled = empty(clock.of(repeating(landed)))
+    settled = empty(clock.of(through(landed, Repeating())))
     assert (settled.tries, settled.confirmed, count(landed)) == (1, False, before + 1)
 
 

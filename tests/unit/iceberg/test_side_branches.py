@@ -23,9 +23,9 @@ from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.table import records
 from tests.support import lakes
+from tests.support.faults import watched
 from tests.support.lakes import TABLE, Fates, append, append_two, only_plan, ready, row
 from tests.support.publishing import publish
-from tests.support.watched import watched
 
 CDC = "shop.customers"
 CDC_SCHEMA = Schema(NestedField(1, "id", StringType()), NestedField(2, "lsn", LongType(), required=True))

@@ -16,11 +16,11 @@ from firnlake.job.collect import newer_snapshot
 from firnlake.maintain import manifests
 from firnlake.maintain.side_branches import old_tombstones
 from tests.support import lakes
+from tests.support.faults import Nth, watched
 from tests.support.lakes import NOW, TABLE, append, append_two, row
 from tests.support.maintaining import removed_tombstone
 from tests.support.moving import audit, heads, null_key_stage, seen
 from tests.support.publishing import publish
-from tests.support.watched import Nth, watched
 
 YEAR_MS = 366 * 86_400_000
 NO_RETRY = {"commit.retry.num-retries": "0"}

@@ -12,8 +12,8 @@ from firnlake.job.stage import Stage, stages_of
 from firnlake.publish.attempts import Publication
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
+from tests.support.faults import late
 from tests.support.lakes import NOW, TABLE, Fates, append, append_two, only_plan, ready, row
-from tests.support.late import late
 from tests.support.publishing import publish
 
 

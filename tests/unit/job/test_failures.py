@@ -21,10 +21,9 @@ from firnlake.table.policy import DAY_MS
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
-from tests.support.counting import counted
+from tests.support.faults import counted, late
 from tests.support.foreign import append_again
 from tests.support.lakes import NOW, TABLE, Fates, append, append_file, append_two, compacted, only_plan, ready, row
-from tests.support.late import late
 from tests.support.publishing import publish
 from tests.support.stages import data_of, document, documents_of
 from tests.support.templates import Templates

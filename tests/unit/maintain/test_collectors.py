@@ -26,11 +26,10 @@ from firnlake.table.published_plans import FENCE, plans_folder
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.collecting import YEAR_MS, agree, whole
+from tests.support.faults import Killed, Nth, die, late, watched
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, compacted_job, judged, row
-from tests.support.late import late
 from tests.support.publishing import publish
 from tests.support.stages import aged, crash_after_commit, data_of, documents_of
-from tests.support.watched import Killed, Nth, die, watched
 
 
 def fences(lake: Lake) -> int:

@@ -17,8 +17,8 @@ from firnlake.maintain.unreached import Coming
 from infra.foreign.files import on_disk
 from tests.support import foreign, lakes
 from tests.support.expiring import LATER, expire, first_of, maintain
+from tests.support.faults import late
 from tests.support.lakes import TABLE, append, row
-from tests.support.late import late
 from tests.support.maintaining import gone
 
 

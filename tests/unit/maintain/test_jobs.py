@@ -22,11 +22,10 @@ from firnlake.publish.publish import publish_job
 from infra.foreign.files import files_under
 from tests.support import lakes
 from tests.support.collecting import YEAR_MS, agree, in_quarantine, whole
+from tests.support.faults import Nth, late, watched
 from tests.support.lakes import NOW, TABLE, Fates, Part, append_two, compacted_job, judged, row
-from tests.support.late import late
 from tests.support.publishing import publish
 from tests.support.stages import data_of, documents_of
-from tests.support.watched import Nth, watched
 
 
 def at(lake: Lake, monkeypatch: pytest.MonkeyPatch, years: int) -> None:

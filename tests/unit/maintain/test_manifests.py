@@ -10,9 +10,9 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.maintain.manifests import TRIES, rewrite_manifests
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
+from tests.support.faults import Killed, Nth, die, watched
 from tests.support.lakes import NOW, TABLE, append, row
 from tests.support.manifests import MANY, MIN_COUNT, listed, live, many_small, rewritten, seen
-from tests.support.watched import Killed, Nth, die, watched
 
 
 @pytest.mark.usefixtures("table")

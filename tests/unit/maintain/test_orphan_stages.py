@@ -15,8 +15,8 @@ from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import plans_folder
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
+from tests.support.faults import late
 from tests.support.lakes import TABLE, Fates, compacted, ready, row
-from tests.support.late import late
 from tests.support.maintaining import HOUR_MS, LATER, collect, gone, kept
 from tests.support.publishing import publish
 from tests.support.stages import data_of

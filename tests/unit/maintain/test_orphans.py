@@ -23,8 +23,8 @@ from firnlake.table.policy import DAY_MS
 from firnlake.table.segments import read_entries
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
+from tests.support.faults import late
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
-from tests.support.late import late
 from tests.support.maintaining import HOUR_MS, LATER, collect, files_on, gone, kept, quarantined
 from tests.support.publishing import publish
 

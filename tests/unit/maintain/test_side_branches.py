@@ -13,8 +13,8 @@ from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
+from tests.support.faults import late
 from tests.support.lakes import TABLE, append, only_plan, row
-from tests.support.late import late
 from tests.support.maintaining import HOUR_MS, collect, files_on, gone, offsets_on, quarantined, removed_tombstone
 
 LATE = "firn.late.max.ms"

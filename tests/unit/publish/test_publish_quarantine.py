@@ -15,10 +15,10 @@ from firnlake.job.stage import Stage
 from firnlake.plan.make import plan_table
 from firnlake.publish.attempts import Publication
 from tests.support import lakes
+from tests.support.faults import Killed, Nth, die, watched
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, append_two, only_plan, ready, row
 from tests.support.publishing import publish
 from tests.support.stages import crash_after_commit
-from tests.support.watched import Killed, Nth, die, watched
 
 pytestmark = pytest.mark.usefixtures("table")
 

@@ -1,7 +1,5 @@
 """One stage and one commit for several plans: all or those that fit, exact to the plan, whatever happens in between."""
 
-from pathlib import Path
-
 import pytest
 from pyiceberg.table.snapshots import Snapshot
 
@@ -19,10 +17,9 @@ from firnlake.publish.publish import publish_job
 from firnlake.table.published_plans import RecordCounts, plans_of
 from firnlake.table.segments import read
 from infra.foreign.files import files_under, on_disk
-from tests.faults.variables import dying
 from tests.support import lakes
 from tests.support.commands import firn
-from tests.support.forgetful import through
+from tests.support.faults import Ending, Forgetful, through
 from tests.support.jobs import PARTITIONS, bad_of, cleaned, done_of, input_gone, part, seen
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, compacted_job, judged, row
 from tests.support.stages import data_of, document, documents_of
@@ -174,7 +171,7 @@ class TestPublishing:
         assert stages_of(lake, TABLE) == []
 
     def test_c25_a_lost_answer_is_found_out(self, lake: Lake, stage: Stage) -> None:
-        assert len(publish_job(through(lake, "no"), stage.identifier).publications) == PARTITIONS
+        assert len(publish_job(through(lake, Forgetful("no")), stage.identifier).publications) == PARTITIONS
         assert seen(lake) == cleaned(0, 1, 2)
 
 
@@ -189,14 +186,13 @@ class TestPublishing:
         ("after", 2, True),
     ],
 )
-def test_c25_killed_while_publishing(
-    lake: Lake, stage: Stage, tmp_path: Path, when: str, nth: int, conflict: bool
-) -> None:
+def test_c25_killed_while_publishing(lake: Lake, stage: Stage, when: str, nth: int, conflict: bool) -> None:
     """Readers see all of the commit or nothing of it, and whoever runs it again finishes it."""
     if conflict:
         input_gone(lake, stage)
     before = seen(lake)
-    killed = firn(lake, "publish", stage.identifier, variables=dying(tmp_path, when, "commit_table", nth))
+    ending = Ending("commit", nth, after=when == "after")
+    killed = firn(lake, "publish", stage.identifier, variables=ending.variables(lake))
     assert killed.returncode == -9, killed.stderr
     # The conflict is that offset 0 of the first partition is gone already.
     after = cleaned(0, 1, 2)

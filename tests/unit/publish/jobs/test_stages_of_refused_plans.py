@@ -1,7 +1,5 @@
 """C20: a plan that was refused gets a stage of its own; stages go when nobody publishes them any more."""
 
-from pathlib import Path
-
 import pytest
 
 from firnlake import clock
@@ -26,9 +24,8 @@ from firnlake.table.published_plans import plans_folder
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import files_under, on_disk
-from tests.faults.harness.fault import Fault, Kind
-from tests.faults.harness.faulty import faulty
 from tests.support import lakes
+from tests.support.faults import BrokenStore, through
 from tests.support.jobs import PARTITIONS, cleaned, done_of, part, seen
 from tests.support.lakes import NOW, TABLE, compacted_job, judged
 from tests.support.stages import data_of, document
@@ -136,21 +133,17 @@ class TestSweeping:
         assert files_under(data_of(stage)) == set()
         assert seen(lake) == cleaned()
 
-    def test_c26_a_store_that_fails_is_said_in_one_line_and_the_stage_stays(
-        self, lake: Lake, stage: Stage, tmp_path: Path
-    ) -> None:
+    def test_c26_a_store_that_fails_is_said_in_one_line_and_the_stage_stays(self, lake: Lake, stage: Stage) -> None:
         # In a process of its own nothing would have been read before.
-        broken = faulty(lake, Fault(Kind.BROKEN_STORE, "open list", 1), tmp_path)
+        broken = through(lake, BrokenStore("list"), store=True)
         done = publish_stages(broken, {stage.identifier: [plan.id for plan in stage.plans]})
         (error,) = {str(one) for one in done.failures.values()}
         assert error.startswith("the store of catalog lake failed: ")
         assert len(error.splitlines()) == 1
         assert len(publish_job(lake, stage.identifier).publications) == len(stage.plans)
 
-    def test_c26_so_is_one_that_fails_when_the_plans_are_looked_up(
-        self, lake: Lake, stage: Stage, tmp_path: Path
-    ) -> None:
-        broken = faulty(lake, Fault(Kind.BROKEN_STORE, "open plans", 1), tmp_path)
+    def test_c26_so_is_one_that_fails_when_the_plans_are_looked_up(self, lake: Lake, stage: Stage) -> None:
+        broken = through(lake, BrokenStore("plans"), store=True)
         done = publish_stages(broken, {stage.identifier: [plan.id for plan in stage.plans]})
         assert set(done.failures) == {plan.id for plan in stage.plans}
         assert {type(error) for error in done.failures.values()} == {UnavailableError}

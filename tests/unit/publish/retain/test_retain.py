@@ -16,8 +16,8 @@ from firnlake.run import run
 from firnlake.table.segments import read
 from infra.foreign.files import on_disk
 from tests.support import lakes
+from tests.support.faults import Forgetful, through
 from tests.support.foreign import append_empty_file
-from tests.support.forgetful import through
 from tests.support.lakes import NOW, TABLE, append
 from tests.support.publishing import retain
 from tests.support.retained import HOUR, aged, change, land, plans
@@ -143,12 +143,12 @@ class TestOnce:
         assert lakes.offsets(lake) == list(range(4, 10))
 
     def test_c25_a_lost_answer_is_found_out(self, lake: Lake, plan: Plan) -> None:
-        assert not retain(through(lake, "no"), plan).repeated
+        assert not retain(through(lake, Forgetful("no")), plan).repeated
         assert lakes.offsets(lake) == [4, 5, 6, 7]
 
     def test_c25_a_catalog_that_goes_down_leaves_everything(self, lake: Lake, plan: Plan) -> None:
         with pytest.raises(OutcomeUnknownError):
-            retain(through(lake, "yes"), plan)
+            retain(through(lake, Forgetful("yes")), plan)
         assert lakes.offsets(lake) == [4, 5, 6, 7]
         assert retain(lake, plan).repeated
 

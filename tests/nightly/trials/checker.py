@@ -1,0 +1,332 @@
+"""What must hold whatever happens (I1 to I7 of the trials); imports nothing of Firn, and looks after every step."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pyiceberg.table import CommitTableResponse
+from pyiceberg.table.snapshots import Snapshot
+
+from tests.nightly.trials.catalog import TrialRequest
+from tests.nightly.trials.content import Branches, unsettled, wrong
+from tests.nightly.trials.files import Files
+from tests.nightly.trials.lines import EMPTY, Line
+from tests.nightly.trials.lookups import differences
+from tests.nightly.trials.store import on_disk
+from tests.nightly.trials.violation import Violation
+
+SEVEN_DAYS: Final = 7 * 86_400_000
+QUARANTINE: Final = "firn_quarantine"
+REMOVED_TOMBSTONES: Final = "firn_tombstones"
+
+
+def is_firns(path: str) -> bool:
+    """True for a file in a folder of Firn's own."""
+    return "/_firn/" in path
+
+
+class Outcome(Protocol):
+    """How a step ended, as the checker needs it."""
+
+    @property
+    def how(self) -> str: ...
+
+    @property
+    def said(self) -> str: ...
+
+    @property
+    def blocked(self) -> tuple[str, ...]: ...
+
+
+class Surroundings(Protocol):
+    """The parts of the world that the checker asks."""
+
+    now: int
+
+    @property
+    def fate(self) -> str: ...
+
+
+@dataclass
+class Pointer:
+    """A catalog's word about a table: the metadata file, and since when it is the one."""
+
+    location: str
+    main: bool
+    """True for the catalog that Firn works on."""
+    committed_ms: int | None = None
+
+
+@dataclass
+class Checker:
+    """The state that is needed to tell what is wrong, and what was found."""
+
+    world: Surroundings
+    main: str
+    """The name of the pointer that Firn works on."""
+    violations: list[Violation] = field(default_factory=list)
+    files: Files = field(default_factory=Files)
+    lines: dict[int, Line] = field(default_factory=dict)
+    """What main shows, by snapshot."""
+    halves: set[int] = field(default_factory=set)
+    """Snapshots on main that no reader saw, because the same commit put another on top."""
+    by_firn: set[int] = field(default_factory=set)
+    """Snapshots on main that Firn has added."""
+    pointers: dict[str, Pointer] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    """Paths that a pointer has ever reached."""
+    named_here: set[str] = field(default_factory=set)
+    """Those that the pointer that Firn works on has reached."""
+    prefixes: set[str] = field(default_factory=set)
+    """Folders that the table has or had, with a slash at their end."""
+    deleted: set[str] = field(default_factory=set)
+    """Reached paths whose deletion was told already."""
+    orphans_may_go: bool = False
+    """The operator's word: orphans in firn.maintenance."""
+    may_be_blocked: bool = False
+    """True where the trial has given a topic partition a reason to wait."""
+    requested: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    """The offset below which records of a key are to be erased."""
+    step: str = ""
+    unreadable: bool = False
+    """True once a file of the current snapshot is gone: nothing more can be told."""
+    _lost_writers: set[str] = field(default_factory=set)
+
+    def found(self, invariant: str, what: str, details: object = "") -> None:
+        """Note a violation, once for each ``what``."""
+        if not any((one.invariant, one.what) == (invariant, what) for one in self.violations):
+            self.violations.append(Violation(invariant, what, str(details)))
+
+    # Commits and deletions, at their moment.
+
+    def committed(self, request: TrialRequest, response: CommitTableResponse) -> None:
+        """A catalog has applied a request."""
+        name = request.pointer
+        before = self.pointers.get(name)
+        pointer = Pointer(response.metadata_location, name == self.main, self.world.now)
+        self.pointers[name] = pointer
+        after = self.files.document(pointer.location)
+        if before:
+            self._numbers(self.files.document(before.location), after)
+        added = request.onto_main
+        if request.by_firn:
+            self.by_firn |= {one.snapshot_id for one in added}
+            self._balance(after, added)
+        if added:
+            base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
+            self.halves |= {one.snapshot_id for one in added[:-1]}
+            self.lines[added[-1].snapshot_id] = request.effect.change(base)
+        reached = self.files.reach(pointer.location).lengths.keys()
+        self.named |= reached
+        if pointer.main:
+            self.named_here |= reached
+            self._prefixes(after)
+
+    def _prefixes(self, metadata: dict[str, Any]) -> None:
+        own = metadata.get("properties", {})
+        told = (own[name] for name in ("write.data.path", "write.metadata.path") if name in own)
+        self.prefixes |= {f"{on_disk(one).rstrip('/')}/" for one in (metadata["location"], *told)}
+
+    def _numbers(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        if after["last-sequence-number"] < before["last-sequence-number"]:
+            self.found("I3", f"last-sequence-number falls in {self.step}")
+
+    def _balance(self, metadata: dict[str, Any], added: Sequence[Snapshot]) -> None:
+        """C24: what a commit says of its records is what it did to their number."""
+        summaries = {one["snapshot-id"]: one.get("summary", {}) for one in metadata["snapshots"]}
+        for one in added:
+            told, before = summaries[one.snapshot_id], summaries.get(one.parent_snapshot_id, {})
+            if "firn.records-in" in told and "total-records" in before:
+                signs = {"records-out": 1, "restored": 1, "records-in": -1, "deleted": -1}
+                change = sum(sign * int(told.get(f"firn.{name}", 0)) for name, sign in signs.items())
+                if int(told["total-records"]) - int(before["total-records"]) != change:
+                    self.found("I3", "the counts of a commit are wrong", told)
+
+    def deleting(self, path: str) -> None:
+        """A file is about to go by Firn's hand (I2)."""
+        for pointer in self._in_use():
+            reach = self.files.reach(pointer.location)
+            if path in reach.lengths:
+                self.deleted.add(path)
+                where = "main" if pointer.main else "another catalog or table"
+                after = f" after a request {self.world.fate}" if self.world.fate else ""
+                self.found("I2", f"{self.step} deletes a {reach.kinds[path]} that {where} reaches{after}", path)
+        if not (path in self.named or is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
+            self.found("I2", f"{self.step} deletes a file that was never named", path)
+        if not any(path.startswith(prefix) for prefix in self.prefixes):
+            self.found("I2", f"{self.step} deletes a file outside the table's folders", path)
+
+    def _in_use(self) -> list[Pointer]:
+        limit = self.world.now - SEVEN_DAYS
+        return [
+            one
+            for one in self.pointers.values()
+            if one.main or (one.committed_ms is not None and one.committed_ms > limit)
+        ]
+
+    # After each step.
+
+    def look(self, step: str, ended: Outcome, fate: str) -> None:
+        """Everything that can be told after a step of Firn."""
+        self._told(step, ended, fate)
+        self.look_around()
+
+    def look_around(self) -> None:
+        """Everything that can be told at any time."""
+        self._whole()
+        if not self.unreadable:
+            self._once()
+            self._content()
+            is_firns = self.head in self.by_firn
+            for writer, details in differences(self.line.progress, list(self.summaries()), is_firns):
+                if writer not in self._lost_writers:
+                    self._lost_writers.add(writer)
+                    self.found("I4", f"{writer} does not find its last commit after {self.step}", details)
+
+    def landed(self, batch: int, ended: Outcome, *, answered: bool) -> None:
+        """An acknowledged landing is there, and one is acknowledged if all but one of its requests are ``answered``."""
+        if ended.how == "done" and batch not in self.line.batches:
+            self.found("I3", "an acknowledged landing is not there")
+        if answered and ended.how != "done":
+            self.found("I3", "a landing fails although the catalog answers again", ended.said)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the catalog that Firn works on says now."""
+        return self.files.document(self.pointers[self.main].location)
+
+    @property
+    def head(self) -> int | None:
+        """Main's snapshot."""
+        main: int | None = self.metadata.get("refs", {}).get("main", {}).get("snapshot-id")
+        return main
+
+    @property
+    def line(self) -> Line:
+        """What main shows now."""
+        return self.lines.get(self.head or 0, EMPTY)
+
+    def _told(self, step: str, ended: Outcome, fate: str) -> None:
+        """I7: whatever ends a step is told in one line that names the table."""
+        if ended.how == "crashed":
+            kind = ended.said.partition(":")[0]
+            self.found("I7", f"{step} crashes with {kind}{f' after a request {fate}' if fate else ''}", ended.said)
+        elif ended.how in ("refused", "conflict") and "shop." not in ended.said:
+            self.found("I7", f"{step} is {ended.how} without the table's name", ended.said)
+
+    def _whole(self) -> None:
+        """I1: what a pointer in use reaches is there with its length."""
+        for pointer in self._in_use():
+            reach = self.files.reach(pointer.location)
+            for path, length in reach.lengths.items():
+                where, kind = Path(path), reach.kinds[path]
+                there = where.exists()
+                if there and length in (None, where.stat().st_size):
+                    continue
+                self.unreadable = self.unreadable or pointer.main
+                if path not in self.deleted:
+                    name = "main" if pointer.main else "another catalog or table"
+                    self.found(
+                        "I1", f"a {kind} that {name} reaches {'has another length' if there else 'is gone'}", path
+                    )
+
+    def _once(self) -> None:
+        """I3: each append is there at most once, and each job."""
+        times = Counter(self.line.batches)
+        if twice := [batch for batch, count in times.items() if count > 1]:
+            self.found("I3", "an append is there twice", twice)
+        own = (one.get("summary", {}) for one in self._line() if one["snapshot-id"] in self.by_firn)
+        jobs = Counter(job for one in own if (job := one.get("firn.job-id") or one.get("firn.plan-id")))
+        if twice_jobs := [job for job, count in jobs.items() if count > 1]:
+            self.found("I3", "a job is there twice", twice_jobs)
+
+    def summaries(self) -> Iterator[dict[str, str]]:
+        """The summaries from main's head back to the first snapshot whose parent has expired."""
+        yield from (one.get("summary", {}) for one in self._line())
+
+    def _line(self) -> Iterator[dict[str, Any]]:
+        known = {one["snapshot-id"]: one for one in self.metadata.get("snapshots", [])}
+        at = known.get(self.head)
+        while at is not None:
+            yield at
+            at = known.get(at.get("parent-snapshot-id"))
+
+    def branches(self) -> Branches:
+        """What readers of main and of Firn's side branches see."""
+        refs = self.metadata.get("refs", {})
+
+        def on(branch: str) -> Any:
+            return self.files.rows(self.metadata, refs.get(branch, {}).get("snapshot-id"))
+
+        removed = self.files.rows(self.metadata, self._memory_on(REMOVED_TOMBSTONES))
+        return Branches(on("main"), on(QUARANTINE), removed)
+
+    def _memory_on(self, branch: str) -> int | None:
+        """Id of the branch's snapshot that belongs to main's line: the newest name on the line says which; without a
+        name, it is the newest that is older than the line."""
+        oldest: dict[str, Any] = {}
+        for oldest in self._line():
+            if "firn.memory" in oldest.get("summary", {}):
+                named: int | None = json.loads(oldest["summary"]["firn.memory"]).get(branch)
+                return named
+        number = oldest.get("sequence-number", 0)
+        own = (one for one in self.metadata.get("snapshots", []) if one.get("summary", {}).get("firn.branch") == branch)
+        older = {one["sequence-number"]: one["snapshot-id"] for one in own if one["sequence-number"] < number}
+        return older[max(older)] if older else None
+
+    def _content(self) -> None:
+        """I5: what readers see is what the model says."""
+        for what, details in wrong(self.line, self.branches(), self.requested):
+            self.found("I5", what, details)
+
+    def settled(self, blocked: Sequence[str]) -> None:
+        """I5, once everything has been cleaned and nothing is under way; ``blocked`` is what could not be."""
+        if blocked and not self.may_be_blocked:
+            self.found("I5", "a healthy topic partition is blocked", blocked[0])
+        if not self.unreadable:
+            for what, details in unsettled(self.line, self.branches(), self.requested, self.world.now):
+                self.found("I5", what, details)
+
+    def live_files(self) -> list[str]:
+        """Paths of main's data files."""
+        at = next(self._line(), None)
+        entries = self.files.live(at["manifest-list"]) if at else []
+        return sorted(on_disk(entry.data_file.file_path) for entry in entries)
+
+    def leftovers(self, older_than: int, time_of: Any) -> None:
+        """I6: nothing that was once named, or that is Firn's own, is left past its age.
+
+        Former metadata files count once the current one names them no more.
+        """
+        there = {one["snapshot-id"] for one in self.metadata.get("snapshots", [])}
+        for one in self.metadata.get("partition-statistics", []):
+            if one["snapshot-id"] not in there:
+                self.found("I6", "partition statistics of an expired snapshot are left", one["statistics-path"])
+        reached: set[str] = set()
+        for pointer in self._in_use():
+            reached |= self.files.reach(pointer.location).lengths.keys()
+            log = self.files.document(pointer.location).get("metadata-log", [])
+            reached |= {on_disk(one["metadata-file"]) for one in log}
+        for path in sorted({path for prefix in self.prefixes for path in _files(prefix)}):
+            # Documents of erasures stay, and marks of failed plans do as long as these wait.
+            if "/erasures/" in path or (self.may_be_blocked and "/jobs/" in path):
+                continue
+            own = path in self.named_here or (is_firns(path) and path not in self.named)
+            if own and path not in reached and time_of(path) < older_than:
+                self.found("I6", f"a {_kind(path)} that nothing reaches is left", path)
+
+
+def _files(folder: str) -> Iterator[str]:
+    yield from (str(path) for path in sorted(Path(folder).rglob("*")) if path.is_file())
+
+
+def _kind(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if is_firns(path):
+        return "file of Firn's own"
+    if name.endswith(".metadata.json"):
+        return "metadata file"
+    return "manifest or list" if name.endswith(".avro") else "data file"
