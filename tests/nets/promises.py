@@ -2,8 +2,9 @@
 
     python -m tests.nets.promises    # write the column anew
 
-A case of `tests/contract/c09.case` holds C9, and so does a test function with ``c9`` in its name, or one without a
-number whose class or module names C9. The column names the files, with the number of cases or functions in each.
+A case of `tests/contract/c09.case` holds C9, and one of a file with another name what its first line names. So does
+a test function with ``c9`` in its name, or one without a number whose class or module names C9. The column names the
+files, with the number of cases or functions in each.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def _held() -> dict[str, Counter[str]]:
     """By rule, the number of cases or functions in each file."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for case in cases(ROOT / "tests/contract"):
-        held[f"C{int(case.path.stem[1:3])}"][str(case.path.relative_to(ROOT))] += 1
+        for rule in _of_cases(case.path):
+            held[rule][str(case.path.relative_to(ROOT))] += 1
     for case in cases(ROOT / "tests/refusals"):
         held["C26"][str(case.path.relative_to(ROOT))] += 1
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -59,6 +61,12 @@ def _held() -> dict[str, Counter[str]]:
             for rule in rules:
                 held[rule][str(path.relative_to(ROOT))] += 1
     return held
+
+
+def _of_cases(path: Path) -> set[str]:
+    """The promise by which a file of cases is named, or else those that its first line names."""
+    number = re.fullmatch(r"c(\d\d)(_\w+)?", path.stem)
+    return {f"C{int(number[1])}"} if number else _rules(path.read_text().partition("\n")[0])
 
 
 def _of(scope: ast.Module | ast.ClassDef, above: set[str]) -> Iterator[set[str]]:

@@ -1,4 +1,4 @@
-"""C26: names are text. No path below a table contains one, whatever it means to a file system."""
+"""C26: names are text. No path below a table contains one, and a terminal sees lines of text."""
 
 import re
 
@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 from infra.foreign.files import files_under, on_disk
 from tests.support.fuzz import HOSTILE_NAMES
 from tests.support.records import Record, rows_of
-from tests.support.scenario import Scenario
+from tests.support.scenario import Scenario, command
 
 
-def test_no_path_contains_a_topic(scenario: Scenario) -> None:
+def test_no_path_contains_a_topic_and_a_terminal_sees_text(scenario: Scenario) -> None:
     scenario.table.create()
     home = scenario.opened.lake.home
     around = {*home.parent.iterdir(), *scenario.folder.iterdir()}
@@ -19,6 +19,11 @@ def test_no_path_contains_a_topic(scenario: Scenario) -> None:
     pq.write_table(rows_of(records), path)
     scenario.table.land(path)
     path.unlink()
+    for line in ("status {table}", "plan {table} --lane full --force", "explain {table} --key k"):
+        words = scenario.filled(line).split()
+        code, out, err = command(scenario.opened.lake, [*words, "--limit", "1000"])
+        assert code == 0, err
+        assert all(letter.isprintable() or letter == "\n" for letter in out + err)
     scenario.answer("full!")
     assert {row["topic"] for row in scenario.rows()} == set(HOSTILE_NAMES)
     assert {*home.parent.iterdir(), *scenario.folder.iterdir()} == around

@@ -8,19 +8,15 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.partitioning import PartitionSpec
 
 from firnlake.clock import from_ms
-from firnlake.compact.inputs import InputSegment, Partitions, PlanInputs
-from firnlake.compact.rewrite import Target
+from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.parquet import WriteOptions
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.table.columns import KAFKA
 from firnlake.table.records import SPEC
 from firnlake.table.records import TRANSACTIONS_SCHEMA as SCHEMA
-from firnlake.table.transactions import Marker
 
 NOW = 1_800_000_000_000
 RETENTION = 86_400_000
@@ -28,14 +24,11 @@ _FILES = itertools.count()
 
 
 class Row(NamedTuple):
-    """A record; ``horizon`` is in epoch milliseconds. ``commit`` tells a marker of ``producer``."""
+    """A record."""
 
     offset: int
     key: bytes | None
     value: bytes | None = b"v"
-    horizon: int | None = None
-    producer: int | None = None
-    commit: bool | None = None
 
 
 class Held(NamedTuple):
@@ -49,7 +42,7 @@ def table_of(rows: Iterable[Row], level: int) -> pa.Table:
     """The rows in all columns of a table for transactional topics."""
     found = [
         {
-            "key": row.key if row.commit is None else b"\x00\x00" + (b"\x00\x01" if row.commit else b"\x00\x00"),
+            "key": row.key,
             "value": row.value,
             "topic": "t",
             "partition": 0,
@@ -58,10 +51,10 @@ def table_of(rows: Iterable[Row], level: int) -> pa.Table:
             "timestampType": 0,
             "headers": [{"key": "h", "value": b"%d" % row.offset}],
             "level": level,
-            "delete_horizon": None if row.horizon is None else from_ms(row.horizon),
-            "is_control": row.commit is not None,
-            "is_transactional": row.producer is not None,
-            "producer_id": row.producer,
+            "delete_horizon": None,
+            "is_control": False,
+            "is_transactional": False,
+            "producer_id": None,
             "producer_epoch": None,
         }
         for row in rows
@@ -73,37 +66,28 @@ def plan_inputs(
     folder: Path,
     segments: Sequence[Held],
     removed: Sequence[Held] = (),
-    *,
-    lane: Lane = Lane.FULL,
-    clean_below: int | None = None,
-    log_end: int | None = None,
-    markers: tuple[Marker, ...] = (),
-    segment_bytes: int = 1 << 30,
-    may_stay: bool = False,
 ) -> PlanInputs:
-    """The inputs of a plan over ``segments``; with ``may_stay`` nothing but a newer record changes its tail."""
+    """The inputs of a full plan over ``segments``."""
     written = [(held, *_written(folder, held)) for held in (*segments, *removed)]
-    inputs = [_input(held, source, may_stay) for held, source in written]
+    inputs = [_input(held, source) for held, source in written]
     taken, removed_tombstones = inputs[: len(segments)], inputs[len(segments) :]
     offsets = [row.offset for held in segments for row in held.rows]
     plan = Plan(
         table="db.t",
         table_uuid="u",
         snapshot_id=1,
-        lane=lane,
+        lane=Lane.FULL,
         topic="t",
         partition=0,
         now_ms=NOW,
         reason="a test",
         inputs=tuple(sorted(taken, key=lambda one: one.order)),
         removed_tombstones=tuple(removed_tombstones),
-        inputs_per_segment=2 if lane is Lane.MERGE else None,
-        segment_bytes=segment_bytes,
-        clean_below=clean_below,
-        log_end_offset=max(offsets, default=0) if log_end is None else log_end,
+        inputs_per_segment=None,
+        segment_bytes=1 << 30,
+        clean_below=None,
+        log_end_offset=max(offsets, default=0),
         delete_retention_ms=RETENTION,
-        transactional=any(row.producer is not None for held in segments for row in held.rows),
-        markers=markers,
     ).sealed()
     files = DataFiles("db.t", "table db.t", SCHEMA, {0: SPEC}, None, {})
     by_path = {source.path: source for _, source in written}
@@ -122,12 +106,6 @@ def damage_keys(inputs: PlanInputs) -> None:
     path.write_bytes(content)
 
 
-def target(folder: Path, inputs: PlanInputs, spec: PartitionSpec = SPEC) -> Target:
-    """Folder of the results."""
-    options = WriteOptions(SCHEMA, {})
-    return Target(f"file://{folder}/out-{next(_FILES)}", options, Partitions(inputs.files.schema, spec, KAFKA))
-
-
 def _written(folder: Path, held: Held) -> tuple[Source]:
     path = folder / "_firn" / "01234567-89ab-cdef-0123-456789abcdef" / f"{next(_FILES):016x}" / "data.parquet"
     path.parent.mkdir(parents=True)
@@ -135,7 +113,7 @@ def _written(folder: Path, held: Held) -> tuple[Source]:
     return (Source(f"file://{path}", path.stat().st_size, len(held.rows), 0, ("t", 0, held.level)),)
 
 
-def _input(held: Held, source: Source, may_stay: bool) -> Input:
+def _input(held: Held, source: Source) -> Input:
     offsets = [row.offset for row in held.rows]
     return Input(
         path=source.path,
@@ -144,5 +122,4 @@ def _input(held: Held, source: Source, may_stay: bool) -> Input:
         last_offset=max(offsets, default=-1),
         records=len(held.rows),
         bytes=source.bytes,
-        may_stay=may_stay and held.level == 3,
     )

@@ -61,6 +61,8 @@ _COUNTED: Final = (
 _COMMAND_MASKS: Final = (
     (re.compile(r"\b\d+\.\d s\b"), "<seconds>"),
     (re.compile(r"\bsince \S+Z\b"), "since <time>"),
+    (re.compile(r"\bof \S+Z \([^)]+ ago\)"), "of <time>"),
+    (re.compile(r"(?<=/\.)(\w+)-\w{8}(?=')"), r"\1-<temp>"),
     (re.compile(r"\b[1-9][\d,.]* (bytes|[kMG]?B)\b"), "<bytes>"),
     (re.compile(r"(?<=\S) {2,}"), "  "),
 )
@@ -203,7 +205,7 @@ class Scenario(Writers, Views):
 
     def do_segment(self, rest: str) -> Iterable[str]:
         """What becomes of the segments with a name: the lanes that take them now, and why others do not."""
-        for one in self.table.explain_segment(rest):
+        for one in self.table.explain_segment(self.filled(rest)):
             yield from (f"{going.lane} takes it: {going.reason}" for going in one.going)
             yield from (f"waits, {reason.rule}: {reason.text}" for reason in one.waiting)
             yield from ([f"removed by {one.removed_by.lane}"] if one.removed_by else [])

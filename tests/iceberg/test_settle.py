@@ -1,0 +1,317 @@
+"""What became of a commit is read from the table, whatever the catalog has answered (C22, C25)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    ServerError,
+    ServiceUnavailableError,
+)
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from sqlalchemy.exc import OperationalError
+
+from firnlake.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from firnlake.iceberg.catalog import Lake, Time
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Commit, CommitRequest, Settled, settle
+from firnlake.iceberg.files import metadata_folder
+from firnlake.iceberg.manifests import Manifests
+from firnlake.table import records
+from infra.foreign.files import files_under, on_disk
+from tests.support import lakes
+from tests.support.faults import Forgetful, Nth, Watch, late, through, watched
+from tests.support.heads_only import different
+from tests.support.lakes import TABLE, append, row
+from tests.support.moving import audit, heads
+
+ANSWERS = [
+    CommitFailedException("branch main has changed"),
+    CommitStateUnknownException("504: gateway timeout"),
+    ServiceUnavailableError("503: try again"),
+    ServerError("500: internal error"),
+    BadRequestError("400: bad request"),
+    ForbiddenError("403: forbidden"),
+    ValueError("sequence number is taken"),
+    ConnectionError("the connection broke"),
+    OperationalError("COMMIT", None, Exception("the connection broke"), connection_invalidated=True),
+]
+REFUSAL = (BadRequestError, ForbiddenError, ValueError)
+
+
+@dataclass
+class Clock:
+    """A time that passes when somebody waits."""
+
+    seconds: float = 0.0
+    pauses: list[float] = field(default_factory=list)
+
+    def pass_by(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.pauses.append(seconds)
+
+    def of(self, lake: Lake) -> Lake:
+        """``lake`` by this clock."""
+        timed = replace(lake, time=Time(lambda: self.seconds, self.pass_by))
+        timed.__dict__["catalog"] = lake.catalog
+        return timed
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def landed(lake: Lake, table: str) -> Lake:
+    assert table
+    append(lake, [row(0)])
+    return lake
+
+
+def always(call: str, error: Exception) -> Watch:
+    """At each ``call``, ``error`` is what the catalog answers."""
+
+    def answer(now: str) -> None:
+        if now == call:
+            raise error
+
+    return answer
+
+
+def empty(lake: Lake, check: Callable[[Table], object] = lambda _: None) -> Settled:
+    """Add an empty snapshot, after ``check`` of each load."""
+    prepared = Commit(lake.table(TABLE))
+
+    def request(table: Table) -> CommitRequest:
+        check(table)
+        return prepared.request(table, Manifests(table.io))
+
+    return settle(lake, TABLE, request)
+
+
+def count(lake: Lake) -> int:
+    return len(lake.table(TABLE).metadata.snapshots)
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
+@pytest.mark.parametrize("moment", ["before commit", "after commit", "after commit and that of another"])
+def test_c25_no_error_tells_whether_a_commit_was_applied(
+    landed: Lake, clock: Clock, moment: str, answer: Exception
+) -> None:
+    others = moment.endswith("another")
+
+    def meanwhile() -> None:
+        if others:
+            append(landed, [row(1)])
+        raise answer
+
+    before = count(landed)
+    settled = empty(clock.of(watched(landed, Nth(1, meanwhile, only=moment.removesuffix(" and that of another")))))
+    assert (settled.tries, settled.confirmed) == ((2, True) if moment == "before commit" else (1, False))
+    assert count(landed) == before + 1 + others
+    assert settled.snapshot_id in {one.snapshot_id for one in landed.table(TABLE).metadata.snapshots}
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_c22_a_lost_race_is_won_at_once_with_the_same_id(landed: Lake, clock: Clock, aside: bool) -> None:
+    """Also if the winner took the sequence number for a branch of its own, where main stays as it was."""
+    race = Nth(1, lambda: audit(landed) if aside else append(landed, [row(1)]), only="before commit")
+    own = clock.of(watched(landed, race))
+    prepared = Commit(own.table(TABLE))
+    settled = settle(own, TABLE, lambda table: prepared.request(table, Manifests(table.io)))
+    assert (settled.snapshot_id, settled.tries) == (prepared.snapshot_id, 2)
+    assert clock.seconds < 1
+
+
+def test_c22_who_loses_for_ever_is_told_that_nothing_was_changed(landed: Lake, clock: Clock) -> None:
+    def race(call: str) -> None:
+        if call == "before commit":
+            append(landed, [row(1)])
+            clock.seconds += 60
+
+    with pytest.raises(UnavailableError, match="lost every race against other commits") as caught:
+        empty(clock.of(watched(landed, race)))
+    assert "nothing was changed" in str(caught.value)
+    assert clock.seconds >= PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
+def test_c25_c26_a_refusal_is_tried_three_times_and_what_may_pass_is_waited_for(
+    landed: Lake, clock: Clock, answer: Exception
+) -> None:
+    refused = isinstance(answer, REFUSAL)
+    before = heads(landed)
+    tries = REFUSALS if refused else r"\d+"
+    said = rf"table {TABLE}: .*: .*unknown \(tries: {tries}\)"
+    with pytest.raises(OutcomeUnknownError, match=said) as caught:
+        empty(clock.of(watched(landed, always("before commit", answer))))
+    assert heads(landed) == before
+    assert (clock.seconds < 5) if refused else (PATIENCE_SECONDS <= clock.seconds < PATIENCE_SECONDS + 20)
+    assert len(clock.pauses) < 200, "pauses grow"
+    assert str(answer).splitlines()[0].removeprefix("(builtins.Exception) ") in str(caught.value)
+
+
+def test_c25_a_request_that_arrives_late_is_not_applied_a_second_time(landed: Lake, clock: Clock) -> None:
+    before = count(landed)
+    slow, catalog = late(landed, "records", "no")
+    settled = empty(clock.of(slow))
+    assert (settled.tries, settled.confirmed) == (2, True)
+    assert catalog.under_way
+    with pytest.raises(CommitFailedException):
+        catalog.under_way()
+    assert count(landed) == before + 1
+
+
+class OddCatalog(SqlCatalog):
+    """Applies the first request, and nobody hears of it; the next loads are as ``shown`` makes of what is there."""
+
+    shown: Callable[[Table], Table] = staticmethod(lambda table: table)
+    looks = 0
+    forgot = committing = False
+
+    def load_table(self, identifier: Any) -> Table:
+        table = super().load_table(identifier)
+        if self.committing or not self.forgot or not self.looks:
+            return table
+        self.looks -= 1
+        return self.shown(table)
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        self.committing = True
+        try:
+            response = super().commit_table(table, requirements, updates)
+        finally:
+            self.committing = False
+        if not self.forgot:
+            self.forgot = True
+            raise ConnectionError("the connection broke")
+        return response
+
+
+def odd(lake: Lake, shown: Callable[[Table], Table], looks: int) -> Lake:
+    """``lake`` through such a catalog."""
+    own = {key: value for key, value in lake.properties.items() if key != "type"}
+    found = Lake(lake.name, own | {"py-catalog-impl": f"{__name__}.{OddCatalog.__name__}"}, lake.home)
+    catalog = found.catalog
+    assert isinstance(catalog, OddCatalog)
+    catalog.shown, catalog.looks = shown, looks
+    return found
+
+
+def as_of(location: str) -> Callable[[Table], Table]:
+    """The table as it was in the metadata file at ``location``."""
+
+    def past(table: Table) -> Table:
+        metadata = FromInputFile.table_metadata(table.io.new_input(location))
+        return Table(table.name(), metadata, location, table.io, table.catalog)
+
+    return past
+
+
+def down(_: Table) -> Table:
+    raise ConnectionError("the catalog is down")
+
+
+def only_heads_after_others(lake: Lake) -> Callable[[Table], Table]:
+    """Another writer commits, and the load tells the heads alone."""
+
+    def shown(_: Table) -> Table:
+        append(lake, [row(1)])
+        table = lake.table(TABLE)
+        return Table(
+            table.name(), different(table.metadata, "snapshots"), table.metadata_location, table.io, table.catalog
+        )
+
+    return shown
+
+
+def before_the_last_append(lake: Lake) -> Callable[[Table], Table]:
+    """The table as it was before what the commit is made on: its main is another, and its number is lower."""
+    return as_of(lake.table(TABLE).metadata.metadata_log[-1].metadata_file)
+
+
+SHOWN = {"the past": before_the_last_append, "nothing": lambda _: down, "heads": only_heads_after_others}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_c25_a_load_that_tells_nothing_is_followed_by_another(landed: Lake, clock: Clock, name: str) -> None:
+    settled = empty(clock.of(odd(landed, SHOWN[name](landed), looks=LOOKS - 1)))
+    assert (settled.tries, settled.confirmed) == (1, False)
+    assert settled.snapshot_id in {one.snapshot_id for one in landed.table(TABLE).metadata.snapshots}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_c25_without_a_load_that_tells_the_outcome_is_unknown(landed: Lake, clock: Clock, name: str) -> None:
+    before = count(landed)
+    with pytest.raises(OutcomeUnknownError, match=r"the connection broke: .* look whether snapshot \d+ is in its"):
+        empty(clock.of(odd(landed, SHOWN[name](landed), looks=100)))
+    assert clock.seconds < 10
+    assert count(landed) - before == (1 + LOOKS if name == "heads" else 1)
+
+
+def test_c25_a_load_of_the_same_past_is_no_news(landed: Lake, clock: Clock) -> None:
+    """Whoever sends the request again is refused, and looks again."""
+    before = as_of(landed.table(TABLE).metadata_location)
+    settled = empty(clock.of(odd(landed, before, looks=3)))
+    assert (settled.tries, settled.confirmed) == (4, False)
+    assert settled.snapshot_id == lakes.snapshot(landed)
+
+
+def gone_at_the_second_look() -> Callable[[Table], None]:
+    """A check of what a commit is made on, which fails from the second load on."""
+    calls = iter([None, ConflictError("an input is gone")])
+
+    def check(_: Table) -> None:
+        if problem := next(calls):
+            raise problem
+
+    return check
+
+
+def test_c25_what_no_longer_fits_is_no_conflict_while_the_request_may_still_arrive(landed: Lake, clock: Clock) -> None:
+    slow, catalog = late(landed, "records", "no")
+    with pytest.raises(OutcomeUnknownError, match=r"the connection broke: .*an input is gone"):
+        empty(clock.of(slow), gone_at_the_second_look())
+    assert catalog.under_way
+    catalog.under_way()
+
+
+def test_c22_what_no_longer_fits_after_a_lost_race_is_a_conflict(landed: Lake, clock: Clock) -> None:
+    race = Nth(1, lambda: append(landed, [row(1)]), only="before commit")
+    with pytest.raises(ConflictError, match="an input is gone"):
+        empty(clock.of(watched(landed, race)), gone_at_the_second_look())
+
+
+def test_c22_another_table_of_the_same_name_gets_no_commit(landed: Lake, clock: Clock) -> None:
+    own = clock.of(landed)
+    prepared = Commit(landed.table(TABLE), [(MAIN_BRANCH, Change())])
+    target = landed.table(TABLE)
+    landed.catalog.drop_table(TABLE)
+    landed.catalog.create_table(TABLE, target.schema(), partition_spec=target.spec())
+    with pytest.raises(ConflictError, match="another table now has its name"):
+        settle(own, TABLE, lambda table: prepared.request(table, Manifests(table.io)))
+    assert count(landed) == 0
+
+
+def test_c25_a_tables_first_snapshot_is_found_too(lake: Lake, clock: Clock) -> None:
+    lake.create_namespace("lake")
+    lake.catalog.create_table(TABLE, records.SCHEMA)
+    settled = empty(clock.of(through(lake, Forgetful("no"))))
+    assert (settled.tries, settled.snapshot_id, count(lake)) == (1, lakes.snapshot(lake), 1)
+
+
+def test_c29_a_commit_deletes_nothing(landed: Lake, clock: Clock) -> None:
+    own = on_disk(metadata_folder(landed.table(TABLE)))
+    before = files_under(own)
+    race = Nth(1, lambda: append(landed, [row(1)]), only="before swap")
+    empty(clock.of(watched(landed, race)))
+    assert len(files_under(own) - before) == 2, "the list of the lost try, and that of the other"

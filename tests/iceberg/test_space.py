@@ -1,0 +1,132 @@
+"""Bytes of a table by what keeps them, beside a count of every file of every snapshot (C29)."""
+
+from collections.abc import Collection, Mapping
+
+import pytest
+from pyiceberg.table import Table
+
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, SIDE_BRANCHES, ancestors
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.document import HistorySpace, TableSpace, TopicSpace
+from firnlake.inspect.status.gather import status_of
+from firnlake.inspect.status.space import history_space
+from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish
+
+
+def sizes(table: Table, snapshot_id: int | None = None) -> Mapping[str, int]:
+    """Sizes of all live files of a snapshot by path, smallest first, from its manifests."""
+    snapshot = table.snapshot_by_id(snapshot_id) if snapshot_id else table.current_snapshot()
+    assert snapshot is not None
+    entries = (entry for one in snapshot.manifests(table.io) for entry in one.fetch_manifest_entry(table.io))
+    found = sorted((one.data_file.file_size_in_bytes, one.data_file.file_path) for one in entries)
+    return {path: size for size, path in found}
+
+
+def heads(table: Table) -> dict[str, int]:
+    return {name: ref.snapshot_id for name, ref in table.metadata.refs.items()}
+
+
+def counted(table: Table, staying: Collection[int]) -> HistorySpace:
+    """The same figures by listing the files of every snapshot."""
+    by_snapshot = {one.snapshot_id: sizes(table, one.snapshot_id) for one in table.metadata.snapshots}
+    live = {path for name, at in heads(table).items() if name in ("main", *SIDE_BRANCHES) for path in by_snapshot[at]}
+    kept = {path for snapshot_id in staying for path in by_snapshot[snapshot_id]}
+    held = {path: size for files in by_snapshot.values() for path, size in files.items() if path not in live}
+    expirable = sum(size for path, size in held.items() if path not in kept)
+    return HistorySpace(
+        history_bytes=sum(held.values()), history_is_exact=True, expirable_bytes=expirable, expirable_is_exact=True
+    )
+
+
+def remove(table: Table, paths: Collection[str], branch: str = "main") -> None:
+    """Take files out of a branch, as an engine does that overwrites them."""
+    with table.transaction() as transaction, transaction.update_snapshot(branch=branch).overwrite() as change:
+        for task in table.scan(snapshot_id=heads(table)[branch]).plan_files():
+            if task.file.file_path in paths:
+                change.delete_data_file(task.file)
+
+
+def record_of(number: int) -> list[dict[str, object]]:
+    """One record, in a file of a size of its own."""
+    return [row(number, value=b"v" * (10 * number))]
+
+
+@pytest.fixture
+def removed_twice(lake: Lake, table: str) -> Table:
+    """Six appends of one file; then the third's file goes, and the first's and second's."""
+    for number in range(6):
+        append(lake, record_of(number))
+    paths = list(sizes(lake.table(table)))
+    for going in (paths[2:3], paths[:2]):
+        remove(lake.table(table), going)
+    return lake.table(table)
+
+
+def test_c29_what_was_removed_is_held_until_its_snapshots_go(removed_twice: Table) -> None:
+    newest_first = [snapshot.snapshot_id for snapshot in ancestors(removed_twice)]
+    freed = []
+    for number in range(1, len(newest_first) + 1):
+        told = history_space(removed_twice, newest_first[:number])
+        assert told == counted(removed_twice, newest_first[:number])
+        freed.append(told.expirable_bytes)
+    assert freed[0] == told.history_bytes > freed[1] > freed[2] == 0
+
+
+def test_a_tag_whose_neighbours_have_expired_may_hold_more(lake: Lake, removed_twice: Table) -> None:
+    stays = set(heads(removed_twice).values())
+    *_, old, _, _, last, _ = (one.snapshot_id for one in removed_twice.metadata.snapshots)
+    going = {one.snapshot_id for one in removed_twice.metadata.snapshots} - stays - {old, last}
+    removed_twice.manage_snapshots().create_tag(old, "audit").commit()
+    lake.table(TABLE).maintenance.expire_snapshots().by_ids(sorted(going)).commit()
+    left = lake.table(TABLE)
+    told, right = history_space(left, stays), counted(left, stays)
+    assert 0 < told.history_bytes < right.history_bytes
+    assert (told.history_is_exact, told.expirable_is_exact) == (False, False)
+
+
+def space(lake: Lake, now_ms: int = NOW) -> TableSpace:
+    return status_of(lake, TABLE, now_ms).summary.space
+
+
+def live(lake: Lake, branch: str = "main") -> int:
+    """Bytes of the data files on a branch."""
+    return sum(sizes(lake.table(TABLE), heads(lake.table(TABLE))[branch]).values())
+
+
+def clean(lake: Lake) -> int:
+    """Land two records of one key and one without, and clean them; returns the bytes that landed."""
+    append(lake, [row(0, value=b"older" * 100)])
+    append(lake, [row(1), row(2, key=None)])
+    landed = live(lake)
+    kept = [row(1, level=3), row(2, key=None, level=QUARANTINED)]
+    publish(lake, ready(lake, only_plan(lake), kept, Fates(superseded=1, quarantined=1)).identifier)
+    return landed
+
+
+def test_c29_status_tells_what_keeps_the_bytes_and_what_expiry_frees(lake: Lake, table: str) -> None:
+    landed = clean(lake)
+    newest = max(one.timestamp_ms for one in lake.table(table).metadata.snapshots)
+    found = status_of(lake, table, newest)
+    told, (orders,) = found.summary.space, found.details().topics
+    assert (told.main_bytes, told.side_bytes) == (live(lake), live(lake, QUARANTINE))
+    assert (told.history_bytes, told.expirable_bytes, told.history_is_exact) == (landed, 0, True)
+    assert orders == TopicSpace(topic="orders", **told.model_dump(include=set(TopicSpace.model_fields) - {"topic"}))
+    after = newest + 5 * 86_400_000 + 1
+    assert space(lake, after).expirable_bytes == landed
+    lake.set_properties(table, {"history.expire.min-snapshots-to-keep": "100"})
+    assert space(lake, after).expirable_bytes == 0
+    lake.set_properties(table, {"history.expire.max-snapshot-age-ms": "a week"})
+    found = status_of(lake, table, newest + 10**12)
+    assert found.summary.space.expirable_bytes == 0
+    assert "history.expire.max-snapshot-age-ms" in found.details().doubts[0]
+
+
+def test_garbage_is_estimated_by_what_cleanings_removed(lake: Lake, table: str) -> None:
+    landed = clean(lake)
+    append(lake, [row(3, value=b"newer" * 300)])
+    found = status_of(lake, table, NOW)
+    cleanable = sum(level.bytes for part in found.partitions for level in part.levels if level.level == 0)
+    share = found.summary.saved_bytes / landed
+    assert 0 < share < 1
+    assert found.summary.space.compactable_bytes == round(share * cleanable)

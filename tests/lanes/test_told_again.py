@@ -1,0 +1,45 @@
+"""What waits for a person is told once, and again each day (C20)."""
+
+import pytest
+
+from firnlake.inspect.status.gather import write_snapshot
+from firnlake.inspect.status.reminders import news
+from firnlake.job.failures import AGAIN_MS
+from tests.support.records import NOW
+from tests.support.scenario import Scenario
+
+
+def told(scenario: Scenario, later_ms: int = 0, failed: tuple[str, ...] = ()) -> list[str]:
+    return list(news(write_snapshot(scenario.opened.lake, scenario.name, NOW), NOW + later_ms, failed))
+
+
+def test_c20_a_cause_is_told_once_and_again_each_day_and_when_it_begins_again(scenario: Scenario) -> None:
+    scenario.answer("create null.keys=fail")
+    scenario.answer("land 1/-=x 2/a=1")
+    assert told(scenario) == ["orders-1"]
+    assert told(scenario, 1) == told(scenario, AGAIN_MS - 1) == []
+    assert told(scenario, AGAIN_MS) == ["orders-1"]
+    scenario.answer("land 1/-=x 3/-=x")
+    assert told(scenario, AGAIN_MS + 1) == ["orders-3"], "the first has only got more of the same"
+    scenario.answer("set null.keys=quarantine")
+    assert told(scenario, AGAIN_MS + 2) == []
+    scenario.answer("set null.keys=fail")
+    assert told(scenario, AGAIN_MS + 3) == ["orders-1", "orders-3"]
+
+
+def test_a_plan_that_failed_in_this_run_is_told_by_its_failure(scenario: Scenario) -> None:
+    scenario.answer("land a=1 | a=2")
+    scenario.answer("files")
+    scenario.answer("tear 1")
+    scenario.answer("full")
+    assert told(scenario, failed=("orders-0",)) == told(scenario, 1) == []
+    assert told(scenario, AGAIN_MS) == ["orders-0"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"orders-1 uncleanable": "x"}', b"[1]"])
+def test_a_damaged_memory_is_forgotten(scenario: Scenario, content: bytes) -> None:
+    scenario.answer("create null.keys=fail")
+    scenario.answer("land 1/-=x")
+    status = write_snapshot(scenario.opened.lake, scenario.name, NOW)
+    status.path.with_suffix(".told.json").write_bytes(content)
+    assert (list(news(status, NOW)), list(news(status, NOW + 1))) == (["orders-1"], [])

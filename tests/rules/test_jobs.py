@@ -1,0 +1,132 @@
+"""Which plans share a job, and what of a plan stays in place (C16)."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.table.segment import LANDED, TAIL
+from tests.support.lakes import NOW, TABLE
+
+SEGMENT_BYTES = 1000
+
+
+def landed(path: str, base: int, records: int, size: int) -> Input:
+    return Input(path=path, level=LANDED, base_offset=base, last_offset=base + records - 1, records=records, bytes=size)
+
+
+def plan(partition: int, size: int = 100, records: int = 10, base: int = 0, **facts: Any) -> Plan:
+    """A plan of one landed segment."""
+    given: dict[str, Any] = {
+        "table": TABLE,
+        "table_uuid": "2f6dbd3c",
+        "snapshot_id": 1,
+        "lane": Lane.FULL,
+        "topic": "orders",
+        "partition": partition,
+        "now_ms": NOW,
+        "reason": "forced",
+        "inputs": (landed(f"{partition}", base, records, size),),
+        "inputs_per_segment": None,
+        "segment_bytes": SEGMENT_BYTES,
+        "clean_below": None,
+        "log_end_offset": 9,
+        "delete_retention_ms": 0,
+    }
+    return Plan(**given | facts).sealed()
+
+
+def partitions(jobs: Sequence[Job]) -> list[list[int]]:
+    return [[one.partition for one in job] for job in jobs]
+
+
+plans = st.lists(
+    st.builds(
+        plan,
+        st.integers(0, 12),
+        size=st.integers(0, 60),
+        records=st.integers(1, 60),
+        base=st.integers(0, 200),
+        lane=st.sampled_from((Lane.FULL, Lane.FULL, Lane.MERGE, Lane.RETAIN)),
+        table=st.sampled_from((TABLE, "lake.other")),
+        snapshot_id=st.integers(1, 3),
+        transactional=st.sampled_from((False, False, True)),
+    ),
+    max_size=20,
+)
+limits = st.builds(JobLimits, bytes=st.integers(0, 200), records=st.integers(0, 200), plans=st.integers(1, 5))
+
+
+@given(plans, limits)
+def test_every_plan_is_in_one_job_within_its_limits_and_in_the_order_of_work(
+    found: list[Plan], allowed: JobLimits
+) -> None:
+    jobs = jobs_of(found, allowed)
+    assert sorted(one.id for job in jobs for one in job) == sorted(one.id for one in found)
+    for job in jobs:
+        assert {(one.table, one.table_uuid, one.lane) for one in job} == {(job.table, job.table_uuid, job.lane)}
+        assert len({one.topic_partition for one in job}) == len(job)
+        assert (job.bytes, job.records) == (sum(one.bytes for one in job), sum(one.records for one in job))
+        if len(job) > 1:
+            assert (len(job) <= allowed.plans, job.bytes <= allowed.bytes, job.records <= allowed.records) == (
+                True,
+            ) * 3
+            assert job.lane is not Lane.RETAIN
+    place = {id(one): number for number, one in enumerate(found)}
+    inside = [[place[id(one)] for one in job] for job in jobs]
+    assert all(own == sorted(own) for own in inside)
+    assert [own[0] for own in inside] == sorted(own[0] for own in inside)
+
+
+@pytest.mark.parametrize(
+    ("found", "shared"),
+    [
+        ([plan(0), plan(1, size=901), plan(2), plan(3)], [[0, 2, 3], [1]]),
+        ([plan(0, 600), plan(1, 600), plan(2, 100)], [[0], [1, 2]]),
+        ([plan(0), plan(0, base=100), plan(1)], [[0], [0, 1]]),
+        ([plan(0), plan(1, transactional=True), plan(2)], [[0, 1, 2]]),
+        ([plan(0), plan(1, segment_bytes=7), plan(2)], [[0, 1, 2]]),
+        ([plan(0, lane=Lane.RETAIN), plan(1, lane=Lane.RETAIN)], [[0], [1]]),
+    ],
+    ids=["a large one closes none", "the first without room closes it", "one of each topic partition", "transactions",
+         "small segments", "retention"],
+)  # fmt: skip
+def test_plans_that_share_a_job(found: list[Plan], shared: list[list[int]]) -> None:
+    assert partitions(jobs_of(found, JobLimits(bytes=900))) == shared
+
+
+def tail_of(*sizes: int, head: int = 0) -> Plan:
+    """A plan over tail segments of ``sizes`` bytes in offset order, and a head segment of ``head`` bytes if not 0."""
+    facts: dict[str, Any] = {"level": TAIL, "records": 10, "may_stay": True}
+    tail = [
+        Input(path=str(n), base_offset=n * 10, last_offset=n * 10 + 9, bytes=size, **facts)
+        for n, size in enumerate(sizes)
+    ]
+    return plan(0, inputs=(*tail, *([landed("head", len(sizes) * 10, 10, head)] if head else [])))
+
+
+@given(st.lists(st.integers(1, 2 * SEGMENT_BYTES), min_size=1, max_size=12), st.integers(0, 500), st.data())
+def test_c16_no_more_than_a_segment_goes_along_with_each_series_which_is_cut_at_what_stays(
+    sizes: list[int], head: int, data: st.DataObject
+) -> None:
+    found = tail_of(*sizes, head=head)
+    touched = data.draw(st.sets(st.sampled_from([str(n) for n in range(len(sizes))])))
+    stay = staying(found, touched)
+    assert not stay & (touched | {"head"})
+    size = {one.path: one.bytes for one in found.inputs}
+    asked = [path for path in size if path in touched or path == "head"]
+    along = [size[path] for path in size if path not in stay and path not in asked]
+    assert sum(along) <= len(asked) * 1.5 * SEGMENT_BYTES
+    assert all(one <= SEGMENT_BYTES // 2 for one in along)
+    written = list(series(found, stay))
+    assert [one.path for own in written for one in own] == [one.path for one in found.inputs if one.path not in stay]
+    for left, right in itertools.pairwise(written):
+        between = [one for one in found.inputs if left[-1].last_offset < one.base_offset < right[0].base_offset]
+        assert between
+        assert all(one.path in stay for one in between)

@@ -1,0 +1,264 @@
+"""Firn's pages: rows filtered, sorted and paged; names of strangers are text; no file is served but those of pages."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnlake.airflow.dag.approval import figures_of
+from firnlake.airflow.metrics import metrics
+from firnlake.airflow.site.page import overview_html, problem_html, reports_html, table_html
+from firnlake.cli.overview import show_bytes
+from firnlake.errors import RefusedError, printable
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.rows import Query, Shown, Sort, Status, path_of, read
+from firnlake.inspect.status.verdicts import certificate_file, report
+from firnlake.job import lease
+from firnlake.job.job import Job
+from firnlake.table.condition import quoted
+from firnlake_expectations.claim import Finding, Verdict
+from firnlake_expectations.table_report import Seen, Tombstones
+from firnlake_expectations.wording import plain
+from tests.support.drawn import example
+from tests.support.fuzz import HOSTILE_NAMES
+from tests.support.judged import CLAIM, verdict_document
+from tests.support.lakes import NOW, TABLE
+from tests.support.overviews import (
+    HOUR,
+    SPACE,
+    TAKEN,
+    publication_of,
+    row_of,
+    rows_of,
+    verdict_of,
+    write_overview,
+)
+from tests.support.pages import Page
+
+SHOP = "shop.orders"
+OURS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "a", "span", "dl", "dt", "dd", "div"}
+OURS |= {"table", "tr", "th", "td", "br", "small", "nav", "form", "input", "button", "i", "svg", "rect", "code"}
+
+
+def opened(home: Path, table: str = SHOP) -> Status:
+    """The status of a table that has one."""
+    found = read(home, table)
+    assert found is not None
+    return found
+
+
+def written(home: Path, **facts: Any) -> Status:
+    write_overview(home, **facts)
+    return opened(home)
+
+
+def words(page: str) -> str:
+    """What a page says, on one line."""
+    return " ".join(Page(page.replace("<", " <")).text.split())
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Status:
+    """A table of 10,000 topic partitions."""
+    return written(tmp_path_factory.mktemp("home"), rows=rows_of(10_000))
+
+
+def test_rows_are_found_by_condition_and_text_and_sorted_by_any_column(many: Status) -> None:
+    conditions = {Shown.ALL: 10_000, Shown.DUE: 1_000, Shown.UNCLEANABLE: 300, Shown.WAITING: 500, Shown.REFUSED: 100}
+    assert {shown: many.page(Query(shown=shown)).found for shown in conditions} == conditions
+    assert [many.page(Query(text=text)).found for text in (" ORDERS-777 ", "row-level", "nothing")] == [11, 300, 0]
+    pages = [row for number in range(1, 401) for row in many.page(Query(sort=Sort.NAME, page=number)).rows]
+    assert [row["partition"] for row in pages] == [*range(9_999, -1, -1)], "by number, each row once"
+    assert many.page(Query(page=10**12)).number == 400
+    for sort in Sort:
+        assert many.page(Query(sort=sort, descending=False, page=400)).rows
+    assert many.page(Query(sort=Sort.LAG, page=400)).rows[-1]["lag_ms"] is None, "what has no value comes last"
+    assert many.page(Query(sort=Sort.LAG, descending=False, page=400)).rows[-1]["lag_ms"] is None
+
+
+def test_c26_a_torn_status_and_one_of_another_table_are_named(tmp_path: Path) -> None:
+    path = write_overview(tmp_path)
+    content = path.read_bytes()
+    for share in (0, 0.0001, 0.5, 0.9999):
+        path.write_bytes(content[: int(len(content) * share)])
+        with pytest.raises(RefusedError, match=r"status of table shop.orders can't be read from .*; allowed"):
+            read(tmp_path, SHOP)
+    path.write_bytes(content)
+    path.rename(path_of(tmp_path, "shop.customers"))
+    with pytest.raises(RefusedError, match=r"it belongs to table shop\.orders"):
+        read(tmp_path, "shop.customers")
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_c26_names_are_text_in_pages_sql_paths_and_refusals(tmp_path: Path, name: str) -> None:
+    table = name or "nameless"
+    rows = [row_of(name, 0, name=f"{name}-0", due=[name], in_the_way=[name], waiting=[name], condition="due")]
+    broken = verdict_of(3, topic_partition=name, failures=(name,), plan=name, table=table, run_name=name)
+    done = publication_of(0).model_copy(update={"what": name, "reason": name})
+    facts: dict[str, Any] = {"verdicts": (broken,), "publications": (done,), "last_verdict": broken}
+    write_overview(tmp_path, table, rows, **facts, strays=(name,), doubts=(name,))
+    found = opened(tmp_path, table)
+    assert path_of(tmp_path, name).parent == tmp_path / "status"
+    for page in (
+        table_html(found, Query(text=name), TAKEN),
+        overview_html([found.summary], {table: name}, TAKEN),
+        reports_html("../", None, [broken]),
+        problem_html(name, name),
+    ):
+        seen = Page(page)
+        assert seen.tags <= OURS
+        assert printable(name).strip() in seen.text
+        assert not [link for link in seen.links if link.startswith(("http", "javascript", "//", "/"))]
+        assert all(letter.isprintable() or letter == "\n" for letter in page)
+    assert str(RefusedError(f"topic {name} is not there")).isprintable()
+    assert '"' not in quoted(name)[1:-1].replace('""', "")
+    assert set("/\\<>&$\"'\n ") & set(plain(name)) == set()
+    assert lease.take(tmp_path / "runs", name, "run", lambda _: True) is None
+    assert {path.parent for path in tmp_path.rglob("*.lease")} == {tmp_path / "runs"}
+
+
+def test_c26_a_person_who_is_asked_sees_names_as_text(tmp_path: Path) -> None:
+    """Airflow shows Markdown: a topic must not be a link, a picture, or another row of the table."""
+    plans = tuple(example(topic=name) for name in HOSTILE_NAMES)
+    header, _, *rows = figures_of(Lake.embedded(tmp_path), [Job(plans)]).splitlines()
+    assert len(rows) == len(plans)
+    for text in rows:
+        bare = text.replace("\\\\", "")
+        assert bare.replace("\\|", "").count("|") == header.count("|")
+        assert not [at for at, letter in enumerate(bare) if letter in "<[]`*&" and bare[at - 1] != "\\"]
+
+
+def test_pages_load_nothing_and_tell_figures_with_their_age_and_reasons(tmp_path: Path) -> None:
+    found = written(tmp_path)
+    page = table_html(found, Query(), TAKEN + 2 * HOUR)
+    for one in (page, overview_html([found.summary], {}, TAKEN)):
+        assert "http:" not in one
+        assert "https:" not in one
+    assert "As of 2026-11-21 06:00:00 UTC, 2 h ago" in words(page)
+    assert "Write amplification 1.53 139.0 GB written / 91.0 GB landed" in words(page)
+    assert "uncleanable 9 refused 3" in words(page)
+    blocked = table_html(found, Query(shown=Shown.UNCLEANABLE), TAKEN)
+    assert blocked.count("allowed: one of the two (apply the deletes with rewrite_data_files first)") == 9
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("snapshot_id", "max_lag_ms", "since_ms", "last_verdict", "last_publication")
+    )
+    found = written(tmp_path, rows=[], **nothing, verdicts=(), publications=(), landed_bytes=0)
+    assert "No topic partition matches" in table_html(found, Query(), TAKEN)
+    assert "none yet" in overview_html([found.summary], {}, TAKEN)
+    assert "No table whose DAG you may read has a status yet" in overview_html([], {}, TAKEN)
+    assert "Nothing has been validated yet" in reports_html("../", None, [])
+
+
+def test_bytes_are_told_alike_in_the_terminal_on_the_page_and_as_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = written(tmp_path)
+    show_bytes(found)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "orders 20.5 GB 21.0 MB 3.1 GB" in text
+    assert "history alone holds 38,000,000,000 bytes; expiring snapshots now would free 29,500,000,000 bytes" in text
+    assert "91,000,000,000 bytes landed; compaction wrote 139,000,000,000 and saved 62,000,000,000" in text
+    sent = metrics(found.summary)
+    assert (sent["main-bytes"], sent["side-bytes"]) == (found.summary.bytes, 21_000_000)
+    assert (sent["history-bytes"], sent["expirable-bytes"], sent["compactable-bytes"]) == (38e9, 29.5e9, 3.1e9)
+    unknown = {"history_is_exact": False, "expirable_is_exact": False, "compactable_bytes": None}
+    vague = written(tmp_path, space=SPACE.model_copy(update=unknown))
+    show_bytes(vague)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "history alone holds at least 38,000,000,000 bytes; expiring snapshots now would free about 29,5" in text
+    page = words(table_html(vague, Query(), TAKEN))
+    assert "Held by history only ≥ 38.0 GB ≈ 29.5 GB expirable now" in page
+    assert "Compactable (estimate) –" in page
+    assert "compactable-bytes" not in metrics(vague.summary)
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """The page of one plan, and the verdict that it shows."""
+    reports = tmp_path / "reports"
+    claim = replace(CLAIM, table=TABLE, lane="full", plan_id="ad97d9098b256fb5", now_ms=NOW)
+    findings = (Finding("a", "A promise.", passed=False, observed="2 records are missing."),)
+    verdict = Verdict(
+        claim.plan_id, passed=False, expectations=findings, seconds=0.1, run_name="ad97-204f", validation="4711-a1b2"
+    )
+    for path, content in {
+        "verdicts/ad97-204f.json": json.dumps(verdict_document(claim, verdict, datetime(2026, 11, 21, tzinfo=UTC))),
+        "verdicts/torn.json": "{",
+        "results/firn-full/4711-a1b2/20261121T055956.771370Z/firn-lake.records.json": "{}",
+        "plans/ad97-204f.html": "Firn's",
+        "plans/torn.html": "torn",
+        "plans/nobody.html": "without a verdict",
+        "tables/lake.records.html": "the table's",
+        "tables/a%2Fb.html": "the table's with the odd name",
+        "tables/nobody.html": "of a table that nobody has seen",
+    }.items():
+        (reports / path).parent.mkdir(parents=True, exist_ok=True)
+        (reports / path).write_text(content)
+    for table in (TABLE, "a/b"):
+        Seen(table, None, NOW, {}, {}, Tombstones(), {}).write(reports)
+    (tmp_path / "secret.html").write_text("secret")
+    (reports / "plans" / "linked.html").symlink_to(tmp_path / "secret.html")
+    return reports
+
+
+def test_a_page_is_served_with_the_table_that_it_is_about_and_nothing_else_is(reports: Path) -> None:
+    for path, table in (
+        ("plans/ad97-204f.html", TABLE),
+        (f"tables/{TABLE}.html", TABLE),
+        ("tables/a%2Fb.html", "a/b"),
+    ):
+        found = report(reports, path)
+        assert found is not None
+        assert (found.table, found.file.read_text()) == (table, (reports / path).read_text())
+    for path in (
+        "", ".", "..", "/", "index.html", "plans", "plans/", "../secret.html", "plans/../../secret.html",
+        "plans/linked.html", "plans/nobody.html", "plans/torn.html", "plans/none.html", "plans/*.html",
+        "/etc/passwd", "results/firn-full/4711-a1b2/20261121T055956.771370Z/firn-lake.records.json",
+        "verdicts/ad97-204f.json", "verdicts/../plans/ad97-204f.html", "plans/%2e%2e/secret.html", "plans/\0.html",
+        "tables/nobody.html", "tables/lake.records.json", "plans/" + "x" * 300 + ".html", "plans\\ad97-204f.html",
+    ):  # fmt: skip
+        assert report(reports, path) is None, path
+
+
+DAY_MS = 86_400_000
+PLACE, SEVEN = f"erasures/{SHOP}", f"{7:032x}"
+
+
+def issue(reports: Path, request: int, table: str = SHOP, folder: str | None = None, **others: Any) -> Path:
+    """Write the document and the page of a certificate; the path of the document."""
+    dates = {
+        name: f"2026-{date}T00:00:{request:02d}Z"
+        for name, date in (("requested", "11-01"), ("deadline", "12-01"), ("issued", "11-02"))
+    }
+    figures = {"in_time": True, "keys": 3, "found_nowhere": [1], "files": 9}
+    path = reports / "erasures" / (folder or table) / f"request-{request:032x}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"table": table, "request": f"{request:032x}"} | figures | dates | others))
+    path.with_suffix(".html").write_text(f"page {request}")
+    return path
+
+
+def test_c30_the_page_and_the_document_of_a_certificate_are_served_and_nothing_else_is(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    for file in (issue(reports, 7), issue(reports, 7).with_suffix(".html")):
+        served = certificate_file(reports, f"{PLACE}/{file.name}")
+        assert served is not None
+        assert (served.table, served.file.read_bytes()) == (SHOP, file.read_bytes())
+    (reports / PLACE / "notes.html").write_text("notes")
+    # One that says it is another table's would be shown to who may see only this one.
+    issue(reports, 9, table=SHOP, folder="shop.carts")
+    issue(tmp_path / "secret", 7, table="linked")
+    (reports / "erasures" / "linked").symlink_to(tmp_path / "secret" / "erasures" / "linked")
+    for path in (
+        "", ".", "/", "erasures", PLACE, f"{PLACE}/", f"{PLACE}/notes.html", f"{PLACE}/request-{8:032x}.html",
+        f"{PLACE}/request-7.html", f"{PLACE}/request-{SEVEN}", f"{PLACE}/request-{SEVEN}.txt", f"{PLACE}/\0.html",
+        f"{PLACE}/../{SHOP}/request-{SEVEN}.html", f"erasures/./{SHOP}/../request-{SEVEN}.json",
+        f"erasures/../../secret/request-{SEVEN}.json", f"/{PLACE}/request-{SEVEN}.html", "erasures/..//request-7.json",
+        f"erasures/linked/request-{SEVEN}.json", f"erasures/*/request-{SEVEN}.html",
+        f"erasures/{'x' * 300}/request-{SEVEN}.html", f"{PLACE}/request-{'7' * 300}.html",
+        f"erasures\\{SHOP}\\request-{SEVEN}.html", f"erasures/shop.carts/request-{9:032x}.html",
+    ):  # fmt: skip
+        assert certificate_file(reports, path) is None, path
