@@ -18,8 +18,8 @@ PYTEST := $(BIN)/python -m pytest
 # waits. Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
-SET_3 := tests/lanes tests/contract
-SET_4 := tests/faults tests/spark tests/findings tests/rules
+SET_3 := tests/contract
+SET_4 := tests/faults tests/spark tests/rules
 UNIT_1 := $(addprefix tests/unit/,cli maintain)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
 SET_5 := $(UNIT_1)
@@ -146,8 +146,7 @@ HISTORIES ?= 300
 row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
-LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py convert_histories.py \
-	row_deletes.py many_keys.py)
+LANE_HISTORIES := tests/nightly/histories
 OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py publish/retain/test_retain_histories.py) \
 	tests/judge/test_sums.py tests/spark/test_engines.py
 TIMES ?= 10

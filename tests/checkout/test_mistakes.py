@@ -83,7 +83,7 @@ def test_flips_of_sql() -> None:
 def test_tests_of_the_same_name_come_first_and_then_the_shortest() -> None:
     mistake = next(one for one in mutants() if one.module == "pipeline/firnlake/compact/keep_or_drop.py")
     lines = {mistake.module: frozenset(range(1, 1000))}
-    names = ["tests/lanes/test_a.py::b", "tests/lanes/test_a.py::a", "tests/unit/compact/test_b.py::a"]
+    names = ["tests/contract/test_a.py::b", "tests/contract/test_a.py::a", "tests/unit/compact/test_b.py::a"]
     own = "tests/unit/compact/test_keep_or_drop.py::a"
     tests = [Reaching(name, seconds, lines) for seconds, name in enumerate([own, *names[:1], *names[1:]], 1)]
     unrelated = Reaching("tests/unit/compact/test_c.py::a", 0, {})

@@ -26,7 +26,7 @@ CACHE: Final = ROOT / ".cache/mutants"
 FIRST_SECONDS: Final = 12.0
 """Time that the tests of the first run take when nothing is wrong: collecting the files of many costs seconds."""
 SOUND_SECONDS: Final = 1800.0
-TESTED: Final = ("tests/unit", "tests/lanes", "tests/findings", "tests/faults")
+TESTED: Final = ("tests/unit", "tests/contract", "tests/judge", "tests/faults")
 """Folders of the tests that notice mistakes."""
 _MEMORY: Final = Path("/dev/shm")  # a file system in memory, where Linux has one
 

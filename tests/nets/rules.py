@@ -39,5 +39,5 @@ LATER: Final = {
 }
 """Numbers of flips that were drawn later (from 201 on), by folder of the package."""
 MODULES: Final = tuple(module for modules in RULES.values() for module in modules)
-TESTED_BY: Final = ("tests/unit", "tests/lanes", "tests/findings")
+TESTED_BY: Final = ("tests/unit", "tests/contract", "tests/judge")
 """Folders of the tests that flips are held against: hardly any of them starts a JVM, and none starts Airflow."""

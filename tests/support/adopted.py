@@ -1,6 +1,5 @@
 """Two tables with columns of their own, as other systems make them, to be adopted."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -8,14 +7,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType, UUIDType
 
-from firnlake.compact.compact import compact
-from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
-from firnlake.ingest.adopt import Choice
-from firnlake.table.segment import Segment, Segments
-from firnlake.table.segments import read
-from firnlake.validate.validate import validate
-from tests.support import lakes
 from tests.support.lakes import NOW
 
 CDC = "shop.customers"
@@ -29,7 +21,6 @@ CDC_SCHEMA = Schema(
     NestedField(7, "score", DoubleType()),
     NestedField(8, "ref", UUIDType()),
 )
-BY_ID = Choice(("id",), "lsn", tombstone="op = 'd'")
 
 EVENTS = "shop.events"
 EVENTS_SCHEMA = Schema(
@@ -40,7 +31,6 @@ EVENTS_SCHEMA = Schema(
     NestedField(5, "body", StringType()),
     NestedField(6, "at_ms", LongType()),
 )
-BY_ENTITY = Choice(("entity",), "seq", "at_ms", "source", "shard", "body IS NULL")
 
 
 def make(lake: Lake, identifier: str, schema: Schema, *fields: PartitionField, **properties: str) -> None:
@@ -68,20 +58,3 @@ def event(seq: int, source: str = "web", shard: int = 0, **others: Any) -> dict[
         "body": "b",
         "at_ms": NOW - 1000 + seq,
     } | others
-
-
-def validated(lake: Lake, identifier: str) -> str:
-    """Compact and validate the one plan of a full clean; the name of its stage."""
-    (outcome,) = compact(lake, [lakes.only_plan(lake, identifier=identifier)], LocalEngine())
-    (judged,) = validate(lake, [outcome.stage], LocalEngine())
-    assert judged.passed, judged.failure
-    return outcome.stage
-
-
-def segments_of(lake: Lake, identifier: str) -> Segments:
-    return read(lake.table(identifier), identifier)
-
-
-def only(segments: Iterable[Segment]) -> Segment:
-    (segment,) = segments
-    return segment

@@ -32,6 +32,8 @@ from tests.support import lakes
 PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition, None)
 
 
+METRICS = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
+"""The figures by column in a manifest entry; writers may leave any of them out."""
 _EQUALITY_IDS = 14
 """Place of the field ids in a data file of a manifest."""
 

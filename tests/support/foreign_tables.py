@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -102,10 +103,14 @@ def _schema(columns: Iterable[tuple[str, str]]) -> Schema:
 
 
 def _values(texts: list[str | None], kind: pa.DataType) -> pa.Array:
+    if not any(text is not None for text in texts):
+        return pa.array([None] * len(texts), kind)
     if isinstance(kind, pa.UuidType):
         return pa.array([None if text is None else UUID(text).bytes for text in texts], kind)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.array([None if text is None else _bytes(text) for text in texts], kind)
+    if pa.types.is_time(kind):
+        return pa.array([None if text is None else time.fromisoformat(text) for text in texts], kind)
     return pa.array(texts, pa.string()).cast(kind)
 
 

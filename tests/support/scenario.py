@@ -74,7 +74,6 @@ class Scenario(Writers, Views):
     def __init__(self, opened: OpenCatalog, folder: Path) -> None:
         super().__init__(opened, folder)
         self._stages: list[list[str]] = []
-        self._planned = folder
         self._clearing: list[str] = []
 
     def answer(self, line: str, text: Sequence[str] = ()) -> list[str]:
@@ -150,8 +149,8 @@ class Scenario(Writers, Views):
     def do_plans(self, rest: str) -> Iterable[str]:
         """Plan a lane into files, from which ``stage`` without a lane goes on."""
         lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
-        self._planned = self.folder / f"plans-{next(self.numbers)}"
-        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(self._planned), *force]
+        self.planned = self.folder / f"plans-{next(self.numbers)}"
+        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(self.planned), *force]
         self._firn("plan", *asked)
         return ()
 
@@ -159,13 +158,19 @@ class Scenario(Writers, Views):
         """Plan, compact and validate a lane, and publish nothing yet: what another command does now comes between."""
         if rest:
             self.do_plans(rest)
-        files = sorted(map(str, self._planned.glob("*.json")))
+        if said := self.do_compact(""):
+            return said
+        self._firn("validate", *self.staged)
+        return ()
+
+    def do_compact(self, _: str) -> Iterable[str]:
+        """Compact what ``plans`` has written; {stage} is its stage from here on."""
+        files = sorted(map(str, self.planned.glob("*.json")))
         if not files:
             return ["nothing due"]
         compacted = json.loads(self._firn("compact", *files, "--json"))
         self.staged = list(dict.fromkeys(one["stage"] for one in compacted))
         self._stages.append(self.staged)
-        self._firn("validate", *self.staged)
         return ()
 
     def do_publish(self, rest: str) -> Iterable[str]:
@@ -243,6 +248,47 @@ class Scenario(Writers, Views):
         """Take files from main that ``files`` has shown, as a person who says yes; only what is refused is told."""
         named = [word for number in rest.split() for word in ("--file", self.named[int(number)])]
         return self._quiet(["mend", self.name, *named, "--yes"])
+
+    def do_ask(self, rest: str) -> Iterable[str]:
+        """Request to erase keys, ``ask a hex:00ff --within 4d``; only what is refused is told."""
+        keys, _, options = rest.partition("--")
+        named = [word for key in keys.split() for word in ("--key", key)]
+        more = shlex.split(f"--{options}") if options else []
+        return self._quiet(["erase", self.name, *named, *more, "--now", str(self.now)])
+
+    def do_erased(self, rest: str) -> Iterable[str]:
+        """Erase keys by the machine's clock, and let maintenance run when older snapshots have expired."""
+        self.do_set("erase.history=expire")
+        self.do_later("0")
+        said = [*self.do_ask(f"{rest} --within 4d"), *self.answer("erase!")]
+        self.do_later("2d+1m")
+        self.table.maintain()
+        return said
+
+    def do_certify(self, rest: str) -> Iterable[str]:
+        """Search all files: the certificates that can be issued, and what prevents others. `again` searches for what
+        has a certificate already."""
+        names = [path.name.partition(".")[0] for path in self._documents("*.certificate.json")]
+        done = self.table.certify(*(names if rest == "again" else ()))
+        yield from (f"issued for {one['topic']}" for one in done.issued)
+        yield from (f"no certificate: {one.where}: {one.why}" for problems in done.blocked.values() for one in problems)
+        if not done.issued and not done.blocked:
+            yield "nothing to certify"
+
+    def do_certificates(self, _: str) -> Iterable[str]:
+        """What the certificates in the warehouse say."""
+        for path in self._documents("*.certificate.json"):
+            told = json.loads(path.read_bytes())
+            yield " ".join(f"{name}={told[name]}" for name in ("topic", "keys", "in_time", "found_nowhere", "newer"))
+
+    def do_requests(self, _: str) -> Iterable[str]:
+        """How far each request to erase keys has come, and what it waits for."""
+        for one in json.loads(self._firn("erase", self.name, "--status", "--json", "--now", str(self.now))):
+            yield " ".join([one["state"], *one["waiting"]])
+            yield from one["reasons"]
+
+    def _documents(self, pattern: str) -> list[Path]:
+        return sorted(on_disk(self.loaded().location()).rglob(pattern))
 
     def do_firn(self, rest: str) -> Iterable[str]:
         """The command in this process, at the clock where it takes one. It fills in what ``_filled`` knows."""

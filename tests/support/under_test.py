@@ -47,8 +47,11 @@ class TableUnderTest:
         self.made = False
         self.own_columns = False
         self.text: Sequence[str] = ()
+        self.planned = folder
+        """The folder of the plans that were written last."""
         self.staged: list[str] = []
         self.named: list[str] = []
+        self.marks: list[int] = []
         self.strays: dict[str, Path] = {}
         self.numbers = itertools.count()
 
@@ -101,9 +104,10 @@ class TableUnderTest:
         return rows
 
     def filled(self, text: str) -> str:
-        """``text`` with {table}, {folder}, {home}, {now}, {snapshot}, {stage} and {file 0} filled in."""
+        """``text`` with {table}, {folder}, {home}, {now}, {snapshot}, {plans}, {stage} and {file 0} filled in."""
         known = {"table": self.name, "folder": self.folder, "home": self.opened.lake.home, "now": self.now}
         known |= {"stage": " ".join(self.staged)} | {f"file {at}": path for at, path in enumerate(self.named)}
+        known["plans"] = " ".join(map(str, sorted(self.planned.glob("*.json"))))
         if "{snapshot}" in text:
             known["snapshot"] = self.loaded().metadata.current_snapshot_id
         for name, value in known.items():

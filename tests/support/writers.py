@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -34,6 +35,18 @@ class Writers(TableUnderTest):
         moment = (NOW + span(horizon)) * 1000 if horizon else None
         for claiming in self.batches(records):
             self.loaded().append(self.foreign_rows(claiming, int(level), moment))
+        return ()
+
+    def do_claim_summary(self, rest: str) -> Iterable[str]:
+        """Append one record with properties in the snapshot's summary, ``claim_summary a=1 firn.now-ms=9``; `copied`
+        stands for those of Firn in the newest summary."""
+        record, *words = rest.split()
+        (records,) = self.batches(record)
+        snapshot = self.loaded().current_snapshot()
+        assert snapshot is not None
+        newest = snapshot.summary.additional_properties if snapshot.summary else {}
+        copied = {name: value for name, value in newest.items() if name.startswith("firn.") and "copied" in words}
+        self.loaded().append(self.foreign_rows(records), snapshot_properties=copied | dict(pairs(words)))
         return ()
 
     def do_append_empty(self, _: str) -> Iterable[str]:
@@ -130,6 +143,25 @@ class Writers(TableUnderTest):
         table.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
         return ()
 
+    def do_mark(self, _: str) -> Iterable[str]:
+        """Remember main's newest snapshot."""
+        self.marks.append(self.loaded().metadata.current_snapshot_id or 0)
+        return ()
+
+    def do_head(self, rest: str) -> Iterable[str]:
+        """Make a remembered snapshot main's newest, ``head 0`` the first."""
+        self.loaded().manage_snapshots().set_current_snapshot(self.marks[int(rest)]).commit()
+        return ()
+
+    def do_recreate(self, _: str) -> Iterable[str]:
+        """Drop the table, without its files, and create one of the same columns and properties at its location."""
+        table = self.loaded()
+        self.opened.lake.catalog.drop_table(self.name)
+        self.opened.lake.catalog.create_table(
+            self.name, table.schema(), table.location(), table.spec(), properties=table.properties
+        )
+        return ()
+
     def do_expire(self, _: str) -> Iterable[str]:
         """Expire all snapshots that are not the newest of a branch, as Iceberg's own procedure does."""
         table = self.loaded()
@@ -163,10 +195,11 @@ class Writers(TableUnderTest):
         return ()
 
     def do_property(self, rest: str) -> Iterable[str]:
-        """Set properties by their whole names, as any client may; ``name=`` removes one."""
+        """Set properties by their whole names, as any client may; ``name=`` removes one. `filled` fills in."""
+        known = pairs(shlex.split(self.filled(rest)))
         with self.loaded().transaction() as change:
-            change.set_properties({name: value for name, value in pairs(rest.split()) if value})
-            change.remove_properties(*(name for name, value in pairs(rest.split()) if not value))
+            change.set_properties({name: value for name, value in known if value})
+            change.remove_properties(*(name for name, value in known if not value))
         return ()
 
     def do_tear(self, rest: str) -> Iterable[str]:
@@ -186,6 +219,27 @@ class Writers(TableUnderTest):
         for file in self.loaded().inspect.data_files().to_pylist():
             if lower(file["readable_metrics"], "offset") in wanted:
                 on_disk(file["file_path"]).unlink()
+        return ()
+
+    def do_bare(self, rest: str) -> Iterable[str]:
+        """Append a file of orders-0 whose manifest entry lacks all metrics of some columns: ``bare offset,key a=1``."""
+        names, _, records = rest.partition(" ")
+        table = self.loaded()
+        ids = {field.field_id for field in table.schema().fields if names == "*" or field.name in names.split(",")}
+        for batch in self.batches(records):
+            rows = self.foreign_rows(batch).to_pylist()
+            file = row_deletes.data_file(table, rows, table.spec().spec_id, ("orders", 0, None))
+            known = {name: getattr(file, name) or {} for name in foreign.METRICS}
+            left = {name: {one: own[one] for one in own if one not in ids} for name, own in known.items()}
+            add(self.opened.lake, self.name, [], [foreign.relisted(file, **left)])
+        return ()
+
+    def do_unmeasured(self, rest: str) -> Iterable[str]:
+        """Write a file that ``files`` has shown anew, without statistics in its footer: ``unmeasured 0 offset``."""
+        number, column = rest.split()
+        path = on_disk(self.named[int(number)])
+        held = pq.read_table(path, partitioning=None)
+        pq.write_table(held, path, write_statistics=[one for one in held.column_names if one != column])
         return ()
 
     def do_relist(self, rest: str) -> Iterable[str]:

@@ -1,0 +1,162 @@
+"""A cleaner with a defect: whatever is broken in it, the judge, which shares no rule with it, refuses the result."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from firnlake.compact import keys as survey
+from firnlake.compact import rewrite, tail
+from firnlake.compact.compact import compact
+from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome
+from firnlake.compact.marks import Marks
+from firnlake.iceberg.keys import NO_KEY
+from firnlake.lanes.erasure import erase
+from firnlake.lanes.erasure.digests import RequestedKeys
+from firnlake.validate.validate import validate
+from tests.support.erasing import request
+from tests.support.sabotage import refused, replaced
+from tests.support.topics import DAY, NOW, Record, Topic, updates
+
+HISTORY = [
+    *updates("a=1", "b=1", "c=", "a=2", "d=1", "b="),
+    Record(6, None, b"no key"),
+    *updates("e=1", "a=3", start=7),
+]
+Defect = tuple[Any, str, Callable[..., Any]]
+"""A module or class, the name of a function of it, and what is called in its place, first with that function."""
+
+
+def _decided(change: Callable[[Any, Any], Any]) -> Defect:
+    """``change`` gets the outcome of each record, and the records."""
+    return rewrite, "outcomes", lambda own, records, plan: change(own(records, plan), records)
+
+
+def _written(column: str, change: Callable[[pa.Array], pa.Array]) -> Defect:
+    """``change`` gets the values of a column that is about to be written."""
+
+    def stamped(own: Any, inputs: Any, records: pa.RecordBatch, *args: Any) -> Any:
+        place = records.schema.get_field_index(column)
+        broken = change(records.column(place)).cast(records.column(place).type)
+        return own(inputs, records.set_column(place, records.schema.field(place), broken), *args)
+
+    return rewrite, "_stamped", stamped
+
+
+def _requested(change: Callable[..., Any]) -> Defect:
+    return RequestedKeys, "count", change
+
+
+def _first_only_lost(found: Any) -> Any:
+    found[np.flatnonzero(found)[:1]] = False
+    return found
+
+
+def _all(segments: Any) -> Any:
+    return [(one, Marks(marks.records, taken_out=np.ones(marks.records, dtype=np.bool_))) for one, marks in segments]
+
+
+OF_ANY_LANE: dict[str, Defect] = {
+    "loses a batch": (rewrite, "ahead", lambda own, items: islice(own(items), 1, None)),
+    "changes a value": _written("value", lambda old: pa.array([one and one + b"!" for one in old.to_pylist()])),
+    "swaps two values": _written("value", lambda old: pa.array(old.to_pylist()[::-1])),
+}
+OF_A_CLEANING: dict[str, Defect] = {
+    "reads a batch twice": (rewrite, "ahead", lambda own, items: (one for item in own(items) for one in (item, item))),
+    "takes all keys for one": (
+        survey,
+        "codes_of",
+        lambda own, found: (np.where((known := own(found))[0] >= 0, 0, known[0]), known[1]),
+    ),
+    "takes equal keys for two": (survey, "codes_of", lambda own, found: (np.arange(len(found)), own(found)[1])),
+    "keeps the oldest": (
+        survey,
+        "latest_per_key",
+        lambda own, codes, offsets, removed=None: own(codes, -offsets, removed),
+    ),
+    "forgets to stamp": (rewrite, "horizons", lambda own, *args: np.full_like(own(*args), NO_HORIZON)),
+    "stamps too early": (
+        rewrite,
+        "horizons",
+        lambda own, *args: np.where((found := own(*args)) == NO_HORIZON, found, found - 1000),
+    ),
+    "removes tombstones at once": _decided(
+        lambda found, records: np.where(
+            (found == Outcome.KEPT) & records.tombstone & records.newest,
+            np.uint8(Outcome.TOMBSTONE_REMOVED),
+            found,
+        )
+    ),
+    "drops what has no key": _decided(
+        lambda found, _: np.where(found == Outcome.QUARANTINED, np.uint8(Outcome.SUPERSEDED), found)
+    ),
+    "keeps what has no key": _decided(
+        lambda found, _: np.where(found == Outcome.QUARANTINED, np.uint8(Outcome.KEPT), found)
+    ),
+    "changes a timestamp": _written(
+        "timestamp", lambda old: pa.array(old.cast(pa.int64()).to_numpy() + 1, pa.int64()).cast(old.type)
+    ),
+    "writes at another level": (
+        rewrite,
+        "_stamped",
+        lambda own, inputs, records, level, *args: own(inputs, records, 2 if level == 3 else level, *args),
+    ),
+}
+OF_AN_ERASURE: dict[str, Defect] = {
+    "finds nobody": _requested(lambda own, *args: np.zeros_like(own(*args))),
+    "misses the first": _requested(lambda own, *args: _first_only_lost(own(*args))),
+    "takes the next as well": _requested(lambda own, *args: own(*args) | np.roll(own(*args), 1)),
+    "takes newer records": _requested(lambda own, *args: own(*args[:3], np.zeros_like(args[3]), args[4])),
+    "takes the log end": (
+        erase,
+        "rewrite",
+        lambda own, inputs, segments, target: own(inputs, _all(segments), target),
+    ),
+    "writes it as a tail": (rewrite, "_level_out", lambda *_: 3),
+}
+
+
+def noticed(topic: Topic, monkeypatch: pytest.MonkeyPatch, lane: str, defect: Defect) -> None:
+    """The one plan is not compacted, or its result is not passed by the judge; nothing is published."""
+    plans, before = topic.plans(lane, force=True), topic.rows()
+    replaced(monkeypatch, *defect)
+    (done,) = compact(topic.lake, plans, topic.engine)
+    if done.error is None:
+        (judged,) = validate(topic.lake, [done.stage], topic.engine)
+        assert judged.error is None
+        assert not judged.passed
+    assert topic.rows() == before
+
+
+@pytest.mark.parametrize("defect", [*OF_ANY_LANE, *OF_A_CLEANING])
+def test_the_judge_notices(topic: Topic, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    topic.land(HISTORY[:4], HISTORY[4:])
+    noticed(topic, monkeypatch, "full", (OF_ANY_LANE | OF_A_CLEANING)[defect])
+
+
+@pytest.mark.parametrize("defect", [*OF_ANY_LANE, *OF_AN_ERASURE])
+def test_c30_the_judge_notices_a_wrong_erasure(topic: Topic, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    topic.land(HISTORY[:4], HISTORY[4:])
+    request(topic, b"a")
+    topic.land(updates("a=9", "f=1", "a=8", start=9))
+    request(topic, b"f")
+    noticed(topic, monkeypatch, "erase", (OF_ANY_LANE | OF_AN_ERASURE)[defect])
+
+
+def test_a_sound_cleaner_passes(topic: Topic) -> None:
+    topic.land(HISTORY[:4], HISTORY[4:])
+    topic.clean("full", force=True)
+    assert topic.offsets() == [2, 4, 5, 7, 8]
+
+
+def test_c16_a_tail_segment_left_in_place_by_mistake_is_noticed(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [Record(offset, b"k%02d" % offset, bytes(range(256)) * 2) for offset in range(40)]
+    topic.create(segment_bytes="1024").land(records[:20], records[20:])
+    topic.clean("full")
+    topic.land([Record(40, b"k05", b"new")])
+    plans = topic.plans("full", NOW + DAY, force=True)
+    replaced(monkeypatch, tail, "places_in", lambda _own, found, _known: np.full(len(found), NO_KEY))
+    refused(topic, plans)

@@ -1,0 +1,222 @@
+"""R15: whatever a plan or a result tells wrong, the judge notices it, or it can do no harm; a list says which and why.
+
+The work follows the wrong plan honestly. A new field of a model that is in neither list fails a test.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pydantic import BaseModel
+
+from firnlake.compact.compact import compact
+from firnlake.door import OpenCatalog
+from firnlake.errors import FirnError
+from firnlake.job.plan import Input, Plan
+from firnlake.job.result import PlanResult, StagedResult
+from firnlake.job.stage import RESULT, Stage
+from firnlake.table.published_plans import RecordCounts
+from firnlake.table.transactions import Marker
+from firnlake.validate.validate import validate
+from infra.foreign.files import on_disk
+from infra.foreign.row_deletes import add, equality_file
+from tests.support.clocks import judging_late
+from tests.support.erasing import request
+from tests.support.row_deletes import delete
+from tests.support.scenario import Scenario
+from tests.support.topics import DAY, NOW, Topic, updates
+
+MODELS = (Plan, Input, PlanResult, StagedResult, RecordCounts)
+NOBODY: Final = "nobody reads it to decide about a record"
+SIZES: Final = "it decides how large the files are, and how many at a time"
+HARMLESS: Mapping[str, str] = {
+    "Plan.version": "there is one value",
+    "Plan.id": "a plan whose id is not the digest of the rest is refused when it is read",
+    "Plan.lane": "another lane is other work, which is judged by the promises of that lane",
+    "Plan.reason": NOBODY,
+    "Plan.inputs_per_segment": SIZES,
+    "Plan.unread": "a search for a certificate reads every file, whatever its name",
+    "Plan.segment_bytes": SIZES,
+    "Plan.position_deletes_max": SIZES,
+    "Plan.waiting_segments": "it decides when the next cleaning is due",
+    "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
+    "StagedResult.attempt": NOBODY,
+    "StagedResult.columns": "publishing compares the mapping with the table's",
+    "StagedResult.spec_id": "publishing compares the partitioning with the table's",
+    "StagedResult.conflicts": "such a plan is not published",
+    "StagedResult.core_ms": NOBODY,
+}
+
+
+def _one_more(name: str, counts: RecordCounts) -> int:
+    return int(getattr(counts, name)) + 1
+
+
+Wrong = tuple[str, Callable[[Any], object]]
+WRONG: Mapping[str, Wrong] = {
+    "Plan.table": ("full", lambda _: "db.other"),
+    "Plan.table_uuid": ("full", lambda _: "00000000-0000-0000-0000-000000000000"),
+    "Plan.snapshot_id": ("full", lambda plan: plan.snapshot_id + 1),
+    "Plan.topic": ("full", lambda _: "payments"),
+    "Plan.partition": ("full", lambda plan: plan.partition + 1),
+    "Plan.now_ms": ("full", lambda plan: plan.now_ms + 10 * DAY),
+    "Plan.inputs": ("full", lambda plan: plan.inputs[1:]),
+    "Plan.removed_tombstones": ("full", lambda _: ()),
+    "Plan.clean_below": ("full", lambda _: 1),
+    "Plan.log_end_offset": ("full", lambda plan: plan.log_end_offset + 10),
+    "Plan.kept_from": ("full", lambda _: 0),
+    "Plan.sequence_number": ("full", lambda _: 1),
+    "Plan.delete_retention_ms": ("full", lambda _: 0),
+    "Plan.clock_behind_ms": ("full", lambda plan: plan.clock_behind_ms + DAY),
+    "Plan.transactional": ("transactions", lambda _: False),
+    "Plan.markers": ("transactions", lambda _: (Marker(1, 2, commit=False),)),
+    "Plan.requests": ("erase", lambda _: ()),
+    "Input.path": ("full", lambda one: f"{one.path}.other"),
+    "Input.level": ("full", lambda one: one.level + 1),
+    "Input.base_offset": ("full", lambda one: one.base_offset + 1),
+    "Input.last_offset": ("full", lambda one: one.last_offset - 1),
+    "Input.records": ("full", lambda one: one.records + 1),
+    "Input.bytes": ("full", lambda one: one.bytes + 1),
+    "Input.copies": ("full", lambda _: 2),
+    "Input.deletes": ("full", lambda _: 7),
+    "PlanResult.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
+    "PlanResult.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
+    "PlanResult.in_place": ("erase", lambda _: ()),
+    "PlanResult.merged": ("full", lambda _: ("deletes.parquet",)),
+    "StagedResult.opening": ("full", lambda _: "0" * 64),
+    "StagedResult.schema_id": ("full", lambda result: result.schema_id + 100),
+    "StagedResult.plans": ("full", lambda _: {}),
+    "StagedResult.manifest": ("full", lambda result: result.manifest.model_copy(update={"sha256": "0" * 64})),
+    "StagedResult.deletes": ("convert", lambda _: ()),
+    **{
+        f"RecordCounts.{name}": (
+            "convert" if name == "deleted" else "full",
+            partial(_one_more, name),
+        )
+        for name in RecordCounts.model_fields
+    },
+}
+
+
+def full(topic: Topic, _: Path) -> Plan:
+    """Tail and head, a removed tombstone that returns, one that is stamped, and one that is found clean."""
+    topic.land(updates("a=1", "a=", "b=1", "c=", "d=1", start=10))
+    for age in (10, 8):
+        topic.clean("full", NOW - age * DAY, force=True)
+    topic.land(updates("a=0", "e=1"), updates("f=", "d=2", "g=1", start=20))
+    return only(topic, "full")
+
+
+def transactions(topic: Topic, folder: Path) -> Plan:
+    """A committed transaction whose marker is outside the inputs."""
+    scenario = Scenario(OpenCatalog(topic.lake, engine=topic.engine), folder)
+    topic.table = scenario.name
+    scenario.answer("log 1>a=1 b=1 | 1>commit")
+    plan = only(topic, "full")
+    return plan.model_copy(
+        update={"inputs": plan.inputs[:1], "clean_below": 2, "markers": (Marker(1, 2, commit=True),)}
+    ).sealed()
+
+
+def erase(topic: Topic, _: Path) -> Plan:
+    """A requested key that is also at the log end."""
+    topic.land(updates("a=1", "b=1"), updates("c=1", "a=2", start=2))
+    request(topic, b"a")
+    return only(topic, "erase")
+
+
+def convert(topic: Topic, _: Path) -> Plan:
+    """A record that an equality delete hides, and one that a position delete hides."""
+    topic.land(updates("a=1", "b=1", "c=1"), updates("a=2", "b=2", start=3))
+    delete(topic, 2)
+    table = topic.lake.table(topic.table)
+    add(
+        topic.lake, topic.table, [equality_file(table, ["key"], [(b"b",)], table.spec().spec_id, (topic.name, 0, None))]
+    )
+    return only(topic, "convert")
+
+
+HISTORIES: Mapping[str, Callable[[Topic, Path], Plan]] = {
+    one.__name__: one for one in (full, transactions, erase, convert)
+}
+
+
+def only(topic: Topic, lane: str) -> Plan:
+    (plan,) = topic.plans(lane, NOW, force=True)
+    return plan
+
+
+def passes(topic: Topic, plan: Plan, told: Callable[[StagedResult], StagedResult] = lambda result: result) -> bool:
+    """Compact ``plan`` and change the result by ``told``; True if validation passes what came out."""
+    (done,) = compact(topic.lake, [plan], topic.engine)
+    if done.error:
+        return False
+    stage = Stage.load(topic.lake, done.stage)
+    assert stage.result is not None
+    changed = told(stage.result)
+    if changed != stage.result:
+        for document in on_disk(stage.documents.location).glob(f"{RESULT}*"):
+            document.unlink()
+        stage.documents.write(RESULT, changed.model_dump_json())
+    with judging_late(NOW + DAY):
+        judged = validate(topic.lake, [done.stage], topic.engine)
+    return bool(judged) and all(one.passed for one in judged)
+
+
+def changed(model: BaseModel, place: str, value: Callable[[Any], object]) -> BaseModel:
+    """``model`` with another value in the field ``place``, wherever a model below it has that field."""
+    kind, _, name = place.partition(".")
+    update: dict[str, object] = {}
+    for field, held in model:
+        if isinstance(held, BaseModel):
+            update[field] = changed(held, place, value)
+        elif isinstance(held, tuple) and held and isinstance(held[0], BaseModel):
+            update[field] = tuple(changed(one, place, value) for one in held)
+        elif isinstance(held, Mapping):
+            update[field] = {
+                key: changed(one, place, value) if isinstance(one, BaseModel) else one for key, one in held.items()
+            }
+    if type(model).__name__ == kind:
+        update[name] = value(model)
+    return model.model_copy(update=update)
+
+
+def test_r15_every_field_is_told_wrong_or_can_do_no_harm() -> None:
+    fields = {f"{model.__name__}.{name}" for model in MODELS for name in model.model_fields}
+    assert WRONG.keys() | HARMLESS.keys() == fields
+    assert not WRONG.keys() & HARMLESS.keys()
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_what_is_told_right_passes(topic: Topic, tmp_path: Path, history: str) -> None:
+    assert passes(topic, HISTORIES[history](topic, tmp_path))
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_r15_what_is_told_wrong_is_noticed(topic: Topic, tmp_path: Path, field: str) -> None:
+    history, value = WRONG[field]
+    plan = HISTORIES[history](topic, tmp_path)
+    if field.partition(".")[0] in ("Plan", "Input"):
+        wrong = changed(plan, field, value)
+        assert isinstance(wrong, Plan)
+        assert wrong != plan
+        assert not _passes_or_refuses(topic, wrong.sealed())
+        return
+
+    def told(result: StagedResult) -> StagedResult:
+        wrong = changed(result, field, value)
+        assert isinstance(wrong, StagedResult)
+        assert wrong != result
+        return wrong
+
+    assert not passes(topic, plan, told)
+
+
+def _passes_or_refuses(topic: Topic, plan: Plan) -> bool:
+    """``passes``; False if the plan is refused before."""
+    try:
+        return passes(topic, plan)
+    except FirnError:
+        return False
