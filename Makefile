@@ -139,7 +139,7 @@ test-pure: setup ## run the unit tests that need no lake (a minute)
 EXAMPLES ?= 3000
 .PHONY: fuzz
 fuzz: setup ## damage plans, properties, landing files and status files in EXAMPLES=3000 ways each
-	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(SIDE_BY_SIDE) tests/refusals/test_any_file.py tests/contract/test_log_segments.py tests/unit/job/test_fuzz_documents.py -- $(PYTEST_ARGS)
+	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(SIDE_BY_SIDE) tests/refusals/test_any_file.py tests/contract/test_log_segments.py tests/refusals/test_any_document.py -- $(PYTEST_ARGS)
 
 HISTORIES ?= 300
 .PHONY: row-deletes

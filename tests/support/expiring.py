@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from pyiceberg.table.snapshots import Snapshot
-
 from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding
@@ -33,9 +31,3 @@ def replaced(lake: Lake, times: int = 3) -> set[Path]:
         lake.table(TABLE).delete(f"offset = {number}")
     append(lake, [row(times)])
     return files
-
-
-def first_of(lake: Lake) -> Snapshot:
-    """The snapshot that landed the first record."""
-    table = lake.table(TABLE)
-    return next(one for one in table.metadata.snapshots if one.manifests(table.io))

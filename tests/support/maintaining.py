@@ -39,12 +39,6 @@ def files_on(lake: Lake, branch: str) -> set[Path]:
     return {on_disk(path) for path in lakes.paths(on_branch(lake.table(TABLE), branch))}
 
 
-def offsets_on(lake: Lake, branch: str) -> list[int]:
-    """The offsets that a reader of ``branch`` sees, sorted."""
-    found = on_branch(lake.table(TABLE), branch).scan(selected_fields=("offset",)).to_arrow()
-    return sorted(found["offset"].to_pylist())
-
-
 def quarantined(lake: Lake, start: int = 0) -> Path:
     """Land a record without a key at offset ``start`` and a newer one, and publish a cleaning; the file in quarantine
     that it has added."""

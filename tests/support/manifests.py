@@ -6,9 +6,9 @@ from typing import Any, Final
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
+from firnlake.door import OpenCatalog
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
-from firnlake.maintain.manifests import rewrite_manifests
 from tests.support.lakes import NOW, TABLE, append, row
 
 MIN_COUNT: Final = 10
@@ -53,7 +53,7 @@ def many_small(lake: Lake, identifier: str = TABLE, count: int = MANY) -> None:
         append(lake, [row(number, partition=number % 3)], identifier)
 
 
-def rewritten(lake: Lake, identifier: str = TABLE) -> list[str]:
-    found = rewrite_manifests(lake, identifier, NOW, remove=True)
-    assert {one.kind for one in found} <= {Kind.MANIFESTS}
-    return [one.name for one in found if one.goes]
+def rewritten(lake: Lake, identifier: str = TABLE, *, dry_run: bool = False) -> list[str]:
+    """Maintain the table; the manifests that go, or the reason why they stay."""
+    found = OpenCatalog(lake, lambda: NOW).table(identifier).maintain(dry_run=dry_run)
+    return [f"{one.files} {one.name}" if one.goes else one.reason for one in found if one.kind is Kind.MANIFESTS]

@@ -27,12 +27,12 @@ from unittest.mock import patch
 
 import pyarrow.parquet as pq
 
-import firnlake
 from firnlake import clock
 from firnlake.errors import FirnError
 from infra.environment import environment
 from infra.foreign.files import files_under, on_disk
 from tests.support import files
+from tests.support.disturbed import DISTURBING, Disturbed
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.records import DAY, NOW, Record, rows_of, span
 from tests.support.views import Views
@@ -65,10 +65,11 @@ _COMMAND_MASKS: Final = (
     (re.compile(r"(?<=/\.)(\w+)-\w{8}(?=')"), r"\1-<temp>"),
     (re.compile(r"\b[1-9][\d,.]* (bytes|[kMG]?B)\b"), "<bytes>"),
     (re.compile(r"(?<=\S) {2,}"), "  "),
+    (re.compile(r"(?<=  \d  )\d[\d,]{2,}(?=  [\d–])"), "<bytes>"),
 )
 
 
-class Scenario(Writers, Views):
+class Scenario(Writers, Views, Disturbed):
     """A table under test, with what its users do: each line is a command, and answers with lines."""
 
     def __init__(self, opened: OpenCatalog, folder: Path) -> None:
@@ -84,11 +85,14 @@ class Scenario(Writers, Views):
         self.text = text
         name, _, rest = line.partition(" ")
         lane, force = name.removesuffix("!"), name.endswith("!")
-        try:
+
+        def act() -> Iterable[str]:
             if lane in (*LANES, "run"):
-                said = self._run(() if lane == "run" else (lane,), force, rest.split())
-            else:
-                said = list(getattr(self, f"do_{name}")(rest))
+                return self._run(() if lane == "run" else (lane,), force, rest.split())
+            return list(getattr(self, f"do_{name}")(rest))
+
+        try:
+            said = list(act() if name in DISTURBING else self.disturbed(act))
         except FirnError as error:
             said = [f"{type(error).__name__.removesuffix('Error').lower()}: {error}"]
         return [self.masked(one) for one in said]
@@ -104,10 +108,8 @@ class Scenario(Writers, Views):
 
     def do_alone(self, _: str) -> Iterable[str]:
         """From here on, the table is in a lake of its own, for commands that look at all tables."""
-        lake = type(self.opened.lake).embedded(self.folder / "home")
-        self.opened = firnlake.door.OpenCatalog(lake, lambda: self.now, self.opened.engine)
         self.name = "db.orders"
-        self.table = self.opened.table(self.name)
+        self.use(type(self.opened.lake).embedded(self.folder / "home"))
         return ()
 
     def do_adopt(self, rest: str) -> Iterable[str]:

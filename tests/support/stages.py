@@ -1,21 +1,12 @@
 """Remains of a process that died: folders of a job as they were before it was deleted."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_folder
 from firnlake.job.stage import Stage
-from firnlake.publish.publish import publish_job
-from infra.foreign.files import files_under, on_disk
-from tests.support import lakes
-
-
-def home_of(lake: Lake) -> Path:
-    """Folder of the table."""
-    return on_disk(lake.table(lakes.TABLE).location())
+from infra.foreign.files import on_disk
 
 
 def data_of(stage: Stage) -> Path:
@@ -42,15 +33,3 @@ def kept(stage: Stage, copy: Path, act: Callable[[], object]) -> None:
     act()
     for name, folder in folders.items():
         shutil.copytree(copy / name, folder, dirs_exist_ok=True)
-
-
-def crash_after_commit(lake: Lake, stage: Stage, copy: Path) -> None:
-    """Publish the stage and die before anything of it is deleted."""
-    kept(stage, copy, lambda: publish_job(lake, stage.identifier))
-
-
-def aged(folder: Path, ms: int) -> None:
-    """Make everything in ``folder`` so much older, in milliseconds, by the store's clock."""
-    for path in files_under(folder):
-        then = path.stat().st_mtime - ms / 1000
-        os.utime(path, (then, then))

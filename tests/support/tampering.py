@@ -1,14 +1,7 @@
 """Changes to a table behind Firn's back."""
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.stage import Stage
 from infra.foreign.files import on_disk
-from tests.support.lakes import TABLE
-
-
-def input_gone(lake: Lake, _: Stage) -> None:
-    """Another writer deletes the record at offset 0, and with it an input."""
-    lake.table(TABLE).delete("offset = 0")
 
 
 def tear_manifest(lake: Lake, table: str) -> None:

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
     from pyiceberg.table import Table
 
-    from firnlake.door import OpenCatalog
+    from firnlake.door import MaintainedTable, OpenCatalog
+    from firnlake.iceberg.catalog import Lake
 
 _MASKS: Final = (
+    (re.compile(r"\b(20\d{6}T\d{6}\.\d{6}Z-)?[0-9a-f]{16}-[0-9a-f]{8}\b"), "<report>"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+    (re.compile(r"(?<= of )20\d\d-\d\d-\d\dT[\d:.]+Z \([^)]* ago\)"), "<time>"),
+    (re.compile(r"\b[\d,]+ d \d+ h ago\b"), "<age> ago"),
     (re.compile(r"( at | from )20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), r"\1<time>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b[1-9][0-9]{16,18}\b"), "<snapshot>"),
@@ -31,17 +35,23 @@ _MASKS: Final = (
     (re.compile(r"(?<= failed in )(\w+) at [0-9T:Z-]+"), r"\1 at <time>"),
     (re.compile(r"(?<=segments change, from )[0-9T:Z-]+"), "<time>"),
 )
+_TIME: Final = re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]+Z")
 _numbers = itertools.count()
 
 
 class TableUnderTest:
     """One table ``db.case<n>`` of ``lake`` with its topic `orders`, and the clock that commands move."""
 
+    opened: OpenCatalog
+    table: MaintainedTable
+    machine: int | None = None
+    """Where the machine's clock stands still, epoch milliseconds; from then on, all times are masked."""
+
     def __init__(self, opened: OpenCatalog, folder: Path) -> None:
         self.now = NOW
-        self.opened = firnlake.door.OpenCatalog(opened.lake, lambda: self.now, opened.engine)
+        self.opened = opened
         self.name = f"db.case{next(_numbers)}"
-        self.table = self.opened.table(self.name)
+        self.use(opened.lake)
         self.folder = folder
         self.history = History()
         self.made = False
@@ -54,6 +64,11 @@ class TableUnderTest:
         self.marks: list[int] = []
         self.strays: dict[str, Path] = {}
         self.numbers = itertools.count()
+
+    def use(self, lake: Lake) -> None:
+        """From here on, the table is the one with its name in ``lake``."""
+        self.opened = firnlake.door.OpenCatalog(lake, lambda: self.now, self.opened.engine)
+        self.table = self.opened.table(self.name)
 
     def do_create(self, rest: str) -> Iterable[str]:
         """A table with Kafka's columns; `transactions` with those of producers, ``name=value`` a property of Firn."""
@@ -104,10 +119,11 @@ class TableUnderTest:
         return rows
 
     def filled(self, text: str) -> str:
-        """``text`` with {table}, {folder}, {home}, {now}, {snapshot}, {plans}, {stage} and {file 0} filled in."""
+        """``text`` with {table}, {folder}, {home}, {now}, {snapshot}, {stage}, {plans}, {job}, {file 0} filled in."""
         known = {"table": self.name, "folder": self.folder, "home": self.opened.lake.home, "now": self.now}
+        known["job"] = next((path.stem for path in self.planned.glob("*.json")), "")
+        known["plans"] = " ".join(sorted(map(str, self.planned.glob("*.json"))))
         known |= {"stage": " ".join(self.staged)} | {f"file {at}": path for at, path in enumerate(self.named)}
-        known["plans"] = " ".join(map(str, sorted(self.planned.glob("*.json"))))
         if "{snapshot}" in text:
             known["snapshot"] = self.loaded().metadata.current_snapshot_id
         for name, value in known.items():
@@ -122,6 +138,8 @@ class TableUnderTest:
         text = text.replace(str(self.folder), "{folder}")
         text = text.replace(str(self.opened.lake.home), "{home}")
         text = text.replace(f"/{self.name.replace('.', '/')}/", "/{table}/")
+        if self.machine:
+            text = _TIME.sub("<time>", text)
         if self.own_columns:
             topic = self.name.partition(".")[2]
             text = re.sub(rf"\b{topic}\b", "{topic}", text)

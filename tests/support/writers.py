@@ -131,6 +131,12 @@ class Writers(TableUnderTest):
         foreign_tables.alter(self.loaded(), rest)
         return ()
 
+    def do_again(self, _: str) -> Iterable[str]:
+        """Drop the table, and create another one with its name."""
+        self.opened.lake.catalog.drop_table(self.name)
+        self.table.create()
+        return ()
+
     def do_rollback(self, rest: str) -> Iterable[str]:
         """Make an older snapshot main's newest again, as an operator does: ``rollback 2`` goes two back."""
         table = self.loaded()
@@ -250,11 +256,14 @@ class Writers(TableUnderTest):
         return ()
 
     def do_stray(self, rest: str) -> Iterable[str]:
-        """Put files below the table's location that nothing refers to; ``{uuid}`` is the table's."""
+        """Put files, and folders ``x/``, below the table's location that nothing names; ``{uuid}`` is the table's."""
         for word in rest.split():
-            path = on_disk(self.loaded().location()) / word.replace("{uuid}", str(self.loaded().metadata.table_uuid))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"PAR1")
+            name = self.filled(word).replace("{uuid}", str(self.loaded().metadata.table_uuid))
+            path = on_disk(self.loaded().location()) / name
+            folder = path if word.endswith("/") else path.parent
+            folder.mkdir(parents=True, exist_ok=True)
+            if folder != path:
+                path.write_bytes(b"PAR1")
             self.strays[word] = path
         return ()
 

@@ -1,0 +1,49 @@
+"""C36: the data-quality page of a table tells what a mending took, at once and for as long as the table knows of it."""
+
+import shutil
+
+from infra.foreign.files import on_disk
+from tests.support.pages import text_of
+from tests.support.scenario import Scenario
+
+
+def told(scenario: Scenario) -> str:
+    return text_of(scenario.opened.lake.reports_folder / "tables" / f"{scenario.name}.html")
+
+
+def test_a_mending_is_told_newest_first_until_nothing_knows_of_it(scenario: Scenario) -> None:
+    for line in ("alone", "land a=1 a=2 | b=1 b=2", "files", "lose 0", "mend 0", "mend 1"):
+        scenario.answer(line)
+    lost, kept = scenario.named
+    page = told(scenario)
+    assert f"{kept} orders-0 2 to 3 2 on branch firn_mended, until somebody drops the branch" in page
+    assert f"{lost} orders-0 0 to 1 2 lost: the store had no such file" in page
+    assert page.index(kept) < page.index(lost)
+    for line in ("unref firn_mended", "firn report"):
+        scenario.answer(line)
+    assert told(scenario).count("no longer on branch firn_mended") == 1
+
+
+def test_the_page_names_the_commit_of_a_run(scenario: Scenario) -> None:
+    for line in ("alone", "land a=1 | a=2", "firn run {table} --force --now {now}"):
+        scenario.answer(line)
+    assert str(scenario.loaded().metadata.current_snapshot_id) in told(scenario)
+
+
+def test_a_report_that_can_not_be_written_keeps_nobody_from_mending(scenario: Scenario) -> None:
+    for line in ("alone", "land a=1 | b=1", "files"):
+        scenario.answer(line)
+    scenario.opened.lake.reports_folder.write_text("no folder")
+    assert (scenario.answer("mend 1"), scenario.answer("read")) == ([], ["a=1@0"])
+
+
+def test_a_name_that_several_files_have_is_refused(scenario: Scenario) -> None:
+    """The files of a landing have names of their own, but another writer may use a name again."""
+    for line in ("land a=1 | b=1", "files"):
+        scenario.answer(line)
+    path = on_disk(scenario.named[0])
+    shutil.copy(path, scenario.folder / path.name)
+    scenario.loaded().add_files([f"file://{scenario.folder / path.name}"], check_duplicate_files=False)
+    said = scenario.answer(f"firn mend {scenario.name} --file {path.name}")
+    assert said[-1] == "exit code 1"
+    assert "2 data files of main have the name {name 0}" in said[0]
