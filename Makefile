@@ -20,11 +20,9 @@ SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
 SET_3 := tests/contract
 SET_4 := tests/faults tests/spark tests/rules
-UNIT_1 := $(addprefix tests/unit/,cli maintain)
-UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
-SET_5 := $(UNIT_1)
-SET_6 := $(filter-out tests/airflow tests/conformance tests/unit tests/support tests/__pycache__ \
-	$(SET_3) $(SET_4),$(patsubst %/,%,$(wildcard tests/*/))) $(UNIT_2)
+SET_5 := tests/judge tests/iceberg
+SET_6 := $(filter-out tests/airflow tests/conformance tests/support tests/__pycache__ $(SET_3) $(SET_4) $(SET_5), \
+	$(patsubst %/,%,$(wildcard tests/*/)))
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -128,14 +126,6 @@ NIGHTLY ?=
 nightly: setup $(DONE)/jars $(DONE)/kafka-jars ## run a part of every net that `make test` leaves out (up to 75 minutes); NIGHTLY=all runs everything
 	@$(BIN)/python -m tests.nightly $(if $(filter all,$(NIGHTLY)),--all)
 
-.PHONY: test-unit
-test-unit: setup ## run the unit tests, which start neither a JVM nor Airflow (minutes)
-	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- -m "not nightly" $(PYTEST_ARGS)
-
-.PHONY: test-pure
-test-pure: setup ## run the unit tests that need no lake (a minute)
-	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- -m "pure and not nightly" $(PYTEST_ARGS)
-
 EXAMPLES ?= 3000
 .PHONY: fuzz
 fuzz: setup ## damage plans, properties, landing files and status files in EXAMPLES=3000 ways each
@@ -146,13 +136,11 @@ HISTORIES ?= 300
 row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
-LANE_HISTORIES := tests/nightly/histories
-OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py publish/retain/test_retain_histories.py) \
-	tests/judge/test_sums.py tests/spark/test_engines.py
+OTHER_HISTORIES := tests/iceberg/test_retain_histories.py tests/judge/test_sums.py tests/spark/test_engines.py
 TIMES ?= 10
 .PHONY: histories
 histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does
-	@FIRN_EXAMPLES=$(TIMES) $(SIDE_BY_SIDE) "$(LANE_HISTORIES)" "$(OTHER_HISTORIES)" -- $(PYTEST_ARGS)
+	@FIRN_EXAMPLES=$(TIMES) $(SIDE_BY_SIDE) tests/nightly/histories "$(OTHER_HISTORIES)" -- $(PYTEST_ARGS)
 
 .PHONY: pictures
 pictures: setup ## take new pictures of Airflow's UI in the browser test, into docs/images
@@ -172,15 +160,13 @@ faults: setup ## take every step of Firn with every fault, at up to eight calls 
 
 # Which of the flips or defects in tests/nets: 1-10, or 3,17; all where it is empty.
 NUMBERS ?=
-# Where it is set: only flips that the list says are noticed, against the tests that it names.
-LISTED ?=
 .PHONY: mutants
 mutants: setup ## flip rules in the code, one at a time: the tests must notice each flip that tests/nets/mutants.toml lists as noticed
-	@$(BIN)/python -m tests.nets.mutants --numbers "$(NUMBERS)" $(if $(LISTED),--listed)
+	@$(BIN)/python -m tests.nets.mistakes mutants --numbers "$(NUMBERS)"
 
 .PHONY: defects
 defects: setup ## put former defects back into the code, one at a time: each must make tests fail
-	@$(BIN)/python -m tests.nets.defects --numbers "$(NUMBERS)"
+	@$(BIN)/python -m tests.nets.mistakes defects --numbers "$(NUMBERS)"
 
 SEEDS ?= 1-1000
 KINDS ?=

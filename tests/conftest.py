@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,8 @@ pytest.register_assert_rewrite("tests.support")
 # How long an example takes says something about the machine, and nothing about the rule that it tests.
 settings.register_profile("firn", deadline=None)
 settings.load_profile("firn")
+# For tests.nets.mistakes, which asks whether a test turns red, and not for the smallest example.
+settings.register_profile("first red", deadline=None, phases=(Phase.explicit, Phase.generate))
 
 
 # Great Expectations leaves a million objects that stay: to look for garbage among them as often as Python does by

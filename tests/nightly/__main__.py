@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final
 
-from tests.nets.mistakes import ROOT, mutants
+from tests.nets.mistakes import ROOT, Kind, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,10 +62,10 @@ def steps_of(day: date) -> list[Step]:
     """A part of each net, the longest first: it decides when the run ends."""
     first = day.toordinal() * SEEDS
     seeds = f"SEEDS={first}-{first + SEEDS - 1}"
-    numbers = [mutant.number for mutant in mutants() if mutant.number % NIGHTS == day.toordinal() % NIGHTS]
+    numbers = [mutant.number for mutant in listed(Kind.MUTANTS) if mutant.number % NIGHTS == day.toordinal() % NIGHTS]
     return [
         Step("test-nightly"),
-        Step("mutants", (f"NUMBERS={','.join(map(str, numbers))}", "LISTED=1")),
+        Step("mutants", (f"NUMBERS={','.join(map(str, numbers))}",)),
         Step("defects"),
         Step("histories", ("TIMES=1",)),
         Step("row-deletes", ("HISTORIES=30",)),

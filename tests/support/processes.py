@@ -1,7 +1,7 @@
 """Runs pytest in several plain processes side by side, each with folders of its own: two cores are busy, and no process
 collects what another one runs.
 
-    python -m tests.support.processes "tests/unit" "tests/contract tests/faults" -- -k tombstone
+    python -m tests.support.processes "tests/rules" "tests/contract tests/faults" -- -k tombstone
 
 Prints what each process said when it has ended, and every few minutes where the others are: a run that is cut off tells
 what it was doing. Ends with seconds per folder and the closing lines of all.
