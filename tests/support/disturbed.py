@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
 from firnlake import clock
+from infra.environment import variable
 from infra.foreign.files import files_under, on_disk
-from tests.support.faults import Killed, Nth, Watched, die, through
+from tests.support.faults import Killed, Nth, Watched, die, properties_of, through
 from tests.support.records import span
 from tests.support.under_test import TableUnderTest
 
@@ -133,12 +134,15 @@ class Disturbed(TableUnderTest):
             if not self._acting:
                 armed(call)
 
-        self.use(through(own.lake, _Telling(tell), store=True))
-        try:
-            said = list(act())
-        except Killed:
-            said = ["killed"]
-        finally:
-            self.use(own.lake)
+        gate = _Telling(tell)
+        told = {variable(own.lake.name, key): value for key, value in properties_of(gate, store=True).items()}
+        with patch.dict(os.environ, told):
+            self.use(through(own.lake, gate, store=True))
+            try:
+                said = list(act())
+            except Killed:
+                said = ["killed"]
+            finally:
+                self.use(own.lake)
         others, self._said = self._said, None
         return [*said, *(f"meanwhile: {line}" for line in others or ())]
