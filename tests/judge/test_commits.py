@@ -75,7 +75,7 @@ def test_the_command_tells_every_promise(scenario: Scenario) -> None:
     landed = scenario.loaded().metadata.current_snapshot_id
     scenario.answer("full!")
     told = [one.strip() for one in scenario.answer("firn verify {table}")]
-    assert "kept    expect_newest_record_kept (C1, C2, C3): broken by 0 of 2 keys." in told
+    assert "kept  expect_newest_record_kept (C1, C2, C3): broken by 0 of 2 keys." in told
     for snapshot, reason in ((landed, "was not published by Firn"), (7, "has no snapshot 7")):
         said = scenario.answer(f"firn verify {{table}} --snapshot {snapshot}")
         assert (reason in said[0], said[-1]) == (True, "exit code 1")
