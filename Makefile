@@ -18,11 +18,11 @@ PYTEST := $(BIN)/python -m pytest
 # waits. Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
-SET_3 := tests/contract
+SET_3 := tests/contract/test_contract.py
 SET_4 := tests/faults tests/spark tests/rules
 SET_5 := tests/judge tests/iceberg
-SET_6 := $(filter-out tests/airflow tests/conformance tests/support tests/__pycache__ $(SET_3) $(SET_4) $(SET_5), \
-	$(patsubst %/,%,$(wildcard tests/*/)))
+SET_6 := $(filter-out $(SET_3),$(wildcard tests/contract/test_*.py)) $(filter-out tests/airflow tests/conformance \
+	tests/contract tests/support tests/__pycache__ $(SET_4) $(SET_5),$(patsubst %/,%,$(wildcard tests/*/)))
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
