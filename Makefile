@@ -95,7 +95,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test test-nightly histories bench bench-quick conformance soak load stack-test row-deletes
+FOREIGN := test test-nightly histories bench bench-quick conformance soak stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
@@ -171,20 +171,15 @@ defects: setup ## put former defects back into the code, one at a time: each mus
 SEEDS ?= 1-1000
 KINDS ?=
 .PHONY: trials
-trials: setup ## run random histories with faults, neighbours and other writers, SEEDS=1-1000 of KINDS=commit,... (five CPU seconds each); SEEDS=7 KINDS=commit replays one
+trials: setup ## run random histories with faults and other writers, SEEDS=1-1000 of KINDS=commit,... (five CPU seconds each); SEEDS=7 KINDS=commit replays one
 	@$(BIN)/python -m tests.nightly.trials --seeds $(SEEDS) --kinds "$(KINDS)"
 
-# Where the catalog of these is kept: sqlite, or postgres; of load also rest.
+# Where the catalog is kept: sqlite, or postgres.
 CATALOG ?= sqlite
 SOAK_SECONDS ?= 1800
 .PHONY: soak
 soak: setup $(DONE)/jars ## run appenders, compactors, readers, other tools and faults at the same time, for SOAK_SECONDS=1800
-	@$(BIN)/python -m tests.nightly.crowd.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
-
-LOAD_SECONDS ?= 60
-.PHONY: load
-load: setup $(DONE)/jars $(if $(filter rest,$(CATALOG)),$(DONE)/stack-jars) ## run ten appenders for LOAD_SECONDS=60: alone, then with four processes that burn CPU, then with four compactors
-	@$(BIN)/python -m tests.nightly.crowd.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
+	@$(BIN)/python -m tests.nightly.crowd.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size. Whole
 # processes of Firn start as they do everywhere else here.

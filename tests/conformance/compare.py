@@ -6,7 +6,7 @@ where Kafka has not looked since a horizon passed (C12). Everything else is a di
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from firnlake.job.lane import Lane
@@ -45,18 +45,7 @@ class Tally:
     disagreements: list[str] = field(default_factory=list)
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(
-            self.workloads + other.workloads,
-            self.records + other.records,
-            self.cleanings + other.cleanings,
-            self.passes + other.passes,
-            self.equal + other.equal,
-            self.removed + other.removed,
-            self.stamps + other.stamps,
-            self.null_keys + other.null_keys,
-            self.differences + other.differences,
-            self.disagreements + other.disagreements,
-        )
+        return Tally(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 def compare(group: Group, kafkas: Sequence[Sequence[kafka.Cleaned]], firns: Sequence[Sequence[firn.Cleaned]]) -> Tally:

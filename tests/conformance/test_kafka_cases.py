@@ -1,45 +1,101 @@
 """Cases of Kafka's own LogCleanerTest, on both sides (C10): Kafka's cleaner does what its tests say, and so does Firn.
 
-Each case is told in tests/conformance/cases.py's few words; docs/conformance.md says which case of Kafka's it is.
+docs/conformance.md says which case of Kafka's each is. ``a=1`` is a record, ``a=`` a tombstone; ``7:a=1`` was written
+by transactional producer 7, ``7+`` is its commit marker and ``7-`` its abort marker. A string is a segment.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pytest
 
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
-from tests.conformance import cases, firn, kafka
+from tests.conformance import firn, kafka
 from tests.conformance.compare import compare
+from tests.conformance.workloads import (
+    DAY,
+    HOUR,
+    MARKER_VALUE,
+    MARKERS,
+    ROOMY_BUFFER,
+    START,
+    Entry,
+    Group,
+    Mode,
+    Step,
+    Workload,
+)
 
 pytestmark = pytest.mark.nightly
 
-CASES: Mapping[str, Sequence[Sequence[str]]] = {
-    "basic": [["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1- 2+ 1:b=2 1+"]],
-    "commit-marker": [["1:a=1 1:b=2 1:c=3 1+ 1:b=2 1+"], ["1:a=1 1:c=3 1+"]],
-    "abort-marker": [["1:a=1 1:b=2 1:c=3 1- 1:c=3 1+"]],
-    "empty-batch": [["1:a=1 1:b=2 1-"], ["x=1"], ["1:c=1 1+"]],
-    "commit-in-next-segment": [["1:a=1", "1+"]],
-    "abort-in-next-segment": [["1:a=1", "1-"]],
-    "over-segments": [
-        ["1:a=1 1:b=2 3:b=2 3:c=3 2:c=3 2:d=4"],
-        ["2:e=5 2:f=6 3:f=6 3:g=7 1:g=7 1:h=8 2- 3:h=8 3:i=9 3+ 1:i=9 1:j=10 1-"],
-    ],
-    "several-aborts": [
-        ["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1+ 2+ 1:b=2 1:c=3 1- 2:d=4 2:e=5 1:e=5 1:f=6 1+ 2- 2:f=6 2:g=7 2+"]
-    ],
-    "keys-like-markers": [["1:a=1 1+ 2:COMMIT=1 2+"]],
-    "large": [["LARGE=1 a=1 LARGE=2"]],
-    "undecided": [["a=1 1:b=1", "a=2 b=2"], ["a=3"], ["1-"]],
-}
+STEPS = 5
+_KEYS = {"COMMIT": MARKERS["COMMIT"], "LARGE": bytes(1 << 20)}
+"""Keys that can't be typed."""
+Offsets = Sequence[Sequence[int]]
 
-Offsets = Mapping[str, Sequence[Sequence[int]]]
+
+class Case(NamedTuple):
+    """The segments of each step, and the offsets that are there after the first cleanings."""
+
+    given: Sequence[Sequence[str]]
+    kept: Offsets
+
+
+CASES = {
+    # Markers stay while a cleaning sees records of their transactions; then the abort marker waits for its horizon.
+    "basic": Case(
+        [["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1- 2+ 1:b=2 1+"]],
+        [[3, 6, 7, 8, 9], [3, 6, 7, 8, 9, 10], [3, 7, 8, 9, 10, 11]],
+    ),
+    # A commit marker goes in two stages after its records.
+    "commit-marker": Case(
+        [["1:a=1 1:b=2 1:c=3 1+ 1:b=2 1+"], ["1:a=1 1:c=3 1+"]],
+        [[0, 2, 3, 4, 5], [3, 4, 5, 6, 7, 8], [3, 4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 8, 9, 10]],
+    ),
+    "abort-marker": Case([["1:a=1 1:b=2 1:c=3 1- 1:c=3 1+"]], [[3, 4, 5], [3, 4, 5, 6], [4, 5, 6, 7]]),
+    # Kafka keeps the batch for its producer's last sequence, and the marker for the batch; a table has no batches.
+    "empty-batch": Case([["1:a=1 1:b=2 1-"], ["x=1"], ["1:c=1 1+"]], [[2], [2, 3], [3, 4, 5]]),
+    "commit-in-next-segment": Case([["1:a=1", "1+"]], [[0, 1]]),
+    "abort-in-next-segment": Case([["1:a=1", "1-"]], [[1], [1, 2], [2, 3]]),
+    # Undecided, decided, with a marker that waits, and without it.
+    "over-segments": Case(
+        [
+            ["1:a=1 1:b=2 3:b=2 3:c=3 2:c=3 2:d=4"],
+            ["2:e=5 2:f=6 3:f=6 3:g=7 1:g=7 1:h=8 2- 3:h=8 3:i=9 3+ 1:i=9 1:j=10 1-"],
+        ],
+        [
+            [0, 1, 2, 3, 4, 5],
+            [2, 3, 8, 9, 12, 13, 14, 15, 18],
+            [2, 3, 8, 9, 12, 13, 14, 15, 18, 19],
+            [2, 3, 8, 9, 13, 14, 15, 19, 20],
+        ],
+    ),
+    "several-aborts": Case(
+        [["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1+ 2+ 1:b=2 1:c=3 1- 2:d=4 2:e=5 1:e=5 1:f=6 1+ 2- 2:f=6 2:g=7 2+"]],
+        [
+            [0, 2, 4, 5, 6, 7, 10, 13, 15, 16, 17, 18, 19],
+            [0, 2, 4, 5, 6, 7, 10, 13, 15, 16, 17, 18, 19, 20],
+            [0, 2, 4, 5, 6, 7, 13, 15, 17, 18, 19, 20, 21],
+        ],
+    ),
+    "keys-like-markers": Case([["1:a=1 1+ 2:COMMIT=1 2+"]], [[0, 1, 2, 3]]),
+    # A key of a mebibyte (C6).
+    "large": Case([["LARGE=1 a=1 LARGE=2"]], [[1, 2]]),
+    # Nothing at or past an undecided transaction is cleaned.
+    "undecided": Case(
+        [["a=1 1:b=1", "a=2 b=2"], ["a=3"], ["1-"]],
+        [[0, 1, 2, 3], [0, 1, 2, 3, 4], [3, 4, 5], [3, 4, 5, 6], [3, 4, 6, 7]],
+    ),
+}
 
 
 @pytest.fixture(scope="module")
-def offsets(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Offsets:
-    """The records that Firn keeps after each cleaning of each case; Kafka's cleaner has to agree."""
-    group = cases.group("cases", CASES)
+def offsets(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Offsets]:
+    """The records that Firn keeps after five cleanings of each case, each later by ``delete.retention.ms`` and none
+    without something new; Kafka's cleaner has to agree."""
+    workloads = tuple(_workload(name, case.given) for name, case in CASES.items())
+    group = Group("cases", Mode.TRANSACTIONS, workloads, settling=0)
     kafkas = kafka.clean(group.workloads, tmp_path_factory.mktemp("driver"))
     firns = firn.clean(lake, engine, group)
     assert compare(group, kafkas, firns).disagreements == []
@@ -48,60 +104,32 @@ def offsets(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFactory
     }
 
 
-def test_c10_aborted_records_neither_stay_nor_supersede(offsets: Offsets) -> None:
-    first, second, third, *_ = offsets["basic"]
-    assert first == [3, 6, 7, 8, 9], "markers stay while a cleaning sees records of their transactions"
-    assert second == [3, 6, 7, 8, 9, 10], "now the abort marker waits for its horizon"
-    assert third == [3, 7, 8, 9, 10, 11]
+@pytest.mark.parametrize("name", CASES)
+def test_c6_c10_firn_keeps_what_kafkas_cleaner_keeps(offsets: Mapping[str, Offsets], name: str) -> None:
+    kept = CASES[name].kept
+    assert offsets[name][: len(kept)] == kept
 
 
-def test_c10_a_commit_marker_goes_in_two_stages_after_its_records(offsets: Offsets) -> None:
-    assert offsets["commit-marker"][:4] == [
-        [0, 2, 3, 4, 5],
-        [3, 4, 5, 6, 7, 8],
-        [3, 4, 5, 6, 7, 8, 9],
-        [4, 5, 6, 7, 8, 9, 10],
-    ]
+def _workload(name: str, given: Sequence[Sequence[str]]) -> Workload:
+    steps: list[Step] = []
+    offset = 0
+    for number in range(STEPS):
+        now = START + number * DAY
+        segments = []
+        for text in given[number] if number < len(given) else [f"end{number}=1"]:
+            words = text.split()
+            segments.append(tuple(_entry(offset + n, now - HOUR, word) for n, word in enumerate(words)))
+            offset += len(words)
+        steps.append(Step(now, tuple(segments)))
+    configs = {"min.cleanable.dirty.ratio": "0.0", "delete.retention.ms": str(DAY)}
+    return Workload(name, configs, ROOMY_BUFFER, active=False, steps=tuple(steps))
 
 
-def test_c10_an_abort_takes_three_cleanings(offsets: Offsets) -> None:
-    assert offsets["abort-marker"][:3] == [[3, 4, 5], [3, 4, 5, 6], [4, 5, 6, 7]]
-
-
-def test_c10_a_marker_does_not_wait_for_an_empty_batch(offsets: Offsets) -> None:
-    """Kafka keeps the batch for its producer's last sequence, and the marker for the batch; a table has no batches."""
-    assert offsets["empty-batch"][:3] == [[2], [2, 3], [3, 4, 5]]
-
-
-def test_c10_a_marker_in_a_later_segment_commits(offsets: Offsets) -> None:
-    assert offsets["commit-in-next-segment"][0] == [0, 1]
-
-
-def test_c10_a_marker_in_a_later_segment_aborts(offsets: Offsets) -> None:
-    assert offsets["abort-in-next-segment"][:3] == [[1], [1, 2], [2, 3]]
-
-
-def test_c10_transactions_over_segments(offsets: Offsets) -> None:
-    undecided, decided, waiting, gone, _ = offsets["over-segments"]
-    assert undecided == [0, 1, 2, 3, 4, 5]
-    assert decided == [2, 3, 8, 9, 12, 13, 14, 15, 18]
-    assert waiting == [*decided, 19]
-    assert gone == [2, 3, 8, 9, 13, 14, 15, 19, 20]
-
-
-def test_c10_aborts_of_several_producers(offsets: Offsets) -> None:
-    first, _, third, *_ = offsets["several-aborts"]
-    assert first == [0, 2, 4, 5, 6, 7, 10, 13, 15, 16, 17, 18, 19]
-    assert third == [0, 2, 4, 5, 6, 7, 13, 15, 17, 18, 19, 20, 21]
-
-
-def test_c10_a_key_like_that_of_a_marker_is_a_key(offsets: Offsets) -> None:
-    assert offsets["keys-like-markers"][0] == [0, 1, 2, 3]
-
-
-def test_c10_nothing_at_or_past_an_undecided_transaction_is_cleaned(offsets: Offsets) -> None:
-    assert offsets["undecided"] == [[0, 1, 2, 3], [0, 1, 2, 3, 4], [3, 4, 5], [3, 4, 5, 6], [3, 4, 6, 7]]
-
-
-def test_c6_keys_of_a_mebibyte(offsets: Offsets) -> None:
-    assert offsets["large"][0] == [1, 2]
+def _entry(offset: int, timestamp: int, word: str) -> Entry:
+    if word[-1] in "+-":
+        marker = {"+": "COMMIT", "-": "ABORT"}[word[-1]]
+        return Entry(offset, timestamp, MARKERS[marker], MARKER_VALUE, int(word[:-1]), marker)
+    writer, _, record = word.rpartition(":")
+    key, _, value = record.partition("=")
+    producer = int(writer) if writer else None
+    return Entry(offset, timestamp, _KEYS.get(key, key.encode()), value.encode() or None, producer)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.nightly.trials.lookups import WRITERS, Summary, Writer
+from tests.support.lookups import WRITERS, Summary, Writer
 from tests.support.scenario import Scenario
 
 COMMIT = 42

@@ -91,9 +91,7 @@ def _problems(world: World, step: Step, gate: Failing, right: Right, ran: Ran) -
     before, after, finished = (_beside(gate, one) for one in (right.before, right.after, right.finished))
     if gate.dead != (ran.code == -9) or ran.code not in (-9, 0, 1, 3, 4, 5):
         yield f"it ends with {ran}"
-    if ran.code > 0 and (
-        ran.err.count("\n") != 1 or not any(name in ran.err for name in ("db.t", "/db/t/", "catalog lake"))
-    ):
+    if ran.code > 0 and (ran.err.count("\n") != 1 or not any(name in ran.err for name in PLACES)):
         yield f"it does not say what is wrong with which table in one line: {ran.err}"
     if (seen := world.seen()) not in (before, after) or world.lost():
         yield f"readers see {seen}, and {world.lost()} is lost"

@@ -15,10 +15,10 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import Commit
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
-from tests.nightly.trials.lookups import WRITERS
 from tests.support import lakes
 from tests.support.committing import commit
 from tests.support.lakes import TABLE, append, row
+from tests.support.lookups import WRITERS
 
 DAY_MS = 86_400_000
 Properties = Mapping[str, str]

@@ -13,15 +13,12 @@ import argparse
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.nets.mistakes import ROOT, Kind, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SEEDS: Final = 100
 NIGHTS: Final = 5
@@ -29,85 +26,52 @@ NIGHTS: Final = 5
 AT_A_TIME: Final = 2
 
 
-@dataclass(frozen=True)
-class Step:
-    """A target of `make` with its variables."""
-
-    target: str
-    variables: tuple[str, ...] = ()
-
-    @property
-    def command(self) -> list[str]:
-        """What repeats this step."""
-        return ["make", self.target, *self.variables]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A step that has run for ``seconds``."""
-
-    step: Step
-    code: int
-    seconds: float
-    output: str
-
-    @property
-    def line(self) -> str:
-        """One line of the summary."""
-        result = "passed" if self.code == 0 else f"FAILED ({self.code})"
-        return f"{result:<11}{self.seconds / 60:5.1f} min  {' '.join(self.step.command)}"
+Step = Sequence[str]
+"""A target of `make` with its variables."""
 
 
 def steps_of(day: date) -> list[Step]:
     """A part of each net, the longest first: it decides when the run ends."""
     first = day.toordinal() * SEEDS
-    seeds = f"SEEDS={first}-{first + SEEDS - 1}"
     numbers = [mutant.number for mutant in listed(Kind.MUTANTS) if mutant.number % NIGHTS == day.toordinal() % NIGHTS]
     return [
-        Step("test-nightly"),
-        Step("mutants", (f"NUMBERS={','.join(map(str, numbers))}",)),
-        Step("defects"),
-        Step("histories", ("TIMES=1",)),
-        Step("row-deletes", ("HISTORIES=30",)),
-        Step("soak", ("SOAK_SECONDS=300",)),
-        Step("trials", (seeds,)),
-        Step("conformance", ("WORKLOADS=30", f"SEED={day.toordinal()}")),
-        Step("fuzz", ("EXAMPLES=300",)),
+        ["test-nightly"],
+        ["mutants", f"NUMBERS={','.join(map(str, numbers))}"],
+        ["defects"],
+        ["histories", "TIMES=1"],
+        ["row-deletes", "HISTORIES=30"],
+        ["soak", "SOAK_SECONDS=300"],
+        ["trials", f"SEEDS={first}-{first + SEEDS - 1}"],
+        ["conformance", "WORKLOADS=30", f"SEED={day.toordinal()}"],
+        ["fuzz", "EXAMPLES=300"],
     ]
-
-
-def every_step() -> list[Step]:
-    """Each net as a whole."""
-    names = ["test-nightly", "mutants", "defects", "histories", "row-deletes", "soak", "trials"]
-    names += ["conformance", "fuzz", "load", "stack-test"]
-    return [Step(name) for name in names]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the steps and print what each of them said; the exit code is 0 when all have passed."""
     parser = argparse.ArgumentParser(prog="make nightly")
     parser.add_argument("--all", action="store_true", help="everything, not a part of it")
-    steps = every_step() if parser.parse_args(arguments).all else steps_of(datetime.now(UTC).date())
+    steps = steps_of(datetime.now(UTC).date())
+    if parser.parse_args(arguments).all:
+        steps = [*([target] for target, *_ in steps), ["stack-test"]]
     started = time.monotonic()
-    ended: list[Ended] = []
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        for running in as_completed([pool.submit(_run, step) for step in steps]):
-            ended.append(running.result())
-            print(f"\n== {' '.join(ended[-1].step.command)}\n{ended[-1].output}", flush=True)
+        passed = list(pool.map(_run, steps))
     print(f"\n== make nightly ran in {(time.monotonic() - started) / 60:.0f} min")
-    for step in ended:
-        print(step.line)
-    failed = sum(step.code != 0 for step in ended)
-    print(f"{len(ended) - failed} passed, {failed} failed")
+    print(*(line for _, line in passed), sep="\n")
+    failed = sum(not one for one, _ in passed)
+    print(f"{len(passed) - failed} passed, {failed} failed")
     return int(failed > 0)
 
 
-def _run(step: Step) -> Ended:
-    started = time.monotonic()
-    done = subprocess.run(
-        step.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    return Ended(step, done.returncode, time.monotonic() - started, done.stdout)
+def _run(step: Step) -> tuple[bool, str]:
+    """Whether the step has passed, and its line of the summary."""
+    command, started = ["make", *step], time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    print(f"\n== {' '.join(command)}\n{done.stdout}", flush=True)
+    result = f"FAILED ({done.returncode})" if done.returncode else "passed"
+    minutes = (time.monotonic() - started) / 60
+    return done.returncode == 0, f"{result:<11}{minutes:5.1f} min  {' '.join(command)}"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -93,24 +94,18 @@ class Workload:
     def appending(self) -> Iterator[None]:
         """Land without pause until the block ends; an appender that fails fails the block."""
         stop = threading.Event()
-        failed: list[BaseException] = []
 
         def append() -> None:
-            try:
-                while not stop.is_set():
-                    self.land(1)
-            except BaseException as error:  # noqa: BLE001  # raised again where the test sees it
-                failed.append(error)
+            while not stop.is_set():
+                self.land(1)
 
-        appender = threading.Thread(target=append)
-        appender.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            appender.join()
-        for error in failed:
-            raise error
+        with ThreadPoolExecutor(1) as pool:
+            appender = pool.submit(append)
+            try:
+                yield
+            finally:
+                stop.set()
+            appender.result()
 
     def environment(self) -> dict[str, str]:
         """PyIceberg's and Spark's own configuration, and nothing on a command line; no jar of Iceberg's anywhere."""

@@ -4,7 +4,6 @@ The gate decides what becomes of each call of one process. PyIceberg loads the c
 through its own settings, ``py-catalog-impl`` and ``py-io-impl``; both are the real ones else: SQLite, the local disk.
 """
 
-import errno
 import itertools
 import json
 import os
@@ -19,12 +18,10 @@ from typing import Any, Final
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, PyFileSystem
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io import OutputStream
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, PyArrowLocalFileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO, PyArrowLocalFileSystem
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
 from sqlalchemy.exc import OperationalError
 
 from firnlake.iceberg.catalog import Lake
@@ -60,11 +57,6 @@ class Request:
         return ".".join(self.table.name())
 
     @property
-    def pointer(self) -> str:
-        """The name of the catalog's pointer to the table."""
-        return f"{self.catalog.engine.url} {self.identifier}"
-
-    @property
     def onto_main(self) -> list[Snapshot]:
         """The snapshots that it adds to main, in their order: an overwrite adds two."""
         moved = {
@@ -83,9 +75,6 @@ class Gate:
 
     def load(self, catalog: "GatedCatalog", identifier: Any) -> Table:
         return catalog.loaded(identifier)
-
-    def list_tables(self, namespace: str | Identifier) -> None:
-        """The tables of ``namespace`` are about to be listed."""
 
     def commit(self, request: Request) -> CommitTableResponse:
         return request.deliver()
@@ -123,18 +112,18 @@ def properties_of(gate: Gate, *, store: bool = False) -> dict[str, str]:
     """Properties of a catalog whose calls, and those of its tables' ``store``, ask ``gate`` in this process."""
     named = str(next(_NUMBERS))
     _GATES[named] = gate
-    return _implemented(named) | ({"py-io-impl": f"{__name__}.{GatedFileIO.__name__}"} if store else {})
+    return _asking(named, store=store)
 
 
-def _implemented(named: str) -> dict[str, str]:
-    return {"py-catalog-impl": f"{__name__}.{GatedCatalog.__name__}", GATE: named}
+def _asking(named: str, *, store: bool) -> dict[str, str]:
+    own = {"py-catalog-impl": f"{__name__}.{GatedCatalog.__name__}", GATE: named}
+    return own | ({"py-io-impl": f"{__name__}.{GatedFileIO.__name__}"} if store else {})
 
 
 def through(lake: Lake, gate: Gate, *, store: bool = False) -> Lake:
     """``lake`` to a process whose calls ask ``gate``; those of the store as well, if that is asked for."""
     own = {key: value for key, value in lake.properties.items() if key != "type"}
-    io = {"py-io-impl": f"{__name__}.{EndingFileIO.__name__}"} if isinstance(gate, Ending) else {}
-    return Lake(lake.name, own | properties_of(gate, store=store) | io, lake.home)
+    return Lake(lake.name, own | properties_of(gate, store=store or isinstance(gate, Ending)), lake.home)
 
 
 class GatedCatalog(SqlCatalog):
@@ -151,10 +140,6 @@ class GatedCatalog(SqlCatalog):
             self.gate.swap()
             return found
         return self.gate.load(self, identifier)
-
-    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        self.gate.list_tables(namespace)
-        return super().list_tables(namespace)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -245,95 +230,45 @@ class Ending(Gate):
 
     def __init__(self, call: str, nth: int = 1, *, after: bool = False, half: bool = False, folder: str = "") -> None:
         self._call, self._left = call, nth
-        self._after, self.half, self._folder = after, half, folder
+        self._after, self._half, self._folder = after, half, folder
 
     def __str__(self) -> str:
-        return f"{'half of ' * self.half}{'after ' * self._after}{self._call}"
+        return f"{'half of ' * self._half}{'after ' * self._after}{self._call}"
 
     def variables(self, lake: Lake) -> dict[str, str]:
         """The environment of a process on ``lake`` that has this gate."""
-        told = {"call": self._call, "nth": self._left, "after": self._after, "half": self.half, "folder": self._folder}
-        own = _implemented(json.dumps(told)) | {"py-io-impl": f"{__name__}.{EndingFileIO.__name__}"}
+        told = {"call": self._call, "nth": self._left, "after": self._after, "half": self._half, "folder": self._folder}
+        own = _asking(json.dumps(told), store=True)
         return {variable(lake.name, name): text for name, text in own.items()}
 
+    def write(self, path: str) -> None:
+        if self._hits(f"write {kind_of(path)}"):
+            if self._half:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                Path(path).write_bytes(b"PAR1")
+            self._end()
+
     def commit(self, request: Request) -> CommitTableResponse:
-        hit = self.hits("commit")
+        hit = self._hits("commit")
         if hit and not self._after:
-            self.end()
+            self._end()
         response = request.deliver()
         if hit and self._after:
-            self.end()
+            self._end()
         return response
 
-    def hits(self, call: str) -> bool:
+    def _hits(self, call: str) -> bool:
         """Count a call; whether it is the one."""
         self._left -= call == self._call
         return call == self._call and self._left == 0
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Nothing of this process goes on, but for one that only stands still."""
         if not self._folder:
             os.kill(os.getpid(), signal.SIGKILL)
         (Path(self._folder) / "paused").touch()
         while not (Path(self._folder) / "go").exists():
             time.sleep(0.01)
-
-
-class EndingFileIO(PyArrowFileIO):
-    """pyarrow's own, in a process that ends when it writes a certain file."""
-
-    def new_output(self, location: str) -> PyArrowFile:
-        scheme, netloc, path = self.parse_location(location, self.properties)
-        gate = gate_of(self.properties)
-        assert isinstance(gate, Ending)
-        return _EndingFile(location, path, self.fs_by_scheme(scheme, netloc), gate)
-
-
-class _EndingFile(PyArrowFile):
-    def __init__(self, location: str, path: str, fs: FileSystem, gate: Ending) -> None:
-        super().__init__(location, path, fs)
-        self._gate = gate
-
-    def create(self, overwrite: bool = False) -> OutputStream:
-        hit = self._gate.hits(f"write {kind_of(self.location)}")
-        if hit and not self._gate.half:
-            self._gate.end()
-        stream = super().create(overwrite)
-        return _CutOff(stream, self._gate) if hit and self._gate.half else stream
-
-
-class _CutOff(OutputStream):
-    """Takes half of what is first written to it past a format's magic number; then its process ends."""
-
-    closed = False
-    """One of the facts that pyarrow asks of a file."""
-
-    def __init__(self, stream: OutputStream, gate: Ending) -> None:
-        self._stream, self._gate, self._length = stream, gate, 0
-
-    def write(self, b: bytes) -> int:
-        if len(b) > len(b"PAR1"):
-            self._stream.write(b[: len(b) // 2])
-            self._stream.close()
-            self._gate.end()
-        self._stream.write(b)
-        self._length += len(b)
-        return len(b)
-
-    def tell(self) -> int:
-        return self._length
-
-    def flush(self) -> None:
-        """As pyarrow asks of a file."""
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def __enter__(self) -> "_CutOff":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 Watch = Callable[[str], object]
@@ -426,18 +361,6 @@ class Repeating(Gate):
         return super().commit(request)
 
 
-class BrokenStore(Gate):
-    """The store answers with an I/O error when a file of that kind is read for the first time."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind, self._broken = kind, False
-
-    def read(self, path: str) -> None:
-        if kind_of(path) == self._kind and not self._broken:
-            self._broken = True
-            raise OSError(errno.EIO, "the store answered 503")
-
-
 class Late(Gate):
     """The first commit to the table of that name takes as long as the test wants: with ``answers`` = ``no`` the caller
     hears of a broken connection at once, and ``under_way`` is what the catalog has yet to do; else it stands still
@@ -469,23 +392,3 @@ def late(lake: Lake, table: str, answers: str) -> tuple[Lake, Late]:
     """``lake`` through a catalog that is late for ``table``, and its gate."""
     gate = Late(table, answers)
     return through(lake, gate), gate
-
-
-class Counting(Gate):
-    """Remembers which tables were loaded and which namespaces were listed."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def load(self, catalog: GatedCatalog, identifier: Any) -> Table:
-        self.asked.append(f"load {identifier}")
-        return super().load(catalog, identifier)
-
-    def list_tables(self, namespace: str | Identifier) -> None:
-        self.asked.append(f"list {namespace}")
-
-
-def counted(lake: Lake) -> tuple[Lake, list[str]]:
-    """``lake``, and what its catalog was asked, which grows."""
-    gate = Counting()
-    return through(lake, gate), gate.asked

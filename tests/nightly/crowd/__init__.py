@@ -1,1 +1,1 @@
-"""Appenders, compactors, readers and other tools at the same time: `soak` looks for violations, `load` measures."""
+"""Appenders, compactors, readers and other tools at the same time: `soak` looks for violations."""

@@ -1,37 +1,36 @@
-"""A compactor in a process of its own that cleans a table again and again; drivers die, catalog and store fail."""
+"""Compactors that clean a table again and again; drivers die, the catalog fails, and other tools maintain the table."""
 
-import os
-import time
-from collections import Counter
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from queue import Empty
 from random import Random
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import TYPE_CHECKING, NamedTuple
 
-import psutil
+from pyspark.errors import PySparkException
 
 from firnlake import clock
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
-from firnlake.plan.read_states import Scope
-from firnlake.table.topic_partition import TopicPartition
-from infra.foreign.session import small_session
-from tests.nightly.crowd.child import Child, Ended, clean
-from tests.nightly.crowd.processes import forked
-from tests.nightly.crowd.workplace import Choice, Workplace
+from firnlake.run import LaneRun, run
+from tests.nightly.crowd.processes import ENDS_WITHIN, forked
+from tests.support.clocks import judging_late
 from tests.support.faults import Ending, Forgetful, Gate, Repeating, through
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-    from multiprocessing.queues import Queue
-    from multiprocessing.synchronize import Event
+    from multiprocessing.connection import Connection
+
+    from pyspark.sql import SparkSession
 
 FAULTY = 0.5
 """Share of cleanings that something is to go wrong in."""
+SHORT = 0.1
+"""Share of cleanings whose process is killed within ``SHORT_SECONDS``, if it has not ended before."""
+SHORT_SECONDS = 10.0
 FOREIGN = 0.1
 """Share of turns that go to other tools' maintenance."""
 WRITTEN = ("data", "plans", "staged manifest", "result", "verdicts", "list", "manifest", "metadata")
@@ -46,144 +45,117 @@ REWRITE = "rewrite_data_files(table => '{table}', options => map('rewrite-all', 
 EXPIRE = "expire_snapshots(table => '{table}', older_than => timestamp '2999-01-01', retain_last => 5)"
 
 
-@dataclass(frozen=True)
-class Work:
-    """The work of a compactor: its own topic partitions (none: all), and true if faults are injected."""
+class Ended(NamedTuple):
+    """The end of a process: killed, or with its account; ``crashed`` is an error that no user must ever see."""
 
+    killed: bool = False
+    publications: int = 0
+    retries: int = 0
+    failures: tuple[str, ...] = ()
+    """Plans that failed: kind of error, title, message."""
+    refused: str = ""
+    """The error that ended the whole run."""
+    crashed: str = ""
+
+
+class Cleaning(NamedTuple):
+    """`firn run`, on a machine whose clock is ``ahead_ms`` ahead."""
+
+    lake: Lake
     table: str
-    seed: int
-    folder: Path
-    partitions: Sequence[int] = ()
-    faults: bool = False
-    choice: Choice = Choice.LOCAL
+    lanes: tuple[Lane, ...] = tuple(Lane)
+    force: bool = False
+    ahead_ms: int = 0
+    fault: Gate | None = None
+
+    def driven(self, seconds: float = ENDS_WITHIN) -> Ended:
+        """Its end in a process of its own, which is killed after ``seconds``."""
+        context = forked()
+        ours, theirs = context.Pipe(duplex=False)
+        own = self._replace(lake=replace(self.lake))
+        process = context.Process(target=_drive, args=(own, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        try:
+            if ours.poll(seconds):
+                ended: Ended = ours.recv()
+                return ended
+            return Ended(killed=True) if seconds < ENDS_WITHIN else Ended(crashed="it does not end")
+        except EOFError:
+            return Ended(killed=True)
+        finally:
+            process.kill()
+            process.join()
 
 
-@dataclass
-class Cleaned:
-    """The effect of some cleanings."""
-
-    ended: list[Ended] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    foreign: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: "Cleaned") -> None:
-        self.ended += other.ended
-        self.faults += other.faults
-        self.foreign += other.foreign
+def _drive(cleaning: Cleaning, pipe: "Connection[Ended, None]") -> None:
+    now_ms, machine = clock.now_ms(), clock.now_ms
+    setattr(clock, "now_ms", lambda: machine() + cleaning.ahead_ms)  # noqa: B010  # this process is gone after the work
+    lake = through(cleaning.lake, cleaning.fault) if cleaning.fault else cleaning.lake
+    done: list[LaneRun] = []
+    refused = crashed = ""
+    try:
+        with judging_late():
+            done.extend(run(lake, cleaning.table, now_ms, lambda _: LocalEngine(2), cleaning.lanes, cleaning.force))
+    except FirnError as error:
+        refused = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # whatever it is, the soak says so
+        crashed = traceback.format_exc()
+    attempts = [one.attempts for lane in done for one in lane.publications]
+    failures = [(title, error) for lane in done for title, error in lane.failures.items()]
+    told = tuple(f"{type(error).__name__}: {title}: {error}" for title, error in failures)
+    retries = sum(max(0, one - 1) for one in attempts)
+    pipe.send(Ended(publications=len(attempts), retries=retries, failures=told, refused=refused, crashed=crashed))
 
 
 @dataclass
 class Compactor:
-    """One that is under way."""
+    """Cleans, and lets other tools maintain the table, until it is told to stop."""
 
     lake: Lake
-    work: Work
-    _stop: "Event"
-    _results: "Queue[Cleaned]"
-    _process: "BaseProcess"
+    table: str
+    spark: "SparkSession"
+    random: Random
+    ended: list[Ended] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """Those that took effect."""
+    foreign: list[str] = field(default_factory=list)
 
-    @classmethod
-    def start(cls, lake: Lake, work: Work) -> "Compactor":
-        context = forked()
-        stop, results = context.Event(), context.Queue()
-        process = context.Process(target=_compact, args=(replace(lake), work, stop, results))
-        process.start()
-        return cls(lake, work, stop, results, process)
+    def work(self, stop: Event) -> None:
+        while not stop.is_set():
+            if self.random.random() < FOREIGN:
+                self._maintain()
+            else:
+                self._clean()
 
-    @property
-    def process(self) -> psutil.Process:
-        """Its process, a parent of those that clean."""
-        return psutil.Process(self._process.pid)
+    def _clean(self) -> None:
+        fault = self.random.choice(FAULTS)(self.random) if self.random.random() < FAULTY else None
+        seconds = self.random.uniform(0, SHORT_SECONDS) if self.random.random() < SHORT else ENDS_WITHIN
+        ended = Cleaning(self.lake, self.table, fault=fault).driven(seconds)
+        self.ended.append(ended)
+        if fault and (ended.killed or ended.failures or ended.refused):
+            self.faults.append(str(fault))
 
-    @property
-    def expires(self) -> bool:
-        """True at ``expire_snapshots``: killed between that commit and its deletions, Iceberg leaves files
-        that nobody holds. `firn maintain` deletes those, and they say nothing about Firn's own."""
-        return _expiring(self.work, self._process.pid).exists()
-
-    def kill(self) -> None:
-        """SIGKILL to it, its driver and its JVM, all at once."""
-        with suppress(psutil.NoSuchProcess):
-            own = psutil.Process(self._process.pid)
-            every = [*own.children(recursive=True), own]
-            for process in every:
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-            psutil.wait_procs(every[:-1])
-        self._process.join()
-
-    def news(self) -> Cleaned:
-        """Its work since it was asked last."""
-        found = Cleaned()
-        with suppress(Empty):
-            while True:
-                found.add(self._results.get_nowait())
-        return found
-
-    def stop(self) -> Cleaned:
-        """Let it end what it is at."""
-        self._stop.set()
-        found = Cleaned()
-        while self._process.is_alive():
-            found.add(self.news())
-            time.sleep(0.05)
-        found.add(self.news())
-        self._process.join()
-        return found
+    def _maintain(self) -> None:
+        """Maintenance by the owners of tables with their Spark; the loser of a race does it the next time."""
+        procedure = self.random.choice([REWRITE, EXPIRE, EXPIRE])
+        name = procedure.partition("(")[0]
+        try:
+            self.spark.sql(f"CALL lake.system.{procedure.format(table=self.table)}").collect()
+        except PySparkException:
+            name += " lost"
+        self.foreign.append(name)
 
 
 @contextmanager
-def compacting(lake: Lake, works: Sequence[Work]) -> Iterator[list[Compactor]]:
-    """Compactors at work; the list is the caller's to change."""
-    compactors = [Compactor.start(lake, work) for work in works]
-    try:
-        yield compactors
-    finally:
-        for compactor in compactors:
-            compactor.kill()
-
-
-def _compact(lake: Lake, work: Work, stop: "Event", results: "Queue[Cleaned]") -> None:
-    place = Workplace(partial(small_session, lake, "firn faults"), work.choice)
-    place.prepare()
-    # Not the same again after a restart: the process id is part of it.
-    random = Random(f"{work.seed} {os.getpid()}")  # noqa: S311  # a seed is what it is for
-    while not stop.is_set():
-        if work.faults and random.random() < FOREIGN:
-            results.put(_maintained(place, work, random))
-        else:
-            results.put(_cleaned(lake, place, work, random))
-    place.close()
-
-
-def _cleaned(lake: Lake, place: Workplace, work: Work, random: Random) -> Cleaned:
-    fault = random.choice(FAULTS)(random) if work.faults and random.random() < FAULTY else None
-    scope = Scope(partitions=tuple(TopicPartition("orders", partition) for partition in work.partitions))
-    own = through(lake, fault) if fault else lake
-    child = Child.start(partial(clean, own, work.table, place.engine, clock.now_ms(), tuple(Lane), scope=scope))
-    ended = child.end()
-    return Cleaned([ended], [str(fault)] if fault and (ended.killed or ended.failures or ended.refused) else [])
-
-
-def _maintained(place: Workplace, work: Work, random: Random) -> Cleaned:
-    """Maintenance by the owners of tables with their Spark; the loser of a race does it the next time."""
-    from pyspark.errors import PySparkException
-
-    procedure = random.choice([REWRITE, EXPIRE, EXPIRE])
-    name = procedure.partition("(")[0]
-    expiring = _expiring(work, os.getpid())
-    if procedure == EXPIRE:
-        expiring.parent.mkdir(parents=True, exist_ok=True)
-        expiring.touch()
-    try:
-        place.spark.sql(f"CALL lake.system.{procedure.format(table=work.table)}").collect()
-    except PySparkException:
-        return Cleaned(foreign=Counter([f"{name} lost"]))
-    finally:
-        expiring.unlink(missing_ok=True)
-    return Cleaned(foreign=Counter([name]))
-
-
-def _expiring(work: Work, pid: int | None) -> Path:
-    """There while the compactor with that process id expires snapshots."""
-    return work.folder / f"expiring-{pid}"
+def compacting(crew: Sequence[Compactor]) -> Iterator[None]:
+    """All of them at work; at its end each ends what it is at."""
+    stop = Event()
+    with ThreadPoolExecutor(len(crew)) as pool:
+        running = [pool.submit(one.work, stop) for one in crew]
+        try:
+            yield
+        finally:
+            stop.set()
+        for one in running:
+            one.result()

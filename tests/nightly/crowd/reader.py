@@ -1,19 +1,14 @@
-"""A reader that looks at a table again and again, in a process of its own."""
+"""A reader that looks at a table again and again: no key goes back to an older value, or vanishes and comes back."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
 
 from pyiceberg.exceptions import NoSuchTableError
 
 from firnlake.iceberg.catalog import Lake
-from tests.nightly.crowd.processes import forked
-from tests.support.topics import Record, record_of
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+from tests.support.topics import record_of
 
 PAUSE_SECONDS = 0.05
 LOOKS = 5
@@ -25,29 +20,12 @@ View = Mapping[Key, tuple[int, bool]]
 """The reader's view of each key: its newest offset, and true if that is a tombstone."""
 
 
-def view(seen: Iterable[Record]) -> View:
-    """The reader's view of each key."""
-    newest: dict[Key, tuple[int, bool]] = {}
-    for record in sorted(seen, key=lambda record: record.offset):
-        if record.key is not None:
-            newest[record.partition, record.key] = record.offset, record.value is None
-    return newest
-
-
-class Step(NamedTuple):
-    """A key that was at offset ``before`` and is at ``after`` now, or nowhere."""
-
-    key: Key
-    before: int
-    after: int | None
-
-
 @dataclass
 class Looks:
-    """A reader that looks again and again never sees a key go back to an older value, or vanish and come back."""
+    """What a reader has seen, and what of it no reader may see."""
 
     views: int = 0
-    backwards: list[Step] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     _last: View = field(default_factory=dict)
     _gone: dict[Key, int] = field(default_factory=dict)
 
@@ -58,74 +36,27 @@ class Looks:
             if key not in seen:
                 self._gone[key] = offset
                 if not tombstone:
-                    self.backwards.append(Step(key, offset, None))
+                    self.violations.append(f"{key} was at offset {offset} and is gone")
         for key, (offset, _) in seen.items():
             before = self._last[key][0] if key in self._last else self._gone.get(key, -1)
             if offset < before or (offset == before and key not in self._last):
-                self.backwards.append(Step(key, before, offset))
+                self.violations.append(f"{key} was at offset {before} and is at {offset}")
         self._last = seen
 
-    def violations(self) -> list[str]:
-        """Errors in a reader's view."""
-        return [
-            f"{step.key} was at offset {step.before} and is {'gone' if step.after is None else f'at {step.after}'}"
-            for step in self.backwards
-        ]
 
-
-Seen = tuple[Looks, list[str]]
-"""Looks at a table, one after the other, and what could not be read."""
-
-
-@dataclass
-class Reader:
-    """Reads the tables that it is told to."""
-
-    _pipe: "Connection[str | None, Seen]"
-
-    def watch(self, table: str) -> None:
-        self._pipe.send(table)
-
-    def stop(self) -> Seen:
-        """The records that it has seen."""
-        self._pipe.send(None)
-        return self._pipe.recv()
-
-
-@contextmanager
-def reading(lake: Lake) -> Iterator[Reader]:
-    """A reader of ``lake``."""
-    # Forked by a server: it shall have nothing of this process, neither its session nor the catalog that it has opened.
-    context = forked()
-    own, other = context.Pipe()
-    process = context.Process(target=_read, args=(replace(lake), other), daemon=True)
-    process.start()
-    try:
-        yield Reader(own)
-    finally:
-        process.kill()
-        process.join()
-
-
-def _read(lake: Lake, pipe: "Connection[Seen, str | None]") -> None:
-    while True:
-        table = pipe.recv()
-        if table is None:
+def look(lake: Lake, table: str, stop: Event) -> Looks:
+    """Look until ``stop``."""
+    looks, last = Looks(), 0
+    while not stop.wait(PAUSE_SECONDS):
+        try:
+            found = _look(lake, table, last)
+        except (OSError, NoSuchTableError) as error:
+            looks.violations.append(f"{type(error).__name__}: {error}")
             continue
-        looks = Looks()
-        errors: list[str] = []
-        last = 0
-        while not pipe.poll(PAUSE_SECONDS):
-            try:
-                found = _look(lake, table, last)
-            except (OSError, NoSuchTableError) as error:
-                errors.append(f"{type(error).__name__}: {error}")
-                continue
-            if found:
-                last, seen = found
-                looks.see(seen)
-        pipe.recv()
-        pipe.send((looks, errors))
+        if found:
+            last, seen = found
+            looks.see(seen)
+    return looks
 
 
 def _look(lake: Lake, identifier: str, last: int) -> tuple[int, View] | None:
@@ -135,11 +66,12 @@ def _look(lake: Lake, identifier: str, last: int) -> tuple[int, View] | None:
         if snapshot is None or snapshot.snapshot_id == last:
             return None
         try:
-            rows = table.scan().to_arrow().to_pylist()
+            records = sorted(map(record_of, table.scan().to_arrow().to_pylist()), key=lambda record: record.offset)
         except FileNotFoundError:
             if not left:
                 raise
             time.sleep(PAUSE_SECONDS)
         else:
-            return snapshot.snapshot_id, view(map(record_of, rows))
+            view = {(one.partition, one.key): (one.offset, one.value is None) for one in records if one.key is not None}
+            return snapshot.snapshot_id, view
     return None

@@ -1,4 +1,4 @@
-"""``python -m tests.nightly.trials --seeds 1-1000 --kinds commit,store``: run trials; one seed is told step by step.
+"""``python -m tests.nightly.trials --seeds 1-1000 --kinds commit,history``: run trials; one seed is told step by step.
 
 Exit code 1 on a violation that ``known.toml`` does not list, and on a listed one that so many seeds no longer show.
 """
@@ -6,17 +6,15 @@ Exit code 1 on a violation that ``known.toml`` does not list, and on a listed on
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from tests.nightly.trials.kinds import KINDS
 from tests.nightly.trials.summary import tell, verdict
-from tests.nightly.trials.trial import Told, kind_of, trials
-from tests.nightly.trials.violation import Violation, explanation, known
+from tests.nightly.trials.trial import KINDS, Told, kind_of, trials
+from tests.nightly.trials.violation import explanation, known
 
 PER_PROCESS: Final = 25
 """Seeds that share a process: it pays for its imports once, and what it caches of their files stays small."""
@@ -43,7 +41,7 @@ def main(
     else:
         told_of = list(_all(work, processes))
     found = verdict(told_of, known())
-    tell(found, told_of, console)
+    tell(found, console)
     raise typer.Exit(not found.passed)
 
 
@@ -56,29 +54,10 @@ def _all(work: list[tuple[int, str]], processes: int) -> Iterator[Told]:
     parts = [work[start : start + PER_PROCESS] for start in range(0, len(work), PER_PROCESS)]
     if len(parts) < processes:
         parts = [part for start in range(processes) if (part := work[start::processes])]
-    with _pool(processes) as pool:
-        running = [(pool.submit(trials, part), part) for part in parts]
-        for future, part in running:
-            try:
-                done = future.result()
-            except BrokenProcessPool:
-                done = [_alone(seed, kind) for seed, kind in part]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for done in pool.map(trials, parts):
             _tell_strange(done)
             yield from done
-
-
-def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1)
-
-
-def _alone(seed: int, kind: str) -> Told:
-    """The trial of one of several seeds, of which one has ended its process, in a process of its own."""
-    with _pool(1) as pool:
-        try:
-            (told,) = pool.submit(trials, [(seed, kind)]).result()
-        except BrokenProcessPool:
-            return Told(seed, kind, [Violation("trial", "ends its process")])
-    return told
 
 
 def _tell_strange(done: list[Told]) -> None:

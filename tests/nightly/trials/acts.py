@@ -66,7 +66,7 @@ def settle(world: World) -> None:
         if world.checker.unreadable:
             return
         world.now += AGE + HOUR
-        if not world.checker.line.restart and any(AGAIN in why for why in world.firn.status(TABLE).blocked):
+        if any(AGAIN in why for why in world.firn.status(TABLE).blocked):
             # What lands at lower offsets after a rollback and an expiry looks like that; its user says what it is.
             world.late()
         if number < ROUNDS:

@@ -1,11 +1,11 @@
-"""What must hold whatever happens (I1 to I7 of the trials); imports nothing of Firn, and looks after every step."""
+"""What must hold whatever happens (I1 to I6 of the trials); imports nothing of Firn, and looks after every step."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.snapshots import Snapshot
@@ -14,11 +14,13 @@ from tests.nightly.trials.catalog import TrialRequest
 from tests.nightly.trials.content import Branches, unsettled, wrong
 from tests.nightly.trials.files import Files
 from tests.nightly.trials.lines import EMPTY, Line
-from tests.nightly.trials.lookups import differences
 from tests.nightly.trials.store import on_disk
 from tests.nightly.trials.violation import Violation
 
-SEVEN_DAYS: Final = 7 * 86_400_000
+if TYPE_CHECKING:
+    from tests.nightly.trials.product import Ended
+    from tests.nightly.trials.world import World
+
 QUARANTINE: Final = "firn_quarantine"
 REMOVED_TOMBSTONES: Final = "firn_tombstones"
 
@@ -28,45 +30,11 @@ def is_firns(path: str) -> bool:
     return "/_firn/" in path
 
 
-class Outcome(Protocol):
-    """How a step ended, as the checker needs it."""
-
-    @property
-    def how(self) -> str: ...
-
-    @property
-    def said(self) -> str: ...
-
-    @property
-    def blocked(self) -> tuple[str, ...]: ...
-
-
-class Surroundings(Protocol):
-    """The parts of the world that the checker asks."""
-
-    now: int
-
-    @property
-    def fate(self) -> str: ...
-
-
-@dataclass
-class Pointer:
-    """A catalog's word about a table: the metadata file, and since when it is the one."""
-
-    location: str
-    main: bool
-    """True for the catalog that Firn works on."""
-    committed_ms: int | None = None
-
-
 @dataclass
 class Checker:
     """The state that is needed to tell what is wrong, and what was found."""
 
-    world: Surroundings
-    main: str
-    """The name of the pointer that Firn works on."""
+    world: "World"
     violations: list[Violation] = field(default_factory=list)
     files: Files = field(default_factory=Files)
     lines: dict[int, Line] = field(default_factory=dict)
@@ -75,25 +43,19 @@ class Checker:
     """Snapshots on main that no reader saw, because the same commit put another on top."""
     by_firn: set[int] = field(default_factory=set)
     """Snapshots on main that Firn has added."""
-    pointers: dict[str, Pointer] = field(default_factory=dict)
+    pointer: str = ""
+    """The metadata file that the catalog names."""
     named: set[str] = field(default_factory=set)
-    """Paths that a pointer has ever reached."""
-    named_here: set[str] = field(default_factory=set)
-    """Those that the pointer that Firn works on has reached."""
-    prefixes: set[str] = field(default_factory=set)
-    """Folders that the table has or had, with a slash at their end."""
+    """Paths that the catalog's word has ever reached."""
     deleted: set[str] = field(default_factory=set)
     """Reached paths whose deletion was told already."""
     orphans_may_go: bool = False
     """The operator's word: orphans in firn.maintenance."""
-    may_be_blocked: bool = False
-    """True where the trial has given a topic partition a reason to wait."""
     requested: dict[tuple[int, bytes], int] = field(default_factory=dict)
     """The offset below which records of a key are to be erased."""
     step: str = ""
     unreadable: bool = False
     """True once a file of the current snapshot is gone: nothing more can be told."""
-    _lost_writers: set[str] = field(default_factory=set)
 
     def found(self, invariant: str, what: str, details: object = "") -> None:
         """Note a violation, once for each ``what``."""
@@ -103,32 +65,19 @@ class Checker:
     # Commits and deletions, at their moment.
 
     def committed(self, request: TrialRequest, response: CommitTableResponse) -> None:
-        """A catalog has applied a request."""
-        name = request.pointer
-        before = self.pointers.get(name)
-        pointer = Pointer(response.metadata_location, name == self.main, self.world.now)
-        self.pointers[name] = pointer
-        after = self.files.document(pointer.location)
-        if before:
-            self._numbers(self.files.document(before.location), after)
+        """The catalog has applied a request."""
+        former, self.pointer = self.pointer, response.metadata_location
+        if former:
+            self._numbers(self.files.document(former), self.metadata)
         added = request.onto_main
         if request.by_firn:
             self.by_firn |= {one.snapshot_id for one in added}
-            self._balance(after, added)
+            self._balance(self.metadata, added)
         if added:
             base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
             self.halves |= {one.snapshot_id for one in added[:-1]}
             self.lines[added[-1].snapshot_id] = request.effect.change(base)
-        reached = self.files.reach(pointer.location).lengths.keys()
-        self.named |= reached
-        if pointer.main:
-            self.named_here |= reached
-            self._prefixes(after)
-
-    def _prefixes(self, metadata: dict[str, Any]) -> None:
-        own = metadata.get("properties", {})
-        told = (own[name] for name in ("write.data.path", "write.metadata.path") if name in own)
-        self.prefixes |= {f"{on_disk(one).rstrip('/')}/" for one in (metadata["location"], *told)}
+        self.named |= self.files.reach(self.pointer).lengths.keys()
 
     def _numbers(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         if after["last-sequence-number"] < before["last-sequence-number"]:
@@ -147,46 +96,27 @@ class Checker:
 
     def deleting(self, path: str) -> None:
         """A file is about to go by Firn's hand (I2)."""
-        for pointer in self._in_use():
-            reach = self.files.reach(pointer.location)
-            if path in reach.lengths:
-                self.deleted.add(path)
-                where = "main" if pointer.main else "another catalog or table"
-                after = f" after a request {self.world.fate}" if self.world.fate else ""
-                self.found("I2", f"{self.step} deletes a {reach.kinds[path]} that {where} reaches{after}", path)
+        reach = self.files.reach(self.pointer)
+        if path in reach.lengths:
+            self.deleted.add(path)
+            after = f" after a request {self.world.fate}" if self.world.fate else ""
+            self.found("I2", f"{self.step} deletes a {reach.kinds[path]} that main reaches{after}", path)
         if not (path in self.named or is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
             self.found("I2", f"{self.step} deletes a file that was never named", path)
-        if not any(path.startswith(prefix) for prefix in self.prefixes):
-            self.found("I2", f"{self.step} deletes a file outside the table's folders", path)
-
-    def _in_use(self) -> list[Pointer]:
-        limit = self.world.now - SEVEN_DAYS
-        return [
-            one
-            for one in self.pointers.values()
-            if one.main or (one.committed_ms is not None and one.committed_ms > limit)
-        ]
+        if not path.startswith(self.folder):
+            self.found("I2", f"{self.step} deletes a file outside the table's folder", path)
 
     # After each step.
 
-    def look(self, step: str, ended: Outcome, fate: str) -> None:
+    def look(self, step: str, ended: "Ended", fate: str) -> None:
         """Everything that can be told after a step of Firn."""
         self._told(step, ended, fate)
-        self.look_around()
-
-    def look_around(self) -> None:
-        """Everything that can be told at any time."""
         self._whole()
         if not self.unreadable:
             self._once()
             self._content()
-            is_firns = self.head in self.by_firn
-            for writer, details in differences(self.line.progress, list(self.summaries()), is_firns):
-                if writer not in self._lost_writers:
-                    self._lost_writers.add(writer)
-                    self.found("I4", f"{writer} does not find its last commit after {self.step}", details)
 
-    def landed(self, batch: int, ended: Outcome, *, answered: bool) -> None:
+    def landed(self, batch: int, ended: "Ended", *, answered: bool) -> None:
         """An acknowledged landing is there, and one is acknowledged if all but one of its requests are ``answered``."""
         if ended.how == "done" and batch not in self.line.batches:
             self.found("I3", "an acknowledged landing is not there")
@@ -195,8 +125,13 @@ class Checker:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the catalog that Firn works on says now."""
-        return self.files.document(self.pointers[self.main].location)
+        """What the catalog says now."""
+        return self.files.document(self.pointer)
+
+    @property
+    def folder(self) -> str:
+        """The table's folder, with a slash at its end."""
+        return f"{on_disk(self.metadata['location'])}/"
 
     @property
     def head(self) -> int | None:
@@ -209,29 +144,25 @@ class Checker:
         """What main shows now."""
         return self.lines.get(self.head or 0, EMPTY)
 
-    def _told(self, step: str, ended: Outcome, fate: str) -> None:
-        """I7: whatever ends a step is told in one line that names the table."""
+    def _told(self, step: str, ended: "Ended", fate: str) -> None:
+        """I6: whatever ends a step is told in one line that names the table."""
         if ended.how == "crashed":
             kind = ended.said.partition(":")[0]
-            self.found("I7", f"{step} crashes with {kind}{f' after a request {fate}' if fate else ''}", ended.said)
+            self.found("I6", f"{step} crashes with {kind}{f' after a request {fate}' if fate else ''}", ended.said)
         elif ended.how in ("refused", "conflict") and "shop." not in ended.said:
-            self.found("I7", f"{step} is {ended.how} without the table's name", ended.said)
+            self.found("I6", f"{step} is {ended.how} without the table's name", ended.said)
 
     def _whole(self) -> None:
-        """I1: what a pointer in use reaches is there with its length."""
-        for pointer in self._in_use():
-            reach = self.files.reach(pointer.location)
-            for path, length in reach.lengths.items():
-                where, kind = Path(path), reach.kinds[path]
-                there = where.exists()
-                if there and length in (None, where.stat().st_size):
-                    continue
-                self.unreadable = self.unreadable or pointer.main
-                if path not in self.deleted:
-                    name = "main" if pointer.main else "another catalog or table"
-                    self.found(
-                        "I1", f"a {kind} that {name} reaches {'has another length' if there else 'is gone'}", path
-                    )
+        """I1: what the catalog's word reaches is there with its length."""
+        reach = self.files.reach(self.pointer)
+        for path, length in reach.lengths.items():
+            where, kind = Path(path), reach.kinds[path]
+            there = where.exists()
+            if there and length in (None, where.stat().st_size):
+                continue
+            self.unreadable = True
+            if path not in self.deleted:
+                self.found("I1", f"a {kind} that main reaches {'has another length' if there else 'is gone'}", path)
 
     def _once(self) -> None:
         """I3: each append is there at most once, and each job."""
@@ -243,11 +174,8 @@ class Checker:
         if twice_jobs := [job for job, count in jobs.items() if count > 1]:
             self.found("I3", "a job is there twice", twice_jobs)
 
-    def summaries(self) -> Iterator[dict[str, str]]:
-        """The summaries from main's head back to the first snapshot whose parent has expired."""
-        yield from (one.get("summary", {}) for one in self._line())
-
     def _line(self) -> Iterator[dict[str, Any]]:
+        """The snapshots from main's head back to the first one whose parent has expired."""
         known = {one["snapshot-id"]: one for one in self.metadata.get("snapshots", [])}
         at = known.get(self.head)
         while at is not None:
@@ -278,45 +206,30 @@ class Checker:
         return older[max(older)] if older else None
 
     def _content(self) -> None:
-        """I5: what readers see is what the model says."""
+        """I4: what readers see is what the model says."""
         for what, details in wrong(self.line, self.branches(), self.requested):
-            self.found("I5", what, details)
+            self.found("I4", what, details)
 
     def settled(self, blocked: Sequence[str]) -> None:
-        """I5, once everything has been cleaned and nothing is under way; ``blocked`` is what could not be."""
-        if blocked and not self.may_be_blocked:
-            self.found("I5", "a healthy topic partition is blocked", blocked[0])
+        """I4, once everything has been cleaned and nothing is under way; ``blocked`` is what could not be."""
+        if blocked:
+            self.found("I4", "a healthy topic partition is blocked", blocked[0])
         if not self.unreadable:
             for what, details in unsettled(self.line, self.branches(), self.requested, self.world.now):
-                self.found("I5", what, details)
-
-    def live_files(self) -> list[str]:
-        """Paths of main's data files."""
-        at = next(self._line(), None)
-        entries = self.files.live(at["manifest-list"]) if at else []
-        return sorted(on_disk(entry.data_file.file_path) for entry in entries)
+                self.found("I4", what, details)
 
     def leftovers(self, older_than: int, time_of: Any) -> None:
-        """I6: nothing that was once named, or that is Firn's own, is left past its age.
+        """I5: nothing that was once named, or that is Firn's own, is left past its age.
 
         Former metadata files count once the current one names them no more.
         """
-        there = {one["snapshot-id"] for one in self.metadata.get("snapshots", [])}
-        for one in self.metadata.get("partition-statistics", []):
-            if one["snapshot-id"] not in there:
-                self.found("I6", "partition statistics of an expired snapshot are left", one["statistics-path"])
-        reached: set[str] = set()
-        for pointer in self._in_use():
-            reached |= self.files.reach(pointer.location).lengths.keys()
-            log = self.files.document(pointer.location).get("metadata-log", [])
-            reached |= {on_disk(one["metadata-file"]) for one in log}
-        for path in sorted({path for prefix in self.prefixes for path in _files(prefix)}):
-            # Documents of erasures stay, and marks of failed plans do as long as these wait.
-            if "/erasures/" in path or (self.may_be_blocked and "/jobs/" in path):
-                continue
-            own = path in self.named_here or (is_firns(path) and path not in self.named)
+        reached = set(self.files.reach(self.pointer).lengths)
+        reached |= {on_disk(one["metadata-file"]) for one in self.metadata.get("metadata-log", [])}
+        for path in _files(self.folder):
+            # Documents of erasures stay.
+            own = path in self.named or (is_firns(path) and "/erasures/" not in path)
             if own and path not in reached and time_of(path) < older_than:
-                self.found("I6", f"a {_kind(path)} that nothing reaches is left", path)
+                self.found("I5", f"a {_kind(path)} that nothing reaches is left", path)
 
 
 def _files(folder: str) -> Iterator[str]:

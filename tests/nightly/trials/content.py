@@ -28,12 +28,7 @@ def wrong(line: Line, seen: Branches, requested: Requested) -> Iterator[Wrong]:
     yield from _invented(line, seen)
     ends = line.ends().values()
     yield from (("the end of a log is gone", end) for end in ends if end not in visible)
-    for since in {0, line.restart}:
-        # A topic that was made again is another one: nothing in it is older than what was there before.
-        generation = line.records[since:] if since else line.records[: line.restart or None]
-        if line.restart and not since:
-            continue
-        yield from _lost(line, set(generation), line.newest(since), visible, removed, requested)
+    yield from _lost(line, visible, removed, requested)
     # A record that comes there again is listed once, so its number of copies on the branch does not matter.
     kept = {row.record for row in seen.quarantine}
     yield from (
@@ -54,30 +49,16 @@ def _invented(line: Line, seen: Branches) -> Iterator[Wrong]:
             yield "a record is seen twice", record
 
 
-def _lost(
-    line: Line,
-    generation: set[Record],
-    newest: Mapping[tuple[int, bytes], Record],
-    visible: set[Record],
-    removed: set[Record],
-    requested: Requested,
-) -> Iterator[Wrong]:
-    again = "of a topic that was made again " if line.restart else ""
-    for key, record in newest.items():
-        if record in visible or record in removed or record in line.forgotten or record not in generation:
-            continue
-        if record.offset < requested.get(key, 0):
-            continue
-        if record.value is None:
-            yield f"a tombstone {again}is gone and not kept", record
-        else:
-            yield f"the newest record {again}of a key is gone", record
+def _lost(line: Line, visible: set[Record], removed: set[Record], requested: Requested) -> Iterator[Wrong]:
+    for key, record in line.newest().items():
+        known = record in visible or record in removed or record in line.forgotten
+        if not known and record.offset >= requested.get(key, 0):
+            tombstone = record.value is None
+            yield "a tombstone is gone and not kept" if tombstone else "the newest record of a key is gone", record
 
 
 def unsettled(line: Line, seen: Branches, requested: Requested, now_ms: int) -> Iterator[Wrong]:
     """Files that are left although everything was cleaned and nothing is under way."""
-    if line.restart:
-        return
     newest = set(line.newest().values())
     highest = {row.record.partition: row.record for row in sorted(seen.main, key=lambda row: row.record.offset)}
     ends = {*line.ends().values(), *highest.values()}

@@ -101,15 +101,8 @@ class Script:
             return False
         return not self.commit or self.commit[1] in (Fate.DROPPED, Fate.FAILED, Fate.TWICE, Fate.BESIDE)
 
-    @property
-    def names(self) -> list[str]:
-        """The injections that this script draws."""
-        return [fault[1].value for fault in (self.commit, self.load, self.deletion, self.meanwhile) if fault]
-
 
 NOTHING: Final = Script()
-FAULTS: Final = frozenset(map(str, (*Fate, *Load, *Deletion, *Meanwhile)))
-"""The names of all faults: what else is injected is not drawn beforehand."""
 
 
 def commit_fault(random: Random, fates: tuple[Fate, ...] = tuple(Fate)) -> Script:

@@ -1,12 +1,12 @@
 """What files say, read beside every proxy and without Firn: what metadata reach, and which rows a snapshot shows.
 
-All that is read is immutable, so each file is read once, but for data files, in which bits may flip.
+All that is read is immutable, so each file is read once.
 """
 
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,8 +55,7 @@ class Files:
         self._entries: dict[str, list[ManifestEntry]] = {}
         self._reach: dict[str, Reach] = {}
         self._whole: dict[str, Reach] = {}
-        self._rows: dict[str, tuple[int, list[Row]]] = {}
-        self._damaged: dict[str, bytes] = {}
+        self._rows: dict[str, list[Row]] = {}
 
     def document(self, location: str) -> dict[str, Any]:
         """The metadata file at ``location``."""
@@ -134,34 +133,16 @@ class Files:
         hidden: defaultdict[str, set[int]] = defaultdict(set)
         for entry in entries:
             if entry.data_file.content == DataFileContent.POSITION_DELETES:
-                for one in self._content(on_disk(entry.data_file.file_path)).to_pylist():
+                for one in pq.ParquetFile(on_disk(entry.data_file.file_path)).read().to_pylist():
                     hidden[on_disk(one["file_path"])].add(one["pos"])
         paths = [on_disk(one.data_file.file_path) for one in entries if one.data_file.content == DataFileContent.DATA]
         return [row for path in paths for position, row in enumerate(self.held(path)) if position not in hidden[path]]
 
-    def damage(self, location: str, change: Callable[[bytes], bytes]) -> None:
-        """Change the content of a file behind everybody's back; its rows here stay those that it held."""
-        path = Path(on_disk(location))
-        self._damaged[str(path)] = content = path.read_bytes()
-        path.write_bytes(change(content))
-
-    def restore(self, location: str) -> None:
-        """Put back the content of a damaged file, if that is still there."""
-        path = Path(on_disk(location))
-        content = self._damaged.pop(str(path))
-        if path.exists():
-            path.write_bytes(content)
-
     def held(self, path: str) -> list[Row]:
         """The rows of a data file, deleted or not."""
-        written = Path(path).stat().st_mtime_ns
-        if path not in self._rows or self._rows[path][0] != written:
-            self._rows[path] = (written, _rows_of(self._content(path)))
-        return self._rows[path][1]
-
-    def _content(self, path: str) -> pa.Table:
-        """What a data file or delete file holds, or held before it was damaged."""
-        return pq.ParquetFile(pa.BufferReader(self._damaged[path]) if path in self._damaged else path).read()
+        if path not in self._rows:
+            self._rows[path] = _rows_of(pq.ParquetFile(path).read())
+        return self._rows[path]
 
 
 def _documents(snapshot: Mapping[str, Any]) -> list[str]:
@@ -183,10 +164,6 @@ def _rows_of(held: pa.Table) -> list[Row]:
     if len(columns) < len(names):
         columns += [pa.nulls(held.num_rows)] * (len(names) - len(columns))
     return [
-        Row(Record(part, offset, key, value, _ms(micros)), level, _ms(horizon))
+        Row(Record(part, offset, key, value, micros // 1000), level, None if horizon is None else horizon // 1000)
         for part, offset, key, value, micros, level, horizon in zip(*(one.to_pylist() for one in columns), strict=True)
     ]
-
-
-def _ms(micros: int | None) -> int | None:
-    return None if micros is None else micros // 1000

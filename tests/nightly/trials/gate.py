@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
@@ -12,6 +12,9 @@ from pyiceberg.table import CommitTableResponse, Table
 from tests.nightly.trials.faults import ANSWERS, HELD, NOTHING, Deletion, Fate, Load, Meanwhile, Script, lost_store
 from tests.support import faults
 from tests.support.faults import GatedCatalog, Killed, Request
+
+if TYPE_CHECKING:
+    from tests.nightly.trials.world import World
 
 
 @dataclass
@@ -30,27 +33,11 @@ class Held:
         return {Fate.AFTER_ROLLBACK: "rollback", Fate.AFTER_EXPIRY: "expiry"}.get(self.fate) != event
 
 
-class Around(Protocol):
-    """The world around a gate."""
-
-    def dated(self, request: Request) -> Request: ...
-
-    def changed(self, request: Request, response: CommitTableResponse) -> None: ...
-
-    def beside(self) -> None: ...
-
-    def deleting(self, path: str) -> None: ...
-
-    def past_of(self, identifier: str) -> list[str]: ...
-
-    def happened(self, injection: str) -> None: ...
-
-
 @dataclass
 class Gate(faults.Gate):
     """One process of Firn, from its first call to its end."""
 
-    world: Around
+    world: "World"
     script: Script = NOTHING
     dead: bool = False
     suspended: bool = False
@@ -94,7 +81,7 @@ class Gate(faults.Gate):
         return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
     def _stale(self, table: Table, back: int) -> Table:
-        past = self.world.past_of(".".join(table.name()))
+        past = self.world.past
         if len(past) <= back:
             return table
         location = past[-1 - back]
@@ -120,7 +107,7 @@ class Gate(faults.Gate):
 
     def _befallen(self, request: Request, fate: Fate, answer: str, commits: int) -> CommitTableResponse:
         if fate is Fate.BESIDE:
-            self.while_suspended(self.world.beside)
+            self.while_suspended(self.world.acting)
             return request.deliver()
         if fate in HELD:
             self.held.append(Held(request, fate, commits))
@@ -149,7 +136,7 @@ class Gate(faults.Gate):
         self.calls[call] += 1
         if self.script.meanwhile == (self.calls[call], call):
             self.world.happened(call)
-            self.while_suspended(self.world.beside)
+            self.while_suspended(self.world.acting)
 
     def read(self, path: str) -> None:  # noqa: ARG002  # all reads end with the process
         self.alive()
@@ -167,7 +154,7 @@ class Gate(faults.Gate):
             self._meanwhile(Meanwhile.DELETE)
             goes = self._goes()
         if goes:
-            self.world.deleting(path)
+            self.world.checker.deleting(path)
         return goes
 
     def _goes(self) -> bool:

@@ -1,14 +1,13 @@
 """What other hands do to a table: rollbacks, new beginnings, tags, deletes, rewrites, expiries; and what main shows."""
 
-from typing import Final
-
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 from pyiceberg.types import StringType
 
 from tests.nightly.trials.lines import Effect, deletes, overwrites
-from tests.nightly.trials.records import Record, appending
+from tests.nightly.trials.product import appending
+from tests.nightly.trials.records import Record
 from tests.nightly.trials.world import TABLE, World
 from tests.support.row_deletes import delete_at, places
 
@@ -199,11 +198,3 @@ def expire(world: World) -> None:
         world.by_others(Effect(), lambda now: now.maintenance.expire_snapshots().by_ids(chosen).commit())
         world.happened("metadata-only expiry")
         world.event("expiry")
-
-
-EVENTS: Final = (
-    *("rollback", "roll forward", "tag", "branch", "CREATE OR REPLACE", "INSERT OVERWRITE", "DELETE FROM and reload"),
-    *("DELETE FROM of a key", "position deletes of a key", "a new column", "rewrite_data_files"),
-    "metadata-only expiry",
-)
-"""What they are counted as."""

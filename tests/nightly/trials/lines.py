@@ -15,25 +15,21 @@ class Line:
     """Everything appended since the line began, less what users deleted."""
     batches: tuple[int, ...] = ()
     """The appends in their order, each of which may be there once."""
-    restart: int = 0
-    """Place in ``records`` at which the topic was made again; 0: it was not."""
     cut: frozenset[int] = frozenset()
     """Partitions whose newest records a user has deleted: what the end of their log is nobody promises."""
     forgotten: frozenset[Record] = frozenset()
     """Tombstones of partitions whose newest records a user had deleted: once Firn has removed them from main, nobody
     promises to keep them."""
-    progress: Mapping[str, str] = field(default_factory=dict)
-    """What each writer committed last, by writer."""
 
     def ends(self) -> Mapping[int, Record]:
-        """The record with the highest offset of each partition, of the topic as it is now."""
-        ends = {one.partition: one for one in sorted(self.records[self.restart :], key=lambda one: one.offset)}
+        """The record with the highest offset of each partition."""
+        ends = {one.partition: one for one in sorted(self.records, key=lambda one: one.offset)}
         return {partition: one for partition, one in ends.items() if partition not in self.cut}
 
-    def newest(self, since: int = 0) -> Mapping[tuple[int, bytes], Record]:
-        """The newest record of each key of a partition, by offset, among ``records`` from that place on."""
-        keyed = (one for one in sorted(self.records[since:], key=lambda one: one.offset))
-        return {(one.partition, one.key): one for one in keyed if one.key is not None}
+    def newest(self) -> Mapping[tuple[int, bytes], Record]:
+        """The newest record of each key of a partition, by offset."""
+        in_order = sorted(self.records, key=lambda one: one.offset)
+        return {(one.partition, one.key): one for one in in_order if one.key is not None}
 
 
 EMPTY: Final = Line()
@@ -50,8 +46,8 @@ class Effect:
     change: Callable[[Line], Line] = field(default=_same)
 
 
-def appends(batch: int, records: tuple[Record, ...], progress: Mapping[str, str] | None = None) -> Effect:
-    """An append of ``records``, by a writer that says how far it has come."""
+def appends(batch: int, records: tuple[Record, ...]) -> Effect:
+    """An append of ``records``."""
 
     def change(line: Line) -> Line:
         return replace(
@@ -59,22 +55,14 @@ def appends(batch: int, records: tuple[Record, ...], progress: Mapping[str, str]
             records=(*line.records, *records),
             batches=(*line.batches, batch),
             cut=line.cut - {one.partition for one in records},
-            progress={**line.progress, **(progress or {})},
         )
 
     return Effect(change)
 
 
-def restarts(batch: int, records: tuple[Record, ...]) -> Effect:
-    """The first append of a topic that was deleted and made again."""
-    return Effect(lambda line: replace(appends(batch, records).change(line), restart=len(line.records)))
-
-
 def overwrites(batch: int, records: tuple[Record, ...]) -> Effect:
     """A load of ``records`` in place of everything."""
-    return Effect(
-        lambda line: replace(line, records=records, batches=(*line.batches, batch), restart=0, cut=frozenset())
-    )
+    return Effect(lambda line: replace(line, records=records, batches=(*line.batches, batch), cut=frozenset()))
 
 
 def deletes(goes: Callable[[Record], bool]) -> Effect:
@@ -84,6 +72,6 @@ def deletes(goes: Callable[[Record], bool]) -> Effect:
         cut = {partition for partition, end in line.ends().items() if goes(end)}
         left = tuple(one for one in line.records if not goes(one))
         forgotten = {one for one in left if one.partition in cut and one.value is None}
-        return replace(line, records=left, restart=0, cut=line.cut | cut, forgotten=line.forgotten | forgotten)
+        return replace(line, records=left, cut=line.cut | cut, forgotten=line.forgotten | forgotten)
 
     return Effect(change)

@@ -8,8 +8,8 @@ from tests.nightly.trials.commits import append
 from tests.nightly.trials.faults import NOTHING, Script, meanwhile
 from tests.nightly.trials.hands import add_column, expire, hide_key, rewrite
 from tests.nightly.trials.product import ALL_LANES, ERASE, FULL, HEAD, large
+from tests.nightly.trials.records import Record
 from tests.nightly.trials.world import AGE, DAY, HOUR, World
-from tests.nightly.trials.writers import late_hole, redelivery
 
 
 def processes(world: World) -> None:
@@ -37,6 +37,28 @@ def erase(world: World) -> None:
     """Any key is to be erased, unless a user has deleted what the end of a log was."""
     if not world.checker.line.cut and request(world, world.random.choice((b"a", b"b", b"c", b"d", b"nobody has it"))):
         world.happened("request to erase")
+
+
+def redelivery(world: World) -> None:
+    """A restarted writer sends records of this line again."""
+    known = [one for one in world.checker.line.records if one.key is not None]
+    if known:
+        batch = tuple(world.random.sample(known, min(len(known), world.random.randint(1, 3))))
+        world.append(batch)
+        world.happened("redelivery")
+
+
+def late_hole(world: World) -> None:
+    """Offsets that were left out arrive after the ones behind them."""
+    partition = world.random.randint(0, 1)
+    first = world.offsets[partition]
+    world.offsets[partition] += 2
+    world.append(world.records(3, 6))
+    key = world.random.choice((b"a", b"b", b"c"))
+    hole = (Record(partition, first, key, b"late", world.now - 2 * HOUR),)
+    world.run()
+    world.append(hole)
+    world.happened("late hole")
 
 
 def another_run(world: World) -> None:
@@ -69,5 +91,3 @@ _RUNS: Final = ((ALL_LANES, False), (HEAD, False), (FULL, True), (FULL, True), (
 """Lanes, and whether thresholds count."""
 _BETWEEN: Final = (append, append, late_hole, redelivery, hide_key, erase, erase)
 _MEANWHILE: Final = (append, another_run, another_run, collector, second_try, hide_key, rewrite, expire, add_column)
-EVENTS: Final = ("request to erase", "two runs at once", "a second try", "a collector")
-"""What they are counted as."""

@@ -4,12 +4,14 @@ Every step runs in this process with engine ``local``, by a clock that the trial
 """
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
+
+import pyarrow as pa
 
 from firnlake import clock
 from firnlake.compact import keys, tasks
@@ -19,21 +21,35 @@ from firnlake.iceberg import deleter
 from firnlake.iceberg.catalog import Lake as Lake
 from firnlake.ingest.land import land
 from firnlake.inspect.status.gather import status_of
-from firnlake.job.collect import retry
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
-from firnlake.table import records
+from firnlake.table import records as tables
 from firnlake.table.settings import change
+from tests.nightly.trials.records import Record
+from tests.support import topics
 from tests.support.faults import Killed
+from tests.support.topics import foreign_rows, kafka_rows
 
 ALL_LANES: Final = tuple(Lane)
 FULL: Final = (Lane.FULL,)
 ERASE: Final = (Lane.ERASE,)
 HEAD: Final = (Lane.MERGE, Lane.CLEAN)
 
+TOPIC: Final = "orders"
 _ENDS: Final = {1: "refused", 3: "conflict", 4: "unavailable", 5: "unknown"}
+
+
+def landing(records: Iterable[Record]) -> pa.Table:
+    """``records`` in the columns of a file to land."""
+    rows = (topics.Record(one.offset, one.key, one.value, one.partition, one.timestamp_ms) for one in records)
+    return kafka_rows(rows, TOPIC)
+
+
+def appending(records: Iterable[Record]) -> pa.Table:
+    """``records`` in all columns of the table, as a writer appends them that knows nothing of Firn."""
+    return foreign_rows(landing(records))
 
 
 class _Machine:
@@ -91,7 +107,7 @@ class Product:
         return self.lake.catalog
 
     def create(self, table: str, properties: dict[str, str]) -> None:
-        records.create(self.lake, table, properties)
+        tables.create(self.lake, table, properties)
 
     def land(self, table: str, path: Path) -> Ended:
         return self._ended(lambda: land(self.lake, table, [path]))
@@ -105,10 +121,6 @@ class Product:
 
         ended = self._ended(all_lanes)
         return Ended(ended.how, ended.said, tuple(blocked))
-
-    def retry(self, table: str) -> Ended:
-        """Forget what failed, after its cause was mended."""
-        return self._ended(lambda: retry(self.lake, table))
 
     def late(self, table: str, topic: str) -> Ended:
         """Take what seems to be a new topic as late data."""

@@ -1,7 +1,6 @@
 """The store below everything: the local disk with a clock of its own, on which deletions are watched and can fail."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from pyarrow.fs import FileInfo
 
@@ -44,10 +43,3 @@ class Store(Gate):
 def on_disk(location: str) -> str:
     """The path that a ``file:`` location means."""
     return "/" + location.removeprefix("file:").lstrip("/")
-
-
-def write(store: Store, path: str, content: bytes) -> None:
-    """Put a file there, as a tool that knows nothing of the table does."""
-    store.wrote(path)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_bytes(content)

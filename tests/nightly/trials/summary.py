@@ -1,21 +1,17 @@
-"""What many seeds have shown: by finding, by what nobody knows, and how often each injection took effect."""
+"""What many seeds have shown: by what is known, and by what is not."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
 
-from tests.nightly.trials.kinds import INJECTIONS
 from tests.nightly.trials.trial import Told
 from tests.nightly.trials.violation import Known, Violation, explanation
 
 ENOUGH: Final = 200
 """Seeds of each of its kinds after which a listed violation that did not show counts as mended."""
-OFTEN: Final = 20
-"""Times that an injection has to take effect in ``MANY`` seeds."""
-MANY: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -28,7 +24,7 @@ class Verdict:
     strange: Mapping[tuple[str, Violation], list[int]]
     """Seeds by kind and by what is not."""
     gone: list[Known]
-    """Entries of findings that enough seeds of their kind no longer show."""
+    """Entries that enough seeds of each of their kinds no longer show."""
 
     @property
     def passed(self) -> bool:
@@ -48,33 +44,20 @@ def verdict(done: list[Told], listed: list[Known]) -> Verdict:
                 seen[entry].append(told.seed)
             else:
                 strange[told.kind, one._replace(details="")].append(told.seed)
-    shown = {one.defect for one in seen}
-    few = {one.defect for one in listed if of_kind[one.kind] < ENOUGH}
-    gone = [entry for entry in listed if entry.defect not in shown | few]
+    gone = [one for one in listed if one not in seen and all(of_kind[kind] >= ENOUGH for kind in one.kinds)]
     return Verdict(of_kind, seen, strange, gone)
 
 
-def tell(found: Verdict, done: list[Told], console: Console) -> None:
-    """Print it, and how often each injection took effect."""
+def tell(found: Verdict, console: Console) -> None:
+    """Print it."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.of_kind.items()))
-    lines = [f"{len(done)} seeds: {kinds}"]
-    lines += [f"{entry.title}: {_some(sorted(set(seeds)))}" for entry, seeds in found.seen.items()]
-    lines += [f"NOT KNOWN ({kind}) {one}: {_some(sorted(seeds))}" for (kind, one), seeds in found.strange.items()]
-    lines += [f"NO LONGER SEEN, take it out of known.toml: {entry.title}" for entry in found.gone]
-    console.print(*lines, *_injections(done), sep="\n", markup=False)
+    lines = [f"{found.of_kind.total()} seeds: {kinds}"]
+    lines += [f"known: {entry.invariant}, {entry.why}: {_some(seeds)}" for entry, seeds in found.seen.items()]
+    lines += [f"NOT KNOWN ({kind}) {one}: {_some(seeds)}" for (kind, one), seeds in found.strange.items()]
+    lines += [f"NO LONGER SEEN, take it out of known.toml: {entry.invariant}, {entry.why}" for entry in found.gone]
+    console.print(*lines, sep="\n", markup=False)
 
 
-def _some(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8]))
-    return f"{len(numbers)} seeds{': ' if numbers else ''}{shown}{' ...' if len(numbers) > 8 else ''}"
-
-
-def _injections(done: list[Told]) -> Iterator[str]:
-    drawn: Counter[str] = Counter()
-    took: Counter[str] = Counter()
-    for told in done:
-        drawn.update(told.drawn)
-        took.update(told.took)
-    for name in sorted({*INJECTIONS, *drawn}):
-        rare = " (RARE)" if len(done) >= MANY and took[name] < OFTEN else ""
-        yield f"  {name}: drawn {drawn[name]} times, took effect {took[name]} times{rare}"
+def _some(seeds: Sequence[int]) -> str:
+    numbers = sorted(set(seeds))
+    return f"{len(numbers)} seeds: {', '.join(map(str, numbers[:8]))}{' ...' if len(numbers) > 8 else ''}"

@@ -1,6 +1,5 @@
 """The checks of the trials notice what is wrong, and nothing else."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -9,8 +8,7 @@ from tests.nightly.trials.content import Branches, unsettled, wrong
 from tests.nightly.trials.faults import Fate
 from tests.nightly.trials.files import Row
 from tests.nightly.trials.gate import Held
-from tests.nightly.trials.lines import EMPTY, appends, deletes, overwrites, restarts
-from tests.nightly.trials.lookups import WRITERS, Writer, differences
+from tests.nightly.trials.lines import EMPTY, appends, deletes, overwrites
 from tests.nightly.trials.records import Record
 from tests.nightly.trials.summary import ENOUGH, verdict
 from tests.nightly.trials.trial import Told
@@ -53,11 +51,11 @@ def test_what_is_clean_is_right() -> None:
         (seen(A2, END, removed=(GONE,)), "a record without a key is neither in the table nor in quarantine"),
     ],
 )
-def test_i5_what_is_wrong_is_noticed(branches: Branches, what: str) -> None:
+def test_what_is_wrong_is_noticed(branches: Branches, what: str) -> None:
     assert what in [one for one, _ in wrong(LINE, branches, {})]
 
 
-def test_i5_what_is_left_over_is_noticed() -> None:
+def test_what_is_left_over_is_noticed() -> None:
     left = seen(A1, A2, END, quarantine=(NO_KEY,), removed=(GONE,))
     assert [what for what, _ in unsettled(LINE, left, {}, 0)] == ["a superseded record is still there"]
     assert {what for what, _ in unsettled(LINE, CLEAN, {(0, b"a"): 3}, 0)} == {
@@ -65,57 +63,37 @@ def test_i5_what_is_left_over_is_noticed() -> None:
     }
 
 
-def test_i5_a_record_may_come_to_the_quarantine_again() -> None:
+def test_a_record_may_come_to_the_quarantine_again() -> None:
     again = seen(A2, END, quarantine=(NO_KEY, NO_KEY), removed=(GONE,))
     assert list(wrong(LINE, again, {})) == []
 
 
-def test_i5_a_tombstone_of_a_partition_whose_newest_records_were_deleted_may_be_forgotten() -> None:
+def test_a_tombstone_of_a_partition_whose_newest_records_were_deleted_may_be_forgotten() -> None:
     forgotten = seen(A2, quarantine=(NO_KEY,))
     assert "a tombstone is gone and not kept" in [what for what, _ in wrong(LINE, forgotten, {})]
     without = deletes(lambda one: one == END).change(LINE)
     assert list(wrong(without, forgotten, {})) == []
 
 
-def test_i5_a_line_follows_its_users() -> None:
+def test_a_line_follows_its_users() -> None:
     assert overwrites(2, (A1,)).change(LINE).records == (A1,)
     without = deletes(lambda one: one == END).change(LINE)
     assert (END in without.records, without.ends()) == (False, {})
-    again = restarts(2, (A1._replace(value=b"new"),)).change(LINE)
-    kept = seen(A1._replace(value=b"new"), quarantine=(NO_KEY,))
-    assert list(wrong(again, kept, {})) == []
-    (lost, *_) = wrong(again, seen(A2, END, quarantine=(NO_KEY,)), {})
-    assert lost[0] == "the end of a log is gone"
-
-
-@pytest.mark.parametrize("writer", WRITERS, ids=[one.name for one in WRITERS])
-def test_i4_a_writer_finds_its_newest_commit(writer: Writer) -> None:
-    summaries = [writer.properties(2), writer.properties(1)]
-    assert list(differences({writer.name: "2"}, summaries)) == []
-    assert [name for name, _ in differences({writer.name: "2"}, [{}])] == [writer.name]
 
 
 REQUEST = cast("Request", None)
 AFTER_TWO, AFTER_A_ROLLBACK = Held(REQUEST, Fate.AFTER_COMMITS, 2), Held(REQUEST, Fate.AFTER_ROLLBACK, 1)
-LISTED = Known("R3", "I5", "history", "the newest record .* gone")
-SHOWS = Violation("I5", "the newest record of a key is gone", "offset 3")
-
-
-def test_only_what_is_listed_is_known() -> None:
-    assert LISTED.explains("history", SHOWS)
-    assert not LISTED.explains("commit", SHOWS)
-    assert not LISTED.explains("history", Violation("I5", "the newest record of a key is gone twice"))
+LISTED = Known("I4", ("history", "processes"), "the newest record .* gone", "a defect")
+SHOWS = Violation("I4", "the newest record of a key is gone", "offset 3")
 
 
 def test_a_run_fails_on_the_unknown_and_on_what_no_longer_shows() -> None:
-    quiet = [Told(seed, "history") for seed in range(ENOUGH)]
     assert verdict([Told(0, "history", [SHOWS])], [LISTED]).passed
     assert not verdict([Told(0, "commit", [SHOWS])], [LISTED]).passed
+    assert not verdict([Told(0, "history", [Violation("I4", f"{SHOWS.what} twice")])], [LISTED]).passed
+    quiet = [Told(seed, kind) for kind in LISTED.kinds for seed in range(ENOUGH)]
     assert verdict(quiet[1:], [LISTED]).passed
     assert not verdict(quiet, [LISTED]).passed
-    twice = [replace(LISTED, kind=kind, why="the same defect") for kind in ("history", "store")]
-    assert verdict(quiet, twice).passed
-    assert not verdict([*quiet, *(Told(seed, "store") for seed in range(ENOUGH))], twice).passed
 
 
 def test_a_request_is_held_until_what_it_waits_for() -> None:

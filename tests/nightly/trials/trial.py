@@ -4,21 +4,34 @@ import shutil
 import tempfile
 import traceback
 import uuid
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Final
 from unittest.mock import patch
 
 import tenacity.nap
 
-from tests.nightly.trials.kinds import KINDS, SHARES
+from tests.nightly.trials.acts import settle
+from tests.nightly.trials.commits import commits
+from tests.nightly.trials.histories import histories
+from tests.nightly.trials.processes import processes
 from tests.nightly.trials.product import one_by_one
 from tests.nightly.trials.violation import Violation
 from tests.nightly.trials.world import World
 from tests.support.unsynced import unsynced
+
+KINDS: Final[Mapping[str, Callable[[World], None]]] = {
+    "commit": commits,
+    "history": histories,
+    "processes": processes,
+}
+SHARES: Final = {"commit": 5, "history": 3, "processes": 5}
+"""How often a kind has its turn beside the others.
+
+Their sum is a prime number: all that a kind takes in turn by the seed then has its turn in that kind."""
 
 
 @dataclass
@@ -29,8 +42,6 @@ class Told:
     kind: str
     violations: list[Violation] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
-    drawn: Counter[str] = field(default_factory=Counter)
-    took: Counter[str] = field(default_factory=Counter)
 
 
 class _Patience:
@@ -71,12 +82,13 @@ def trial(seed: int, kind: str) -> Told:
             _play(kind, world)
     finally:
         shutil.rmtree(folder)
-    return Told(seed, kind, world.checker.violations, world.log, world.drawn, world.took)
+    return Told(seed, kind, world.checker.violations, world.log)
 
 
 def _play(kind: str, world: World) -> None:
     try:
         KINDS[kind](world)
+        settle(world)
     except FileNotFoundError as error:
         # Whoever reads a file that was told to be lost ends here.
         if not any(one.invariant in ("I1", "I2") for one in world.checker.violations):

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -10,7 +9,7 @@ KNOWN: Final = Path(__file__).with_name("known.toml")
 
 
 class Violation(NamedTuple):
-    """A promise that was seen broken: its invariant (I1 to I7 of the trials), what in a few words, and the details."""
+    """A promise that was seen broken: its invariant (I1 to I6 of the trials), what in a few words, and the details."""
 
     invariant: str
     what: str
@@ -21,38 +20,25 @@ class Violation(NamedTuple):
         return f"{self.invariant}: {self.what}{': ' if self.details else ''}{self.details}"
 
 
-@dataclass(frozen=True)
-class Known:
-    """A violation that a finding explains."""
+class Known(NamedTuple):
+    """A violation that a known defect explains, in seeds of some kinds."""
 
-    finding: str
     invariant: str
-    kind: str
+    kinds: tuple[str, ...]
     what: str
     """A regular expression of all of the violation's ``what``."""
-    why: str = ""
-    """What it is, where no finding has a number for it."""
-
-    @property
-    def defect(self) -> tuple[str, str]:
-        """What several entries may show in several ways: the finding in seeds of one kind, or what has no number."""
-        return self.finding, self.why or self.kind
-
-    @property
-    def title(self) -> str:
-        return f"{self.finding} ({self.kind}, {self.invariant}, {self.why or self.what})"
+    why: str
+    """What the defect is."""
 
     def explains(self, kind: str, violation: Violation) -> bool:
-        return (
-            self.invariant == violation.invariant
-            and self.kind == kind
-            and re.fullmatch(self.what, violation.what) is not None
-        )
+        fits = re.fullmatch(self.what, violation.what) is not None
+        return fits and self.invariant == violation.invariant and kind in self.kinds
 
 
 def known() -> list[Known]:
     """All that is listed in ``known.toml``."""
-    return [Known(**one) for one in tomllib.loads(KNOWN.read_text(encoding="utf-8")).get("known", [])]
+    listed = tomllib.loads(KNOWN.read_text(encoding="utf-8")).get("known", [])
+    return [Known(**one | {"kinds": tuple(one["kinds"])}) for one in listed]
 
 
 def explanation(listed: list[Known], kind: str, violation: Violation) -> Known | None:

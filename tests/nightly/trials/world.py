@@ -1,4 +1,4 @@
-"""The world of one trial: catalogs, a store, a clock, and everybody's hands on one table."""
+"""The world of one trial: a catalog, a store, a clock, and everybody's hands on one table."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,12 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from tests.nightly.trials import product as firn
 from tests.nightly.trials.catalog import TrialCatalog, TrialRequest
 from tests.nightly.trials.checker import Checker
-from tests.nightly.trials.faults import FAULTS, NOTHING, Script
+from tests.nightly.trials.faults import NOTHING, Script
 from tests.nightly.trials.gate import Gate, Held
 from tests.nightly.trials.lines import Effect, appends
-from tests.nightly.trials.records import TOPIC, Record, appending, landing
-from tests.nightly.trials.store import Store, on_disk
+from tests.nightly.trials.product import TOPIC, appending, landing
+from tests.nightly.trials.records import Record
+from tests.nightly.trials.store import Store
 from tests.support import faults
 from tests.support.faults import Request, properties_of
 
@@ -75,8 +76,6 @@ class World:
     skew: int = 0
     """By how much Firn's machine is ahead of the store, milliseconds."""
     log: list[str] = field(default_factory=list)
-    drawn: Counter[str] = field(default_factory=Counter)
-    took: Counter[str] = field(default_factory=Counter)
     held: list[Held] = field(default_factory=list)
     batches: int = 0
     offsets: Counter[int] = field(default_factory=Counter)
@@ -88,31 +87,27 @@ class World:
 
     def __post_init__(self) -> None:
         self.store = Store(lambda: self.now, lambda: self._front.gate)
-        self.checker = Checker(self, f"sqlite:///{self.folder / 'lake'}.db {TABLE}")
+        self.checker = Checker(self)
         self._gate: Gate | None = None
-        self._past: dict[str, list[str]] = {}
-        self.firn = firn.Product("lake", self.properties("lake"), self.folder / "home", lambda: self.now + self.skew)
+        self.past: list[str] = []
+        """Every metadata file that the catalog has named."""
+        self.firn = firn.Product("lake", self.properties(), self.folder / "home", lambda: self.now + self.skew)
         assert isinstance(self.firn.catalog, TrialCatalog)
         self._front: TrialCatalog = self.firn.catalog
         self._front.by_firn = True
-        self.others = self.another_catalog("lake")
+        self.others = self._of_others(load_catalog("lake", **self.properties()))
         self._front.gate = _Others(self)
 
-    def properties(self, name: str) -> dict[str, str]:
-        """Those of the catalog with that database."""
+    def properties(self) -> dict[str, str]:
         return properties_of(self.store, store=True) | {
             "py-catalog-impl": f"{TrialCatalog.__module__}.{TrialCatalog.__name__}",
-            "uri": f"sqlite:///{self.folder / name}.db",
+            "uri": f"sqlite:///{self.folder}/lake.db",
             "warehouse": f"file://{self.folder / 'warehouse'}",
         }
 
-    def another_catalog(self, name: str) -> TrialCatalog:
-        """A catalog object of somebody else's; of "lake" the same catalog as Firn's."""
-        return self._of_others(load_catalog("lake", **self.properties(name)))
-
     def others_lake(self) -> tuple[firn.Lake, TrialCatalog]:
         """The catalog of Firn's as helpers of other writers take it, and its object."""
-        lake = firn.Lake("lake", self.properties("lake"), self.folder / "others")
+        lake = firn.Lake("lake", self.properties(), self.folder / "others")
         return lake, self._of_others(lake.catalog)
 
     def _of_others(self, catalog: Catalog) -> TrialCatalog:
@@ -136,9 +131,8 @@ class World:
 
     def changed(self, request: Request, response: CommitTableResponse) -> None:
         """The catalog has applied ``request``."""
-        past = self._past.setdefault(request.identifier, [])
-        if request.pointer == self.checker.main and response.metadata_location not in past:
-            past.append(response.metadata_location)
+        if response.metadata_location not in self.past:
+            self.past.append(response.metadata_location)
         assert isinstance(request, TrialRequest)
         self.checker.committed(request, response)
         self.event("commit")
@@ -156,26 +150,13 @@ class World:
         with suppress(CommitFailedException, ValueError):
             held.request.deliver()
 
-    def beside(self) -> None:
-        self.acting()
-
-    def past_of(self, identifier: str) -> list[str]:
-        return self._past.get(identifier, [])
-
     def in_turn(self, choices: Sequence[T]) -> T:
         """The one whose turn it is with this seed."""
         return choices[self.seed % len(choices)]
 
     def happened(self, injection: str) -> None:
-        """Count an injection that took effect."""
-        if injection not in FAULTS:
-            self.drawn[injection] += 1
-        self.took[injection] += 1
+        """Tell of an injection that took effect."""
         self.log.append(f"  {injection}")
-
-    def deleting(self, path: str) -> None:
-        """Firn deletes the file."""
-        self.checker.deleting(path)
 
     # Steps.
 
@@ -183,7 +164,6 @@ class World:
         self, name: str, action: Callable[[], firn.Ended], script: Script = NOTHING, effect: Effect | None = None
     ) -> firn.Ended:
         """A step of Firn with the faults of ``script``, and the checker's look after it."""
-        self.drawn.update(script.names)
         self.log.append(name)
         former = self._gate, self._front.gate, self._front.effect, self.checker.step
         self._gate = self._front.gate = gate = Gate(self, script)
@@ -223,35 +203,29 @@ class World:
 
     def late(self) -> None:
         """Run `firn config set TABLE offsets.restart=late --topic TOPIC`."""
-        if self.step("late", lambda: self.firn.late(TABLE, TOPIC)).acknowledged and self.checker.head:
-            self.checker.lines[self.checker.head] = replace(self.checker.line, restart=0)
-        self.happened("topic late")
+        self.step("late", lambda: self.firn.late(TABLE, TOPIC))
 
     def ask(self, keys: list[bytes], within_ms: int, script: Script = NOTHING) -> firn.Ended:
         """Request that ``keys`` are erased."""
         return self.step("ask", lambda: self.firn.ask(TABLE, keys, within_ms), script)
 
-    def append(self, records: tuple[Record, ...], effect: Effect | None = None, **summary: str) -> None:
+    def append(self, records: tuple[Record, ...]) -> None:
         """Another writer appends ``records``."""
         self.batches += 1
         self.log.append(f"append {len(records)} records")
-        self.by_others(
-            effect or appends(self.batches, records),
-            lambda table: table.append(appending(records), snapshot_properties=summary),
-        )
+        self.by_others(appends(self.batches, records), lambda table: table.append(appending(records)))
 
     def by_others(
         self,
         effect: Effect,
         change: Callable[[Table], object],
         catalog: TrialCatalog | None = None,
-        identifier: str = TABLE,
     ) -> None:
         """Change the table with another writer's hands; ``effect`` says what that does to main."""
         catalog = catalog or self.others
         catalog.effect = effect
         try:
-            change(catalog.load_table(identifier))
+            change(catalog.load_table(TABLE))
         finally:
             catalog.effect = None
 
@@ -268,7 +242,3 @@ class World:
 
     def table(self) -> Table:
         return self.others.load_table(TABLE)
-
-    def location(self) -> str:
-        """The table's folder on the disk."""
-        return on_disk(self.table().location())

@@ -1,10 +1,10 @@
-"""How other writers look up their progress in snapshot summaries (I4): each follows the writer's own source file.
+"""How other writers look up their progress in snapshot summaries: each follows the writer's own source file.
 
 All walk back from main's head to the first snapshot whose parent has expired, without their checks for errors.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,7 +53,6 @@ def _automq(line: Iterable[Summary]) -> str | None:
     return next((one.get("automq.commit.id") for one in line), None)
 
 
-AUTOMQ: Final = Writer("AutoMQ", lambda number: {"automq.commit.id": str(number), "automq.watermark": "1"}, _automq)
 WRITERS: Final = (
     Writer("Kafka Connect", lambda number: {"kafka.connect.offsets.control.group": f'{{"0": {number}}}'}, _connect),
     Writer(
@@ -75,18 +74,5 @@ WRITERS: Final = (
         lambda number: {"redpanda.commit-metadata": f'{{"offset": {number}, "cluster": "cluster"}}'},
         _redpanda,
     ),
-    AUTOMQ,
+    Writer("AutoMQ", lambda number: {"automq.commit.id": str(number), "automq.watermark": "1"}, _automq),
 )
-
-
-def differences(
-    progress: Mapping[str, str], summaries: Sequence[Summary], is_firns: bool = True
-) -> Iterable[tuple[str, str]]:
-    """Writers that would not find what they committed last, and what they find.
-
-    AutoMQ looks at the head alone, which may be another writer's unless it ``is_firns``.
-    """
-    for writer in WRITERS if is_firns else WRITERS[:-1]:
-        told = writer.look_up(summaries)
-        if writer.name in progress and told != progress[writer.name]:
-            yield writer.name, f"{told} instead of {progress[writer.name]}"
