@@ -44,13 +44,3 @@ def test_c1_c5_what_is_exported_lands_as_it_was(scenario: Scenario, suffix: str)
     assert scenario.answer("clear") == [f"{{table}}: {len(LOST)} records removed from quarantine"]
     scenario.answer(f"firn land {{table}} {{folder}}/lost.{suffix}")
     assert stored(scenario) == LOST
-
-
-def test_c5_keys_are_filled_in_by_hand_and_landed(scenario: Scenario) -> None:
-    scenario.answer("land -=lost -=lost a=1")
-    scenario.answer("full!")
-    scenario.answer("export lost.jsonl")
-    path = scenario.folder / "lost.jsonl"
-    path.write_text(path.read_text().replace('"key": null', '"key": "found"'))
-    scenario.answer("firn land {table} {folder}/lost.jsonl")
-    assert scenario.answer("read") == ["found=lost@0 found=lost@1 a=1@2"]

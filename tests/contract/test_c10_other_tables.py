@@ -1,9 +1,7 @@
-"""C10 on what Firn did not make: control records of other kinds, and a table whose columns were added later."""
+"""C10 on what Firn does not make: control records of other kinds."""
 
 import struct
 from typing import Final
-
-from pyiceberg.types import BooleanType, IntegerType, LongType
 
 from tests.support.log_segments import Entry, batch, segment
 from tests.support.scenario import Scenario
@@ -18,15 +16,3 @@ def test_control_records_of_other_kinds_decide_nothing(scenario: Scenario) -> No
     path = segment(scenario.folder / "other" / "orders-0", batch(leader_change, producer=(1, 0), control=True))
     scenario.table.land(path)
     assert scenario.answer("status")[-1] == HELD[-1]
-
-
-def test_older_files_without_the_columns_hold_no_transactions(scenario: Scenario) -> None:
-    scenario.answer("land a=0")
-    with scenario.loaded().update_schema() as update:
-        update.add_column("is_control", BooleanType())
-        update.add_column("is_transactional", BooleanType())
-        update.add_column("producer_id", LongType())
-        update.add_column("producer_epoch", IntegerType())
-    scenario.answer("log 1>a=1")
-    assert scenario.answer("full!") == ["1 to 1 segments, 1 to 1 records"]
-    assert scenario.answer("levels") == ["L3[0-0] L0[1-1]"]

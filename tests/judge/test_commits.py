@@ -77,8 +77,7 @@ def test_the_command_tells_every_promise(scenario: Scenario) -> None:
     told = [one.strip() for one in scenario.answer("firn verify {table}")]
     assert "kept  expect_newest_record_kept (C1, C2, C3): broken by 0 of 2 keys." in told
     for snapshot, reason in ((landed, "was not published by Firn"), (7, "has no snapshot 7")):
-        said = scenario.answer(f"firn verify {{table}} --snapshot {snapshot}")
-        assert (reason in said[0], said[-1]) == (True, "exit code 1")
+        assert [reason in one for one in scenario.answer(f"firn verify {{table}} --snapshot {snapshot}")] == [True]
 
 
 def test_c8_horizons_are_held_to_the_retention_of_their_commit(topic: Topic) -> None:

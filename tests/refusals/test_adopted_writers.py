@@ -1,15 +1,12 @@
-"""What docs/operations.md says of writers of an adopted table, and what proves that offsets repeat."""
-
-import shlex
+"""What docs/operations.md says of writers of an adopted table."""
 
 import pyarrow as pa
 import pytest
 
 from tests.support import row_deletes
 from tests.support.foreign import append_again
-from tests.support.scenario import Scenario, command
+from tests.support.scenario import Scenario
 
-ADOPT = "adopt {table} --key id --offset lsn"
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "lsn": pa.array([1], pa.int64())})
 
 
@@ -19,7 +16,7 @@ ROWS = pa.table({"id": pa.array([1], pa.int64()), "lsn": pa.array([1], pa.int64(
 def test_an_append_of_the_same_columns(scenario: Scenario, kept: str, properties: str) -> None:
     scenario.do_table(f"id=long lsn=long{properties}")
     scenario.loaded().append(ROWS)
-    scenario.answer("firn " + ADOPT + kept)
+    scenario.answer("adopt --key id --offset lsn" + kept)
     rows = ROWS
     if not (kept or properties):
         with pytest.raises(KeyError, match='Field "level" does not exist in schema'):
@@ -29,24 +26,9 @@ def test_an_append_of_the_same_columns(scenario: Scenario, kept: str, properties
     assert scenario.loaded().scan().to_arrow()["level"].to_pylist() == [None, None]
 
 
-def repeated(scenario: Scenario) -> bool:
-    """True if a dry run says that an offset repeats."""
-    _, out, _ = command(scenario.opened.lake, shlex.split(ADOPT.format(table=scenario.name) + " --dry-run"))
-    return "repeated lsn" in out
-
-
 def test_a_file_that_is_listed_twice_has_copies(scenario: Scenario) -> None:
     scenario.do_table("id=long lsn=long")
     scenario.do_rows("id=1 lsn=1 | id=2 lsn=2")
     (file,) = row_deletes.data_files(scenario.loaded())
     append_again(scenario.opened.lake, file.file_path, identifier=scenario.name)
-    assert not repeated(scenario)
-
-
-def test_records_that_deletes_may_hide_prove_nothing(scenario: Scenario) -> None:
-    scenario.do_table("id=long lsn=long")
-    scenario.do_rows("id=1 lsn=7 | id=2 lsn=7")
-    assert repeated(scenario)
-    (file,) = row_deletes.data_files(scenario.loaded())
-    row_deletes.delete_at(scenario.opened.lake, scenario.name, {file.file_path: [0]})
-    assert not repeated(scenario)
+    assert scenario.answer("only repeated firn adopt {table} --key id --offset lsn --dry-run") == ["none"]

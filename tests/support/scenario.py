@@ -5,7 +5,9 @@
     full!                            run a lane, `!` with force; says what became of the records
     at 1d                            the clock: a day after NOW
     read                             what readers see: a=@2+1d is a tombstone at offset 2 with its delete horizon
-    firn status {table} --check      the command itself: what it prints, and its exit code unless that is 0
+    firn status {table} --check      the command itself: what it prints, and its exit code unless that is 0, or 1 where
+                                     the last line is a refusal, `firn: …`
+    only full firn plan {table}      of what a command answers, the lines with a word
 
 A command is a lane, `run`, or a method ``do_…`` of Scenario. It answers with lines, in which what changes from run to
 run is masked.
@@ -21,6 +23,7 @@ import os
 import re
 import shlex
 import sys
+from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
@@ -119,6 +122,12 @@ class Scenario(Writers, Views, Disturbed):
     def do_land(self, rest: str) -> Iterable[str]:
         for records in self.batches(rest):
             self.table.land(self.landing_file(records))
+        return ()
+
+    def do_cleaned(self, rest: str) -> Iterable[str]:
+        """Land records, and clean them by lane full until, a day later, their tombstones are gone."""
+        said = [one for line in (f"land {rest}", "full!", "at 1d", "full!") for one in self.answer(line)]
+        assert "tombstones_removed" in said[-1], said
         return ()
 
     def do_log(self, rest: str) -> Iterable[str]:
@@ -224,15 +233,22 @@ class Scenario(Writers, Views, Disturbed):
             yield from (f"{row.promise.number} {row.promise.name}: {row.observed}" for row in one.rows if row.broken)
 
     def do_maintain(self, rest: str) -> Iterable[str]:
-        """What went, by kind, with the number of files."""
+        """Which files went, by kind and reason."""
         found = self.table.maintain(dry_run=rest == "--dry-run")
-        return [f"{one.kind}: {one.files} files, {one.reason}" for one in found if one.goes] or ["nothing to remove"]
+        gone = ((one.kind, one.files, one.reason) for one in found if one.goes and one.files)
+        return _summed(gone) or ["nothing to remove"]
 
     def do_maintained(self, rest: str) -> Iterable[str]:
-        """As ``maintain``, with what stays, and its reasons."""
-        for one in self.table.maintain(dry_run=rest == "--dry-run"):
-            refused = f", exit code {one.exit_code}" if one.exit_code else ""
-            yield f"{one.kind} {'goes' if one.goes else 'stays'}: {one.files} files, {one.reason}{refused}"
+        """As ``maintain``, with what has no files, and with what stays."""
+        found = self.table.maintain(dry_run=rest == "--dry-run")
+        return _summed(
+            (
+                f"{one.kind} {'goes' if one.goes else 'stays'}",
+                one.files,
+                f"{one.reason}, exit code {one.exit_code}" if one.exit_code else one.reason,
+            )
+            for one in found
+        )
 
     def do_export(self, rest: str) -> Iterable[str]:
         """Export the quarantine to a new file of the folder, ``export lost.jsonl --partition orders-1``."""
@@ -296,6 +312,11 @@ class Scenario(Writers, Views, Disturbed):
         """The command in this process, at the clock where it takes one. It fills in what ``_filled`` knows."""
         return self._command(shlex.split(self.filled(rest)), {})
 
+    def do_only(self, rest: str) -> Iterable[str]:
+        """Of what a command answers, the lines with a word, ``only waiting firn adopt …``."""
+        word, _, line = rest.partition(" ")
+        return [one for one in self.answer(line) if word in one] or ["none"]
+
     def do_env(self, rest: str) -> Iterable[str]:
         """The command with variables of the environment before it: ``env COLUMNS=80 firn status``."""
         words = shlex.split(self.filled(rest))
@@ -324,17 +345,22 @@ class Scenario(Writers, Views, Disturbed):
         return out
 
     def _command(self, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-        """What a command prints, two blanks between the cells of its tables, and its exit code unless it is 0."""
-        code, out, err = command(self.opened.lake, words, variables)
+        """What a command prints, as in ``_told``."""
+        return self._told(*command(self.opened.lake, words, variables))
+
+    def _told(self, code: int, out: str, err: str) -> list[str]:
+        """The lines, two blanks between the cells of tables, and the exit code unless it is 0, or 1 after a refusal."""
         lines = [line.rstrip() for line in (*out.splitlines(), *err.splitlines())]
         for pattern, name in _COMMAND_MASKS:
             lines = [pattern.sub(name, line) for line in lines]
-        return [*lines, *([f"exit code {code}"] if code else [])]
+        last = lines[-1] if lines else ""
+        refused = last.startswith("firn: ") and not last.startswith(f"firn: {self.name}: ")
+        return [*lines, *([f"exit code {code}"] if code != int(refused) else [])]
 
     def _quiet(self, words: Sequence[str]) -> list[str]:
         """What a command prints unless it succeeds."""
-        said = self._command(words, {})
-        return said if said and said[-1].startswith("exit code ") else []
+        code, out, err = command(self.opened.lake, words)
+        return self._told(code, out, err) if code else []
 
     def _log_batch(self, word: str) -> bytes:
         who, _, what = word.rpartition(">")
@@ -372,6 +398,14 @@ def command(
         except SystemExit as left:
             return int(left.code or 0), out.getvalue(), err.getvalue()
     return 0, out.getvalue(), err.getvalue()
+
+
+def _summed(found: Iterable[tuple[str, int, str]]) -> list[str]:
+    """The numbers of files, by kind and reason."""
+    sums = Counter[tuple[str, str]]()
+    for kind, number, reason in found:
+        sums[kind, reason] += number
+    return [f"{kind}: {number} files, {reason}" for (kind, reason), number in sums.items()]
 
 
 def _outcome(done: LaneRun, *, alone: bool) -> Iterator[str]:

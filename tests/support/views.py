@@ -35,13 +35,14 @@ class Views(TableUnderTest):
         snapshot = self.loaded().current_snapshot()
         assert snapshot is not None
         assert snapshot.summary is not None
-        return [f"{name}={snapshot.summary[f'firn.{name}'] or '-'}" for name in rest.split()]
+        return [" ".join(f"{name}={snapshot.summary[f'firn.{name}'] or '-'}" for name in rest.split())]
 
     def do_files(self, _: str) -> Iterable[str]:
         """The data files of main, by partition and offset. From here on {file 0} is the first of them."""
         known = sorted(self.data_files(), key=lambda one: (lower(one[0], "partition"), lower(one[0], "offset")))
         self.named += [path for _, path in known if path not in self.named]
-        return [f"{{file {self.named.index(path)}}} {segment_text(metrics)}" for metrics, path in known] or ["no file"]
+        files = [f"{{file {self.named.index(path)}}} {segment_text(metrics)}" for metrics, path in known]
+        return [", ".join(files) or "no file"]
 
     def do_deletes(self, _: str) -> Iterable[str]:
         """The live delete files of main."""
