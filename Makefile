@@ -136,7 +136,7 @@ HISTORIES ?= 300
 row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
-OTHER_HISTORIES := tests/iceberg/test_retain_histories.py tests/judge/test_sums.py tests/spark/test_engines.py
+OTHER_HISTORIES := tests/judge/test_sums.py tests/spark/test_engines.py
 TIMES ?= 10
 .PHONY: histories
 histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does

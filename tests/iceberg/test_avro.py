@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.avro.file import MAGIC, AvroOutputFile
-from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestEntryStatus
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.table import Table
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import DAMAGED, records
-from infra.foreign.files import on_disk
 from tests.support.examples import bounded
-from tests.support.lakes import TABLE, append, row
+from tests.support.lakes import append, row
 
 
 @pytest.fixture
@@ -35,23 +34,6 @@ def found(table: Table, location: str, *columns: int) -> list[list[Any]]:
     return [list(one) for one in records(content(table, location), columns)]
 
 
-def test_the_manifests_of_a_list(written: Table) -> None:
-    for snapshot in written.metadata.snapshots:
-        told = [[one.manifest_length, one.manifest_path] for one in snapshot.manifests(written.io)]
-        assert found(written, snapshot.manifest_list, 501, 500) == told
-
-
-def test_the_files_of_a_manifest(written: Table) -> None:
-    seen = set()
-    for snapshot in written.metadata.snapshots:
-        for manifest in snapshot.manifests(written.io):
-            entries = manifest.fetch_manifest_entry(written.io, discard_deleted=False)
-            told = [[one.status, one.data_file.file_path, one.data_file.file_size_in_bytes] for one in entries]
-            assert found(written, manifest.manifest_path, 0, 100, 104) == told
-            seen |= {one.status for one in entries}
-    assert seen >= {ManifestEntryStatus.ADDED, ManifestEntryStatus.DELETED}
-
-
 @pytest.mark.parametrize("columns", [(), (500,), (517, 500), (507,)])
 def test_records_that_share_a_block_are_read_to_their_end(written: Table, columns: tuple[int, ...]) -> None:
     """As Java writes them; PyIceberg gives each entry a block of its own."""
@@ -70,19 +52,6 @@ def test_records_that_share_a_block_are_read_to_their_end(written: Table, column
         assert found(written, location, *columns) == told
 
 
-def test_a_column_that_the_file_lacks_is_none(written: Table) -> None:
-    snapshot = written.metadata.snapshots[-1]
-    assert found(written, snapshot.manifest_list, 99_999) == [[None]] * len(snapshot.manifests(written.io))
-
-
-def test_a_torn_file_is_an_error(written: Table) -> None:
-    whole = content(written, written.metadata.snapshots[-1].manifest_list)
-    lost = on_disk(written.location()) / "torn.avro"
-    lost.write_bytes(whole[:-8])
-    with pytest.raises((EOFError, ValueError)):
-        found(written, f"file://{lost}", 500)
-
-
 @given(st.data())
 @bounded(200)
 def test_a_damaged_file_is_read_or_is_one_of_the_errors_of_damaged_files(written: Table, data: st.DataObject) -> None:
@@ -92,10 +61,3 @@ def test_a_damaged_file_is_read_or_is_one_of_the_errors_of_damaged_files(written
     rest = whole[start + len(damage) :] if data.draw(st.booleans()) else b""
     with suppress(*DAMAGED):
         list(records(whole[:start] + damage + rest, (500, 501)))
-
-
-def test_no_record_is_no_record(lake: Lake, table: str) -> None:
-    created = lake.table(TABLE)
-    assert created.name()[-1] == table.rpartition(".")[2]
-    for snapshot in created.metadata.snapshots:
-        assert found(created, snapshot.manifest_list, 500) == []

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
@@ -12,12 +11,10 @@ from firnlake.iceberg.authorship import SNAPSHOT_ID, properties_of
 from firnlake.iceberg.bookkeeping import KEPT_MS, cut_off, repeated
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Commit
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from tests.support import lakes
-from tests.support.committing import commit
-from tests.support.lakes import TABLE, append, row
+from tests.support.lakes import row
 from tests.support.lookups import WRITERS
 
 DAY_MS = 86_400_000
@@ -110,65 +107,22 @@ def test_what_is_about_one_snapshot_alone_is_not_repeated() -> None:
     assert repeated(snapshots([dict.fromkeys(alone, "1")])) == {}
 
 
-class TestTable:
-    """Every commit on main and every expiry of a table."""
-
-    @pytest.fixture
-    def written(self, lake: Lake, table: str) -> Lake:
-        """One commit of each writer, and of two Flink jobs."""
-        assert table
-        for properties in [*(writer.properties(42) for writer in WRITERS), flink("a", 1), flink("b", 2)]:
-            lake.table(TABLE).append(lakes.stored([row(0)]), snapshot_properties=dict(properties))
-        return lake
-
-    def check(self, lake: Lake, branch: str = "main") -> None:
-        line = summaries(ancestors(lake.table(TABLE), branch))
-        assert {writer.name: writer.look_up(line) for writer in WRITERS} == {writer.name: "42" for writer in WRITERS}
-        assert (found(line, "a"), found(line, "b")) == ("1", "2")
-
-    def expire(self, lake: Lake) -> None:
-        later = clock.now_ms() + 6 * DAY_MS
-        maintain_table(lake, TABLE, later, remove=True, parts={MaintenancePart.SNAPSHOTS})
-
-    def test_r21_an_empty_commit_repeats_them(self, written: Lake) -> None:
-        newer_snapshot(written, TABLE)
-        self.check(written)
-
-    def test_r21_what_a_change_says_itself_comes_first(self, written: Lake) -> None:
-        prepared = Commit(written.table(TABLE))
-        commit(written, prepared)
-        own = properties_of(next(ancestors(written.table(TABLE))))
-        assert own["automq.commit.id"] == "42"
-        assert "firn.branch" not in own
-
-    def test_r21_an_expiry_tells_them_again_before_it_cuts(self, written: Lake) -> None:
-        newer_snapshot(written, TABLE)
-        append(written, [row(1)])
-        newer_snapshot(written, TABLE)
-        before = lakes.offsets(written)
-        for _ in range(2):
-            self.expire(written)
-            self.check(written)
-        assert len(list(ancestors(written.table(TABLE)))) < 5
-        assert lakes.offsets(written) == before
-
-    def test_r21_on_branches_of_others_as_well(self, written: Lake) -> None:
-        newer_snapshot(written, TABLE)
-        table = written.table(TABLE)
-        head = next(ancestors(table)).snapshot_id
-        table.manage_snapshots().create_branch(head, "audit", max_ref_age_ms=10**15, min_snapshots_to_keep=1).commit()
-        newer_snapshot(written, TABLE)
-        self.expire(written)
-        line = summaries(ancestors(written.table(TABLE), "audit"))
-        assert found(line, "a") == "1"
-        assert written.table(TABLE).metadata.refs["audit"].max_ref_age_ms == 10**15
-        assert "firn.branch" not in line[0]
-        self.check(written)
-
-    def test_a_commit_keeps_the_limits_of_main(self, written: Lake) -> None:
-        table = written.table(TABLE)
-        head = next(ancestors(table)).snapshot_id
-        table.manage_snapshots().create_branch(head, "main", max_snapshot_age_ms=7, min_snapshots_to_keep=3).commit()
-        newer_snapshot(written, TABLE)
-        main = written.table(TABLE).metadata.refs["main"]
-        assert (main.max_snapshot_age_ms, main.min_snapshots_to_keep) == (7, 3)
+def test_r21_commits_and_expiries_of_a_table_keep_progress_on_every_branch_and_the_branches_limits(
+    lake: Lake, table: str
+) -> None:
+    for properties in [*(writer.properties(42) for writer in WRITERS), flink("a", 1), flink("b", 2)]:
+        lake.table(table).append(lakes.stored([row(0)]), snapshot_properties=dict(properties))
+    newer_snapshot(lake, table)
+    head = next(ancestors(lake.table(table))).snapshot_id
+    for branch, limits in {"audit": {"max_ref_age_ms": 10**15}, "main": {"max_snapshot_age_ms": 7}}.items():
+        change = lake.table(table).manage_snapshots()
+        change.create_branch(head, branch, min_snapshots_to_keep=1, **limits).commit()
+    newer_snapshot(lake, table)
+    maintain_table(lake, table, clock.now_ms() + 6 * DAY_MS, remove=True, parts={MaintenancePart.SNAPSHOTS})
+    after = lake.table(table)
+    line, audit = (summaries(ancestors(after, branch)) for branch in ("main", "audit"))
+    assert {writer.look_up(line) for writer in WRITERS} == {"42"}
+    assert (found(line, "a"), found(line, "b"), found(audit, "a")) == ("1", "2", "1")
+    assert "firn.branch" not in audit[0]
+    refs = after.metadata.refs
+    assert (refs["main"].max_snapshot_age_ms, refs["audit"].max_ref_age_ms) == (7, 10**15)

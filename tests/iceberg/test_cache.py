@@ -1,9 +1,7 @@
-"""The cache of manifests and footers: one that lies or is damaged changes no answer, nothing is read twice, and the
-limit on its size holds. A footer tells what a manifest leaves out, and its file blocks only if that can't (C20)."""
+"""The cache of manifests: one that is damaged changes no answer, nothing is read twice, and its limit holds (C26)."""
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.typedef import Record
@@ -11,7 +9,6 @@ from pyiceberg.typedef import Record
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.plan.read_states import sense_table
-from firnlake.table import records
 from firnlake.table.segment import Segments
 from firnlake.table.segment_cache import LIMIT_SETTING, ManifestCache
 from firnlake.table.segments import read
@@ -145,43 +142,6 @@ def test_c26_it_is_kept_in_the_home_of_the_lake_unless_the_setting_says_0(
     assert len(packs(lake)) == 1
 
 
-NO_METRICS = {"write.metadata.metrics.default": "none"} | {
-    f"write.metadata.metrics.column.{name}": "none" for name in ("offset", "timestamp", "key", "value")
-}
-ROWS = [row(7, value=None), row(3, key=None), row(5, key=b""), row(9, key=None, value=None)]
-
-
-@pytest.fixture
-def bare(lake: Lake) -> Path:
-    """The one data file of a table whose manifests tell nothing of columns."""
-    records.create(lake, TABLE, NO_METRICS)
-    return on_disk(append_file(lake, ROWS))
-
-
 def problem(lake: Lake, cache: ManifestCache | None = None) -> str | None:
     (segment,) = segments(lake, cache)
     return segment.problem
-
-
-def test_a_footer_tells_what_manifests_leave_out_and_is_read_once(lake: Lake, bare: Path, cache: ManifestCache) -> None:
-    expected = segments(lake, cache)
-    (segment,) = expected
-    assert (segment.base_offset, segment.last_offset, segment.tombstones, segment.null_keys) == (3, 9, 2, 2)
-    bare.unlink()
-    assert segments(lake, cache) == expected
-
-
-def test_c20_a_file_that_cannot_be_read_blocks_until_it_can(lake: Lake, bare: Path, cache: ManifestCache) -> None:
-    away = bare.rename(bare.with_suffix(".away"))
-    assert "(its footer can't be read: " in (problem(lake, cache) or "")
-    away.rename(bare)
-    assert problem(lake, cache) is None
-
-
-def test_c20_a_footer_of_other_records_is_not_believed(lake: Lake, bare: Path) -> None:
-    written = pq.read_table(bare)
-    pq.write_table(written.slice(1), bare)
-    assert "has no bounds for column offset" in (problem(lake) or "")
-    pq.write_table(written.drop_columns(["value"]), bare)
-    (segment,) = segments(lake)
-    assert segment.tombstones == len(ROWS), "a column that came after the file is NULL in all of it"

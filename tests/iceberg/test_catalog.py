@@ -1,7 +1,6 @@
 """The lake of a process: its catalog and where it lies, tables found and made in it, and no credentials in words."""
 
 import itertools
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 
-from firnlake.errors import RefusedError, UnavailableError
+from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.credentials import credentials, without_credentials
 from firnlake.table import records
 from firnlake.table.records import SCHEMA, SPEC
-from infra.foreign.files import on_disk
-from tests.support import lakes
 
 
 def test_the_environment_or_the_yaml_file_configures_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,27 +51,6 @@ def test_credentials_are_struck_out_and_a_lake_prints_none(lake: Lake) -> None:
         assert not any(value in without_credentials(text, properties) for value in secrets)
     assert without_credentials("eyJid:h eyJ", properties) == "*** ***"
     assert not any(value in repr(Lake("x", properties, lake.home)) for value in secrets)
-
-
-def test_c26_files_of_a_catalog_that_are_none_are_named(lake: Lake, table: str) -> None:
-    on_disk(lake.table(table).metadata_location).unlink()
-    with pytest.raises(RefusedError, match=r"table lake\.records: its metadata file is gone"):
-        lake.table(table)
-    (lake.home / "catalog.db").write_bytes(b"something else " * 100)
-    with pytest.raises(UnavailableError, match="can't be reached: file is not a database"):
-        Lake.embedded(lake.home).table("a.b")
-
-
-def test_a_busy_catalog_is_waited_for(lake: Lake, table: str) -> None:
-    other = sqlite3.connect(lake.home / "catalog.db", check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-
-    def release() -> None:
-        other.rollback()
-        other.close()
-
-    lakes.together(lambda: lakes.append(Lake.embedded(lake.home), [lakes.row(0)]), release)
-    assert lakes.offsets(lake, table) == [0]
 
 
 RENAMED = PartitionSpec(

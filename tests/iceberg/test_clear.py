@@ -1,4 +1,4 @@
-"""``clear`` takes records out of quarantine beside others, who lose nothing (C5, C22)."""
+"""``clear`` takes records out of quarantine: what comes meanwhile stays, and a mistake can be undone (C5, C22)."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,14 +10,10 @@ from firnlake.ingest import quarantine
 from firnlake.ingest.quarantine import Selection, as_of_now
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
-from firnlake.table.topic_partition import TopicPartition
-from tests.support import lakes
 from tests.support.faults import late
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, ready, row
 from tests.support.maintaining import files_on
 from tests.support.publishing import publish
-
-OTHER = TopicPartition("orders", 1)
 
 
 def quarantined(lake: Lake, start: int, partition: int = 0) -> str:
@@ -44,13 +40,6 @@ def left(lake: Lake) -> list[tuple[int, int]]:
     return [(one.topic_partition.partition, one.offset) for one in quarantine.records(lake, TABLE, 10)]
 
 
-def test_c5_one_job(lake: Lake, jobs: list[str]) -> None:
-    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(job=jobs[1]))) == 1
-    assert left(lake) == [(0, 0), (1, 5)]
-    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(OTHER, jobs[0]))) == 0
-    assert left(lake) == [(0, 0), (1, 5)]
-
-
 @pytest.mark.usefixtures("jobs")
 def test_a_mistake_can_be_undone(lake: Lake) -> None:
     """The files stay until the branch's snapshots are expired."""
@@ -59,30 +48,6 @@ def test_a_mistake_can_be_undone(lake: Lake) -> None:
     assert all(file.exists() for file in files)
     lake.table(TABLE).manage_snapshots().create_branch(before, QUARANTINE).commit()
     assert left(lake) == [(0, 0), (0, 10), (1, 5)]
-
-
-@pytest.mark.usefixtures("jobs")
-def test_c22_an_appender_beside_it_is_not_refused(lake: Lake) -> None:
-    slow, catalog = late(lake, "records", "yes")
-    with ThreadPoolExecutor(1) as other:
-        appending = other.submit(append, slow, [row(20)])
-        assert catalog.came.wait(60)
-        assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == 3
-        catalog.go.set()
-        appending.result()
-    assert (lakes.offsets(lake), left(lake)) == ([1, 6, 11, 20], [])
-
-
-@pytest.mark.usefixtures("jobs")
-def test_c22_nor_is_it_beside_an_appender(lake: Lake) -> None:
-    slow, catalog = late(lake, "records", "yes")
-    with ThreadPoolExecutor(1) as other:
-        clearing = other.submit(quarantine.clear, slow, TABLE, as_of_now(lake, TABLE))
-        assert catalog.came.wait(60)
-        append(lake, [row(20)])
-        catalog.go.set()
-        assert clearing.result() == 3
-    assert (lakes.offsets(lake), left(lake)) == ([1, 6, 11, 20], [])
 
 
 @pytest.mark.usefixtures("jobs")
@@ -99,11 +64,3 @@ def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(
         catalog.go.set()
         assert clearing.result() == 2
     assert left(lake) == stays
-
-
-@pytest.mark.usefixtures("jobs")
-def test_several_at_the_same_time_clear_once(lake: Lake) -> None:
-    chosen = as_of_now(lake, TABLE)
-    done = lakes.together(*[lambda: quarantine.clear(Lake.embedded(lake.home), TABLE, chosen)] * 3)
-    assert sorted(one for one in done if isinstance(one, int)) == [0, 0, 3]
-    assert (left(lake), lakes.offsets(lake)) == ([], [1, 6, 11])

@@ -1,24 +1,18 @@
 """The catalog applied a commit but did not say so: what the table needs is not cleared away (C25)."""
 
-from pathlib import Path
-
-import pyarrow.parquet as pq
 import pytest
 
 from firnlake.errors import OutcomeUnknownError, RefusedError
 from firnlake.iceberg.branches import QUARANTINED, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine
-from firnlake.ingest.land import land
-from firnlake.job.collect import discard, sweep
+from firnlake.job.collect import discard
 from firnlake.job.stage import Stage, stages_of
 from firnlake.table import records
-from infra.foreign.files import files_under
 from tests.support import lakes
 from tests.support.faults import Forgetful, through
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
 from tests.support.publishing import publish
-from tests.support.stages import data_of
 from tests.support.templates import Templates
 
 WAYS = ["", "sql", "busy"]
@@ -68,33 +62,6 @@ def test_c5_c25_a_catalog_that_goes_down_leaves_everything(lake: Lake, stage: St
     else:
         assert publish(lake, stage.identifier).repeated
     assert (seen(lake), stages_of(lake, TABLE)) == (SEEN, [])
-
-
-@pytest.mark.parametrize("says", [*WAYS, "down"])
-def test_c25_a_landing_without_an_answer_lands_once(lake: Lake, table: str, tmp_path: Path, says: str) -> None:
-    path = tmp_path / "landed.parquet"
-    pq.write_table(lakes.kafka([row(0), row(1)]), path)
-    if says == "down":
-        with pytest.raises(OutcomeUnknownError, match="no file was deleted"):
-            land(through(lake, Forgetful("yes")), table, [path])
-    own = lake if says == "down" else through(lake, Forgetful("no", says=says))
-    landed = land(own, table, [path])
-    assert (landed.snapshot_id, landed.repeated) == (lakes.snapshot(lake), says == "down")
-    assert lakes.offsets(lake) == [0, 1]
-
-
-@pytest.mark.parametrize("says", WAYS)
-def test_c25_a_discard_whose_newer_snapshot_had_no_answer_is_carried_on(lake: Lake, stage: Stage, says: str) -> None:
-    before = commits(lake)
-    sweep(through(lake, Forgetful("no", says=says)), TABLE, [stage.job_id])
-    assert (stages_of(lake, TABLE), files_under(data_of(stage))) == ([], set())
-    assert (seen(lake), commits(lake)) == (([0, 1, 2, 3, 4], []), before + 1)
-
-
-def test_c25_a_discard_deletes_nothing_before_it_is_known(lake: Lake, stage: Stage) -> None:
-    swept = sweep(through(lake, Forgetful("yes")), TABLE, [stage.job_id])
-    assert "the connection broke" in swept.kept[stage.identifier]
-    assert files_under(data_of(stage))
 
 
 @pytest.mark.parametrize("says", WAYS)

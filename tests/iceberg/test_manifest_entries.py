@@ -88,7 +88,9 @@ def listed(tmp_path: Path, request: pytest.FixtureRequest) -> ManifestFile:
     )
 
 
-def test_c27_a_copy_keeps_what_pyiceberg_does_not_know(listed: ManifestFile, tmp_path: Path) -> None:
+def test_c27_a_copy_keeps_what_pyiceberg_does_not_know_and_its_line_in_the_list_counts(
+    listed: ManifestFile, tmp_path: Path
+) -> None:
     io, location = PyArrowFileIO(), f"{tmp_path}/copy.avro"
     copy = without(io, listed, {"b", "f"}, location, 77)
     assert copy is not None
@@ -104,12 +106,6 @@ def test_c27_a_copy_keeps_what_pyiceberg_does_not_know(listed: ManifestFile, tmp
     assert [(one[PATH], one[EQUALITY_IDS], one[REFERENCED]) for one in stored] == [
         (name, [1], f"data of {name}") for name in "abef"
     ]
-
-
-def test_c27_its_line_in_the_manifest_list_counts_what_it_holds(listed: ManifestFile, tmp_path: Path) -> None:
-    io, location = PyArrowFileIO(), f"{tmp_path}/copy.avro"
-    copy = without(io, listed, {"b", "f"}, location, 77)
-    assert copy is not None
     assert copy.manifest_length == len(fetch(io, location))
     assert (copy.content, copy.partition_spec_id, copy.added_snapshot_id) == (ManifestContent.DELETES, 3, 77)
     assert (copy.added_files_count, copy.existing_files_count, copy.deleted_files_count) == (0, 2, 2)

@@ -1,24 +1,19 @@
 """C33: the memory that counts is what the commits on main's line have made, whatever becomes of that line."""
 
-import json
 from random import Random
 
 import pytest
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
 
 from firnlake import clock
 from firnlake.iceberg.authorship import properties_of
 from firnlake.iceberg.branches import (
-    MEMORY,
-    QUARANTINE,
     REMOVED,
     REMOVED_TOMBSTONES,
     ancestors,
     at_snapshot,
     head_of,
     memory_in,
-    memory_named,
 )
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -152,65 +147,3 @@ def test_c33_memory_follows_main(lake: Lake, table: str, seed: int) -> None:
         assert remembered(now) == walk.known[walk.head()], " ".join(done)
         for one in ancestors(now):
             assert remembered(at_snapshot(now, one.snapshot_id)) == walk.known[one.snapshot_id], " ".join(done)
-
-
-def test_c33_every_commit_names_the_memory(lake: Lake, table: str) -> None:
-    remember(lake, "1")
-    newer_snapshot(lake, table)
-    first, second = [memory_in(one) for one in list(ancestors(lake.table(table)))[:2]]
-    head = head_of(lake.table(table), REMOVED_TOMBSTONES)
-    assert head is not None
-    assert first == second == {REMOVED_TOMBSTONES: head.snapshot_id}
-
-
-def test_c33_the_next_version_follows_the_one_that_main_names(lake: Lake, table: str) -> None:
-    remember(lake, "1")
-    before = lake.table(table).metadata.current_snapshot_id
-    first = head_of(lake.table(table), REMOVED_TOMBSTONES)
-    remember(lake, "2")
-    assert before is not None
-    assert first is not None
-    lake.table(table).manage_snapshots().rollback_to_snapshot(before).commit()
-    remember(lake, "3")
-    third = head_of(lake.table(table), REMOVED_TOMBSTONES)
-    assert third is not None
-    assert third.parent_snapshot_id == first.snapshot_id
-    assert lake.table(table).metadata.refs[REMOVED_TOMBSTONES].snapshot_id == third.snapshot_id
-
-
-@pytest.mark.parametrize("forged", ["", "[]", "{", '{"firn_tombstones": "1"}', '{"firn_tombstones": 1}', None])
-def test_a_forged_name_invents_no_memory(lake: Lake, table: str, forged: str | None) -> None:
-    remember(lake, "1")
-    told = (
-        forged
-        if forged is not None
-        else json.dumps({REMOVED_TOMBSTONES: lake.table(table).metadata.current_snapshot_id})
-    )
-    lake.table(table).append(lake.table(table).scan().to_arrow(), snapshot_properties={MEMORY: told})
-    assert remembered(lake.table(table)) == "1"
-
-
-@pytest.mark.parametrize("kind", ["tag", "branch"])
-def test_somebody_elses_ref_of_this_name_is_no_memory(lake: Lake, table: str, kind: str) -> None:
-    append(lake, [row(0)])
-    head = lake.table(table).metadata.current_snapshot_id
-    assert head is not None
-    lake.table(table).manage_snapshots().remove_branch(REMOVED_TOMBSTONES).commit()
-    manage = lake.table(table).manage_snapshots()
-    (manage.create_tag if kind == "tag" else manage.create_branch)(head, REMOVED_TOMBSTONES).commit()
-    assert memory_named(lake.table(table)) is None
-
-
-def test_the_quarantine_is_no_memory(lake: Lake, table: str) -> None:
-    """Its records stay until somebody clears them, whatever becomes of main."""
-    append(lake, [row(0)])
-    before = lake.table(table).metadata.current_snapshot_id
-    assert before is not None
-    commit_changes(lake, table, lambda _: {QUARANTINE: Change(summary={"told": "1"})})
-    lake.table(table).manage_snapshots().rollback_to_snapshot(before).commit()
-    ref = lake.table(table).metadata.refs[QUARANTINE]
-    head = head_of(lake.table(table), QUARANTINE)
-    assert ref.snapshot_ref_type is SnapshotRefType.BRANCH
-    assert head is not None
-    assert head.snapshot_id == ref.snapshot_id
-    assert properties_of(head)["told"] == "1"

@@ -1,25 +1,19 @@
 """C36: ``firn mend`` beside other commits and lanes, and what an erasure finds on its branch."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pyarrow.parquet as pq
 import pytest
 
 from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.authorship import properties_of
 from firnlake.iceberg.branches import MENDED
 from firnlake.lanes.erasure.certify import certify
 from firnlake.maintain.maintain import maintain_table
-from firnlake.maintain.mend import MOST_FILES, mend, named_files
-from firnlake.table.mendings import past_mendings
+from firnlake.maintain.mend import MOST_FILES, mend
 from firnlake.table.policy import DAY_MS
 from firnlake.validate.committed import Committed
 from infra.foreign.files import on_disk
-from tests.support import lakes
 from tests.support.erasing import request
-from tests.support.faults import late
 from tests.support.mending import head, held, landed, lose, shown, take, tear
 from tests.support.topics import DAY, NOW, Topic, updates
 
@@ -56,57 +50,6 @@ def test_a_lost_file_that_is_there_again_is_not_taken(topic: Topic, files: list[
     assert head(topic) == before
 
 
-def test_twice_is_once(topic: Topic, files: list[str]) -> None:
-    mending = shown(topic, files[1])
-    first = mend(topic.lake, mending)
-    before = head(topic)
-    assert mend(topic.lake, mending) is None
-    named = named_files(topic.lake, topic.table, [files[1]])
-    assert (named.files, [*named.mended]) == ((), [files[1]])
-    assert named.mended[files[1]].snapshot_id == first
-    assert head(topic) == before
-
-
-def test_the_branch_tells_of_a_mending_whose_snapshot_on_main_has_expired(topic: Topic, files: list[str]) -> None:
-    first = take(topic, files[1])
-    topic.append(updates("e=1", start=5))
-    table = topic.lake.table(topic.table)
-    table.maintenance.expire_snapshots().by_id(first or 0).commit()
-    (past,) = past_mendings(topic.lake.table(topic.table))
-    assert (past.snapshot_id, past.taken.files) == (None, (files[1],))
-    assert "firn mend with a snapshot that main's history no longer has at " in str(past)
-    assert named_files(topic.lake, topic.table, [files[1]]).mended == {files[1]: past}
-
-
-def test_several_at_the_same_time_take_it_once(topic: Topic, files: list[str]) -> None:
-    mending = shown(topic, files[1])
-    done = lakes.together(*[lambda: mend(topic.lake, mending)] * 3)
-    assert sum(isinstance(one, int) for one in done) == 1, done
-    assert all(one is None or isinstance(one, int) for one in done), done
-    assert held(topic) == {files[1]}
-
-
-def test_c22_an_appender_beside_it_is_neither_lost_nor_in_the_way(topic: Topic, files: list[str]) -> None:
-    slow, catalog = late(topic.lake, topic.table.rpartition(".")[2], "yes")
-    mending = shown(topic, files[1])
-    with ThreadPoolExecutor(1) as other:
-        taking = other.submit(mend, slow, mending)
-        assert catalog.came.wait(60)
-        topic.append(updates("e=1", start=5))
-        catalog.go.set()
-        assert taking.result()
-    assert topic.offsets() == [0, 1, 4, 5]
-    assert held(topic) == {files[1]}
-
-
-def test_a_lost_answer_is_settled(topic: Topic, files: list[str]) -> None:
-    slow, catalog = late(topic.lake, topic.table.rpartition(".")[2], "no")
-    mending = shown(topic, files[1])
-    assert mend(slow, mending)
-    assert catalog.came.is_set()
-    assert (topic.offsets(), held(topic)) == ([0, 1, 4], {files[1]})
-
-
 def test_a_file_that_a_lane_has_rewritten_meanwhile_is_not_taken(topic: Topic, files: list[str]) -> None:
     mending = shown(topic, files[1])
     topic.clean("full", force=True)
@@ -129,15 +72,6 @@ def test_what_was_shown_on_another_history_is_not_taken(topic: Topic, files: lis
 def test_c26_so_are_too_many(topic: Topic) -> None:
     with pytest.raises(RefusedError, match="101 files at once; allowed: up to 100"):
         shown(topic, *map(str, range(MOST_FILES + 1)))
-
-
-def test_the_progress_of_other_writers_stays(topic: Topic, files: list[str]) -> None:
-    table = topic.lake.table(topic.table)
-    table.append(table.scan().to_arrow().slice(0, 0), {"kafka.connect.offsets.orders": "[1]"})
-    snapshot_id = take(topic, files[1])
-    made = topic.lake.table(topic.table).snapshot_by_id(snapshot_id or 0)
-    assert made is not None
-    assert properties_of(made)["kafka.connect.offsets.orders"] == "[1]"
 
 
 def test_the_mending_is_not_judged_and_later_commits_are(topic: Topic, files: list[str]) -> None:

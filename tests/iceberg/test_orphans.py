@@ -1,17 +1,13 @@
-"""C25, C29: files that nothing refers to go, beside others who publish, stage and collect, and at strange locations."""
+"""C25, C29: files that nothing refers to go, beside others who list them, and at strange locations."""
 
 import gzip
 import json
 
 import pytest
 
-from firnlake.door import OpenCatalog
-from firnlake.iceberg.catalog import Lake
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
-from tests.support import lakes
 from tests.support.faults import Nth, watched
-from tests.support.records import DAY, NOW
 from tests.support.row_deletes import data_files
 from tests.support.scenario import Scenario
 
@@ -80,23 +76,3 @@ def test_a_location_through_a_link_takes_nothing(orphan: Scenario) -> None:
     catalog.register_table(orphan.name, f"file://{moved}")
     orphan.answer("maintained")
     assert (orphan.answer("read"), orphan.answer("strays")) == (["a=1@0"], ["none"])
-
-
-def test_c25_several_collectors_at_the_same_time_do_no_harm(scenario: Scenario) -> None:
-    for line in ("alone", "land -=lost a=1 | a=2", "full!", "land a=3", "stage full!", "drop offset = 2", "expire"):
-        scenario.answer(line)
-    lake, later = scenario.opened.lake, NOW + 10_000 * DAY
-    collectors = [OpenCatalog(Lake.embedded(lake.home), lambda: later).table(scenario.name) for _ in range(3)]
-    found = lakes.together(*(one.maintain for one in collectors))
-    assert not [one for one in found if isinstance(one, Exception)]
-    assert scenario.answer("whole") == ["missing 0, left 0"]
-    assert scenario.answer("read quarantined") == ["-=lost@0"]
-
-
-def test_c25_the_next_collector_carries_on_where_one_died(orphan: Scenario) -> None:
-    orphan.answer("stray " + " ".join(f"data/_firn/{{uuid}}/{number:016x}/left.parquet" for number in range(3)))
-    orphan.answer("dies delete 2")
-    assert orphan.answer("maintain") == ["killed"]
-    assert orphan.answer("strays") != ["none"]
-    orphan.answer("maintain")
-    assert (orphan.answer("strays"), orphan.answer("read")) == (["none"], ["a=1@0"])

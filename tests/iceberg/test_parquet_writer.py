@@ -11,9 +11,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DecimalType, LongType, NestedField, StringType, TimestamptzType, UUIDType
 
-from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.parquet import DICTIONARY_OF, ParquetFileWriter, WriteOptions, WrittenFile
-from firnlake.table import records
 
 SCHEMA = Schema(
     NestedField(1, "key", BinaryType(), required=False),
@@ -57,14 +56,6 @@ def test_the_facts_of_a_file_are_its_own(tmp_path: Path) -> None:
     assert file.upper_bounds[1] == b"d" * 15 + b"e", "cut at 16 bytes, and rounded up"
     schema = pq.read_schema(tmp_path / "a")
     assert [int(schema.field(name).metadata[b"PARQUET:field_id"]) for name in schema.names] == [1, 2, 3, 4, 5, 6]
-
-
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    found = write(tmp_path / "a", {}, BATCH)
-    source = Source(found.path, found.bytes, found.records, 0, ())
-    (read,) = DataFiles("db.t", "table db.t", SCHEMA, {0: records.SPEC.__class__()}, None, {}).batches(source)
-    assert read.equals(BATCH)
-    assert pq.read_table(tmp_path / "a")["id"].to_pylist() == IDS, "a UUID to other readers as well"
 
 
 def test_the_tables_write_properties_hold(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
@@ -56,17 +55,6 @@ def test_rows_bounds_and_counts(tmp_path: Path) -> None:
     bounds = [int.from_bytes(one[POSITION], "little") for one in (file.lower_bounds, file.upper_bounds)]
     assert bounds == [3, 9]
     assert only_path(write(f"file://{tmp_path}/e.parquet", {"a": [1]}).data_file()) == "a"
-
-
-def test_many_rows_take_several_row_groups(tmp_path: Path) -> None:
-    every = np.arange(2_500_000, dtype=np.int64)
-    with PositionDeleteWriter(PyArrowFileIO().new_output(f"file://{tmp_path}/d.parquet"), 0, ()) as writer:
-        writer.write("a", every)
-        written = writer.close()
-    assert (written.records, written.positions) == (2_500_000, (0, 2_499_999))
-    assert pq.read_metadata(tmp_path / "d.parquet").num_row_groups == 3
-    assert pq.read_table(tmp_path / "d.parquet")["pos"].to_numpy().tolist() == every.tolist()
-    assert written.bytes < 1_000_000, "positions are packed"
 
 
 def hiding(lake: Lake, *wanted: int) -> DataFile:
@@ -128,11 +116,6 @@ def test_c25_manifests_of_deletes_are_prepared_once_however_often_the_race_is_lo
     assert (len(lists), len(written - lists)) == (2, 2), "a list per try; a manifest that adds and one that removes"
 
 
-def test_a_delete_file_that_is_gone_is_a_conflict(landed: Lake) -> None:
-    with pytest.raises(ConflictError, match="not live: 1, first nowhere"):
-        commit(landed, Change(removed_deletes=["nowhere"]))
-
-
 def test_its_manifest_says_that_it_holds_deletes(landed: Lake) -> None:
     table = landed.table(TABLE)
     file = hiding(landed, 1)
@@ -146,16 +129,6 @@ def test_its_manifest_says_that_it_holds_deletes(landed: Lake) -> None:
     (entry,) = listed.fetch_manifest_entry(table.io)
     assert (entry.snapshot_id, entry.sequence_number) == (7, 4), "inherited"
     assert entry.data_file.content == DataFileContent.POSITION_DELETES
-
-
-def test_c26_a_table_of_another_format_is_refused(lake: Lake, table: str) -> None:
-    assert table
-    append(lake, [row(0)])
-    held = lake.table(TABLE)
-    other = held.metadata.model_copy(update={"format_version": 3})
-    held.metadata = other
-    with pytest.raises(RefusedError, match=r"format version 3, which allows no new position delete files; allowed: 2"):
-        write_deletes(held, 0, f"{held.location()}/metadata/own.avro", 7, [])
 
 
 def test_c27_an_equality_delete_leaves_when_all_that_it_reaches_is_covered(landed: Lake) -> None:

@@ -4,16 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
-    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
 )
@@ -22,13 +19,8 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record as Values
 from pyiceberg.types import StringType
 
-from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifest_entries import without
-from firnlake.iceberg.manifests import HEADER, fetch
 from firnlake.iceberg.needless_deletes import DataEntry, EqualityReach, needless
 from firnlake.iceberg.row_deletes import FILE_PATH, DeleteFile, RowDeletes, digest_of_all, place_of
-from tests.support import lakes
-from tests.support.row_deletes import delete_at, places
 
 PARTED = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=1)
 VOID = PartitionSpec(PartitionField(1, 1000, VoidTransform(), "p"), spec_id=2)
@@ -138,26 +130,6 @@ def test_what_reaches_nothing_any_more_goes_and_nothing_else(
     }
 
 
-@given(data_files, delete_files, st.dictionaries(st.sampled_from(PATHS), st.integers(1, 6)))
-def test_c27_a_covered_file_needs_no_equality_delete_that_its_plan_knew(
-    data: list[Listed], deletes: list[Listed], covered: dict[str, int]
-) -> None:
-    leaving = needless(
-        [one.entry for one in deletes], SPECS, [], [DataEntry.of(one.entry) for one in data], [], covered
-    )
-
-    def is_covered(file: Listed, delete: Listed) -> bool:
-        return delete.number <= covered.get(file.path, 0)
-
-    assert leaving == {
-        one.path
-        for one in deletes
-        if one.equality
-        and any(one.reaches(file) and is_covered(file, one) for file in data)
-        and not any(one.reaches(file) and not is_covered(file, one) for file in data)
-    }
-
-
 @given(data_files, delete_files, st.sets(st.sampled_from(PATHS)))
 def test_c27_a_plan_is_made_where_a_delete_file_will_leave_and_nowhere_else(
     data: list[Listed], deletes: list[Listed], taken: set[str]
@@ -178,32 +150,3 @@ def test_equality_deletes_without_ids_are_no_position_deletes() -> None:
     delete = DeleteFile.of(Listed("x0", PLACES[1], 1, equality=True, ids=None).entry)
     assert delete.is_equality
     assert delete.equality_ids == ()
-
-
-@pytest.mark.usefixtures("table")
-def test_a_delete_manifest_is_written_anew_as_one(lake: Lake) -> None:
-    """PyIceberg's writer says in every header that the manifest holds data; Java's readers may look there."""
-    lakes.append(lake, [lakes.row(offset) for offset in range(3)])
-    lakes.append(lake, [lakes.row(offset, partition=1) for offset in range(3)])
-    gone, stays = delete_at(lake, lakes.TABLE, places(lake, lakes.TABLE, [1]))
-    table = lake.table(lakes.TABLE)
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    (listed,) = [one for one in snapshot.manifests(table.io) if one.content == ManifestContent.DELETES]
-    location = f"{table.location()}/metadata/anew.avro"
-    anew = without(table.io, listed, {gone}, location, 77)
-    assert anew is not None
-    assert anew.content == ManifestContent.DELETES
-    assert (anew.existing_files_count, anew.deleted_files_count, anew.added_files_count) == (1, 1, 0)
-    assert (anew.existing_rows_count, anew.deleted_rows_count) == (1, 1)
-    assert anew.min_sequence_number == listed.sequence_number
-    assert HEADER.read(new_decoder(fetch(table.io, location))).meta["content"] == "deletes"
-    assert anew.manifest_length == len(fetch(table.io, location))
-    anew.sequence_number = 9
-    found = {one.data_file.file_path: one for one in anew.fetch_manifest_entry(table.io, discard_deleted=False)}
-    assert found[gone].status == ManifestEntryStatus.DELETED
-    assert (found[gone].snapshot_id, found[gone].sequence_number) == (77, listed.sequence_number)
-    assert found[stays].status == ManifestEntryStatus.EXISTING
-    stayed = (found[stays].snapshot_id, found[stays].sequence_number)
-    assert stayed == (snapshot.snapshot_id, listed.sequence_number)
-    assert found[stays].data_file.content == DataFileContent.POSITION_DELETES

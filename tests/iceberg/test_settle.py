@@ -16,19 +16,13 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.refs import MAIN_BRANCH
 from sqlalchemy.exc import OperationalError
 
-from firnlake.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from firnlake.errors import ConflictError, OutcomeUnknownError
 from firnlake.iceberg.catalog import Lake, Time
-from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Commit, CommitRequest, Settled, settle
-from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifests import Manifests
-from firnlake.table import records
-from infra.foreign.files import files_under, on_disk
-from tests.support import lakes
-from tests.support.faults import Forgetful, Nth, Watch, late, through, watched
+from tests.support.faults import Nth, Watch, late, watched
 from tests.support.heads_only import different
 from tests.support.lakes import TABLE, append, row
 from tests.support.moving import audit, heads
@@ -130,18 +124,6 @@ def test_c22_a_lost_race_is_won_at_once_with_the_same_id(landed: Lake, clock: Cl
     settled = settle(own, TABLE, lambda table: prepared.request(table, Manifests(table.io)))
     assert (settled.snapshot_id, settled.tries) == (prepared.snapshot_id, 2)
     assert clock.seconds < 1
-
-
-def test_c22_who_loses_for_ever_is_told_that_nothing_was_changed(landed: Lake, clock: Clock) -> None:
-    def race(call: str) -> None:
-        if call == "before commit":
-            append(landed, [row(1)])
-            clock.seconds += 60
-
-    with pytest.raises(UnavailableError, match="lost every race against other commits") as caught:
-        empty(clock.of(watched(landed, race)))
-    assert "nothing was changed" in str(caught.value)
-    assert clock.seconds >= PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
@@ -258,14 +240,6 @@ def test_c25_without_a_load_that_tells_the_outcome_is_unknown(landed: Lake, cloc
     assert count(landed) - before == (1 + LOOKS if name == "heads" else 1)
 
 
-def test_c25_a_load_of_the_same_past_is_no_news(landed: Lake, clock: Clock) -> None:
-    """Whoever sends the request again is refused, and looks again."""
-    before = as_of(landed.table(TABLE).metadata_location)
-    settled = empty(clock.of(odd(landed, before, looks=3)))
-    assert (settled.tries, settled.confirmed) == (4, False)
-    assert settled.snapshot_id == lakes.snapshot(landed)
-
-
 def gone_at_the_second_look() -> Callable[[Table], None]:
     """A check of what a commit is made on, which fails from the second load on."""
     calls = iter([None, ConflictError("an input is gone")])
@@ -289,29 +263,3 @@ def test_c22_what_no_longer_fits_after_a_lost_race_is_a_conflict(landed: Lake, c
     race = Nth(1, lambda: append(landed, [row(1)]), only="before commit")
     with pytest.raises(ConflictError, match="an input is gone"):
         empty(clock.of(watched(landed, race)), gone_at_the_second_look())
-
-
-def test_c22_another_table_of_the_same_name_gets_no_commit(landed: Lake, clock: Clock) -> None:
-    own = clock.of(landed)
-    prepared = Commit(landed.table(TABLE), [(MAIN_BRANCH, Change())])
-    target = landed.table(TABLE)
-    landed.catalog.drop_table(TABLE)
-    landed.catalog.create_table(TABLE, target.schema(), partition_spec=target.spec())
-    with pytest.raises(ConflictError, match="another table now has its name"):
-        settle(own, TABLE, lambda table: prepared.request(table, Manifests(table.io)))
-    assert count(landed) == 0
-
-
-def test_c25_a_tables_first_snapshot_is_found_too(lake: Lake, clock: Clock) -> None:
-    lake.create_namespace("lake")
-    lake.catalog.create_table(TABLE, records.SCHEMA)
-    settled = empty(clock.of(through(lake, Forgetful("no"))))
-    assert (settled.tries, settled.snapshot_id, count(lake)) == (1, lakes.snapshot(lake), 1)
-
-
-def test_c29_a_commit_deletes_nothing(landed: Lake, clock: Clock) -> None:
-    own = on_disk(metadata_folder(landed.table(TABLE)))
-    before = files_under(own)
-    race = Nth(1, lambda: append(landed, [row(1)]), only="before swap")
-    empty(clock.of(watched(landed, race)))
-    assert len(files_under(own) - before) == 2, "the list of the lost try, and that of the other"

@@ -4,15 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.looking import Decided, Looking
 from tests.support.records import DAY, NOW
 
-ROUND = DAY // 4
-"""A plan that waits is overdue after four rounds."""
 LEVEL_IN = {"merge": 0, "clean": 1, "tier": 2}
 LEVEL_OUT = {"merge": 1, "clean": 2, "tier": 2, "full": 3}
 
@@ -235,128 +232,6 @@ def carry_out(at: Looking, work: Decided, data: st.DataObject, number: int) -> N
             )
 
 
-@settings(max_examples=20)
-@given(
-    rates=st.lists(st.sampled_from((0, 1, 5, 40, 400)), min_size=2, max_size=8),
-    jobs=st.integers(1, 2),
-    policy=drawn(
-        run_max_bytes=(500, 900, 10**6),
-        plan_max_bytes=(400,),
-        max_compaction_lag_ms=(1, 3 * ROUND, None),
-        full_interval_ms=(-1, 1, 5 * ROUND),
-        min_cleanable_dirty_ratio=(0.3,),
-    ),
-    backdated=st.lists(st.sampled_from((0, 0, DAY)), min_size=1, max_size=3),
-)
-def test_nothing_starves_however_much_arrives(rates: list[int], jobs: int, policy: str, backdated: list[int]) -> None:
-    """Overloaded without end, with old timestamps and a budget that is never enough: everybody's turn comes.
-
-    A plan is overdue after four rounds; then at most every other topic partition is overdue longer, and each of them
-    once. A run that takes nothing is none, so one round for each.
-    """
-    at = looking(policy)
-    ends, waiting, longest = Counter[int](), dict[int, int](), 0
-    for number in range(40):
-        at.now += ROUND
-        for partition, rate in enumerate(rates):
-            if rate:
-                arrive(
-                    at,
-                    f"{partition}/L0[{ends[partition]}-{ends[partition] + rate - 1}]",
-                    rate,
-                    backdated[number % len(backdated)],
-                )
-                ends[partition] += rate
-        due, taken = at.admitted("full", jobs)
-        waiting = {of(work): waiting.get(of(work), 0) + 1 for work in due}
-        longest = max(longest, *waiting.values(), 0)
-        for work in taken:
-            waiting.pop(of(work))
-            clean(at, work)
-    assert longest <= 4 + 1 + 2 * len(rates)
-
-
-def of(work: Decided) -> int:
-    return work.segments[0].topic_partition.partition
-
-
-def arrive(at: Looking, name: str, records: int, backdated: int = 0, facts: str = "") -> None:
-    """Records of one byte each that land now."""
-    age = NOW - at.now
-    at.answer(
-        f"segments {name},records={records},bytes={records},newest={age}ms,oldest={age + backdated}ms,"
-        f"commit={age}ms{facts}"
-    )
-
-
-def clean(at: Looking, work: Decided) -> None:
-    """A tail of at most a hundred keys."""
-    at.found = [one for one in at.found if one not in work.segments]
-    end = max(one.last_offset for one in work.segments)
-    arrive(at, f"{of(work)}/L3[0-{end}]", min(end + 1, 100), facts=",part" if work.waiting else "")
-
-
-HOUR = 3_600_000
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[list[str], int, int]:
-    """A healthy topic partition as it may have landed, its next sequence number, and the time now.
-
-    Segments come late, twice, together or after the ones behind them; producers' clocks are up to an hour apart; some
-    have none; expired snapshots tell no landing. Firn and others have rewritten some.
-    """
-    part = st.tuples(st.integers(1, 5), st.integers(1, 3 * DAY), st.integers(-HOUR // 2, HOUR // 2))
-    pieces, offset, at = [], 0, NOW - 1000 * DAY
-    for count, pause, clock in draw(st.lists(part, min_size=1, max_size=8)):
-        at += pause
-        pieces.append((offset, offset + count - 1, at + clock))
-        offset += count
-    again = draw(st.lists(st.sampled_from(pieces), max_size=3))
-    words, number, now = list[str](), 0, at
-    for first, last, told in (*draw(st.permutations(pieces)), *again):
-        number += draw(st.integers(0, 1)) or not words
-        now += draw(st.integers(0, DAY))
-        kind = draw(st.sampled_from(("known", "unknown", "timeless", "rewritten")))
-        level = 3 if kind == "rewritten" else 0
-        age = NOW + 1 if kind == "timeless" else NOW - told
-        landed = f"{NOW - now}ms" if kind in ("known", "timeless") else "?"
-        words.append(f"L{level}[{first}-{last}],run={number},age={age}ms,commit={landed}")
-    return words, number + 1, max(at, now)
-
-
-@settings(max_examples=200)
-@given(histories())
-def test_in_a_healthy_topic_no_restart_is_suspected(history: tuple[list[str], int, int]) -> None:
-    words, _, _ = history
-    at = looking(f"segments {' '.join(words)}")
-    assert not any("made again" in line for line in at.answer("state"))
-
-
-@settings(max_examples=100)
-@given(histories(), st.integers(2 * HOUR, 30 * DAY), st.integers(0, 9))
-def test_a_topic_that_was_made_again_is_suspected(history: tuple[list[str], int, int], pause: int, length: int) -> None:
-    words, number, last = history
-    again = f"L0[0-{length}],run={number},age={NOW - (last + pause + HOUR // 2)}ms,commit=?"
-    at = looking(f"segments {' '.join([*words, again])}")
-    assert any("made again" in line for line in at.answer("state"))
-
-
-SPECIAL = {
-    "cleanup.policy": "compact",
-    "null.keys": "fail",
-    "offsets.restart": "late:17",
-    "profile": "kafka",
-    "min.cleanable.dirty.ratio": "1.0",
-    "tombstone.fraction": "1.0",
-    "clean.tail.fraction": "2.0",
-}
-"""Allowed values of the properties that do not take any number."""
-OF_TABLES = {
-    "job.max.age.ms", "cleaner.dedupe.buffer.size", "run.max.bytes", "maintenance", "report.samples", "validate",
-    "validate.suites", "validate.suites.large", "late.max.ms", "erase.history", "erase.object.versions",
-}  # fmt: skip
-"""The settings that no topic has for itself."""
 THRESHOLDS = {
     "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
     "merge.segments", "clean.segments", "clean.tail.fraction", "tier.runs",
@@ -370,22 +245,6 @@ BUDGETS = {
 """How much it takes."""
 
 
-@pytest.mark.parametrize(
-    "topic", ["a.b", "orders.v1-eu_west", "segment.bytes", "merge.segments.clean", "a.delete", "-"]
-)
-def test_topics_may_have_any_name(topic: str) -> None:
-    for name in Looking().names:
-        for written in {topic, f'"{topic}"'} - ({"a.delete"} if name == "retention.ms" else set()):
-            at, value = Looking(), SPECIAL.get(name, "61000")
-            said = at.answer(f"policy 'topic.{written}.{name}={value}'")
-            if name in OF_TABLES:
-                assert "is unknown" in said[0], name
-            else:
-                assert said == []
-                assert at.answer(f"values {topic}: {name}") == [f"{name}={value}"]
-                assert at.answer(f"values other: {name}") == Looking().answer(f"values {name}")
-
-
 def test_a_run_overrides_thresholds_and_budgets_alone() -> None:
     """A property that is new is refused until it is listed."""
     for name in Looking().names:
@@ -393,27 +252,3 @@ def test_a_run_overrides_thresholds_and_budgets_alone() -> None:
         said = Looking().answer(f"override 'firn.{shown}'")
         assert (said == []) is (name in THRESHOLDS | BUDGETS), (name, said)
         assert said == [] or f"property firn.{name} can't be overridden" in said[0]
-
-
-_words = st.text(max_size=12) | st.sampled_from(["", "0", "1", "-1", "0.5", "nan", "inf", "compact", "9" * 40])
-_names = (
-    st.text(max_size=20)
-    | st.sampled_from(Looking().names).map("firn.{}".format)
-    | st.tuples(st.text(max_size=6), st.sampled_from(Looking().names)).map("firn.topic.{0[0]}.{0[1]}".format)
-    | st.text(max_size=8).map("firn.{}".format)
-    | st.sampled_from(Looking().names)
-)
-
-
-@given(st.dictionaries(_names, _words, max_size=6))
-def test_any_properties_give_policies_or_a_refusal_that_names_one(properties: dict[str, str]) -> None:
-    at = Looking()
-    at.properties = properties
-    (said,) = at.answer("values merge.segments")[-1:]
-    if said.startswith("refused"):
-        # A contradiction names the property of the two that has the smaller say, which may be at its default.
-        assert said.removeprefix("refused: table db.t: property ").startswith(
-            ("firn.", *(f"{name} " for name in properties))
-        )
-    else:
-        assert at.policy.merge_segments >= 2

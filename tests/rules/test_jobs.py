@@ -12,7 +12,8 @@ from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.table.segment import LANDED, TAIL
-from tests.support.lakes import NOW, TABLE
+from tests.support.lakes import TABLE
+from tests.support.plans import example
 
 SEGMENT_BYTES = 1000
 
@@ -23,23 +24,8 @@ def landed(path: str, base: int, records: int, size: int) -> Input:
 
 def plan(partition: int, size: int = 100, records: int = 10, base: int = 0, **facts: Any) -> Plan:
     """A plan of one landed segment."""
-    given: dict[str, Any] = {
-        "table": TABLE,
-        "table_uuid": "2f6dbd3c",
-        "snapshot_id": 1,
-        "lane": Lane.FULL,
-        "topic": "orders",
-        "partition": partition,
-        "now_ms": NOW,
-        "reason": "forced",
-        "inputs": (landed(f"{partition}", base, records, size),),
-        "inputs_per_segment": None,
-        "segment_bytes": SEGMENT_BYTES,
-        "clean_below": None,
-        "log_end_offset": 9,
-        "delete_retention_ms": 0,
-    }
-    return Plan(**given | facts).sealed()
+    given = {"partition": partition, "reason": "forced", "inputs": (landed(f"{partition}", base, records, size),)}
+    return example(**given | facts)
 
 
 def partitions(jobs: Sequence[Job]) -> list[list[int]]:

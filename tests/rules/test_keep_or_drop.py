@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.keys import latest_per_key
 from firnlake.iceberg.keys import NO_KEY
-from firnlake.job.lane import Lane
-from firnlake.job.plan import Input, Plan
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
+from tests.support import plans
 
 NOW, STAMP, NONE = 1_000, 1_007, NO_HORIZON
 LEVELS = {"landed": LANDED, "merged": MERGED, "tail": TAIL}
@@ -244,21 +243,5 @@ def test_c2_to_c5_c7_to_c10_every_record_meets_the_fate_that_the_contract_says(c
 
 @pytest.mark.parametrize(("per_ms", "now", "stamp"), [(1, 50, 57), (1000, 50_000, 57_000)])
 def test_c8_horizons_are_asked_for_in_the_unit_of_the_column(per_ms: int, now: int, stamp: int) -> None:
-    one = Input(path="a", level=0, base_offset=0, last_offset=9, records=10, bytes=10)
-    plan = Plan(
-        table="db.t",
-        table_uuid="u",
-        snapshot_id=1,
-        lane=Lane.FULL,
-        topic="orders",
-        partition=0,
-        now_ms=50,
-        reason="asked for",
-        inputs=(one,),
-        inputs_per_segment=None,
-        segment_bytes=10,
-        clean_below=4,
-        log_end_offset=9,
-        delete_retention_ms=7,
-    )
+    plan = plans.example(now_ms=50, clean_below=4, delete_retention_ms=7)
     assert Parameters.of(plan, per_ms) == Parameters(9, 4, now, stamp)

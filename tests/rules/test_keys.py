@@ -1,7 +1,5 @@
 """Keys of any columns, compared exactly (C6)."""
 
-import decimal
-from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -31,24 +29,6 @@ def test_c6_composite_keys_are_equal_where_all_their_parts_are(rows: list[tuple[
         for other, another in zip(rows, keys, strict=True):
             if None not in one and None not in other:
                 assert (one == other) == (key == another)
-
-
-def test_c6_keys_of_every_type_that_may_be_one() -> None:
-    day, moment = date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)
-    parts = [
-        pa.array([day, day, None]),
-        pa.array([moment, moment, moment], pa.timestamp("us", tz="UTC")),
-        pa.array([decimal.Decimal("1.10"), decimal.Decimal("1.20"), decimal.Decimal("1.10")], pa.decimal128(9, 2)),
-        pa.array([b"x" * 16, b"x" * 16, b"x" * 16], pa.binary(16)),
-        pa.array([1, 1, 1], pa.int32()),
-    ]
-    first, second, third = joined(parts).to_pylist()
-    assert first != second
-    assert third is None
-    for part in parts:
-        codes, known = codes_of(pa.chunked_array([part, part]))
-        assert codes[:3].tolist() == codes[3:].tolist()
-        assert places_in(part, known).tolist() == codes[:3].tolist()
 
 
 def keys_of_type(kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[pa.DataType, list[Any]]]:

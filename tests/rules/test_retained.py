@@ -1,12 +1,9 @@
 """Retention of snapshots, branches and tags by Iceberg's rules, against a plain model of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, new_table_metadata
@@ -129,76 +126,3 @@ def test_c30_what_is_from_before_keys_were_erased_goes(refs: dict[str, Any], era
     found = retained("lake.t", metadata(YOUNG, refs), NOW, erased_below=erased_below).expired_snapshots
     assert found.keys() == goes
     assert set(found.values()) == {"on branch main, from before keys were erased (firn.erase.history = expire)"}
-
-
-@dataclass(frozen=True)
-class History:
-    """Snapshots of (id, parent, age), refs with limits, and the table's own limits."""
-
-    snapshots: list[tuple[int, int | None, int]]
-    refs: dict[str, dict[str, Any]]
-    limits: dict[str, str]
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> History:
-    count = draw(st.integers(1, 12))
-    ages = draw(st.lists(st.integers(0, 50), min_size=count, max_size=count))
-    snapshots = [(one, draw(st.sampled_from([None, *range(1, one)])), ages[one - 1]) for one in range(1, count + 1)]
-    limit, of_ref = (st.one_of(st.none(), st.integers(least, 60)) for least in (0, 1))
-    refs = {MAIN_BRANCH: branch(draw(st.integers(1, count)))}
-    for name in draw(st.sets(st.sampled_from("abcd"))):
-        kind = draw(st.sampled_from([branch, tag]))
-        refs[name] = kind(draw(st.integers(1, count)))
-    for ref in refs.values():
-        own = {"max-ref-age-ms": draw(of_ref)}
-        if ref["type"] == "branch":
-            least = draw(st.one_of(st.none(), st.integers(1, 5)))
-            own |= {"max-snapshot-age-ms": draw(of_ref), "min-snapshots-to-keep": least}
-        ref.update({name: value for name, value in own.items() if value is not None})
-    names = {MAX_SNAPSHOT_AGE: draw(limit), MAX_REF_AGE: draw(limit), MIN_SNAPSHOTS: draw(st.integers(1, 4))}
-    return History(snapshots, refs, {name: str(value) for name, value in names.items() if value is not None})
-
-
-def model(history: History) -> tuple[set[int], set[str]]:
-    """Ids and names that stay, word by word as Iceberg's specification has it."""
-    parents = {one: parent for one, parent, _ in history.snapshots}
-    ages = {one: age for one, _, age in history.snapshots}
-    age_limit = int(history.limits.get(MAX_SNAPSHOT_AGE, DAYS_5))
-    least = int(history.limits.get(MIN_SNAPSHOTS, 1))
-    ref_limit = int(history.limits.get(MAX_REF_AGE, 2**63 - 1))
-    refs = {
-        name
-        for name, ref in history.refs.items()
-        if name == MAIN_BRANCH or ages[ref["snapshot-id"]] <= ref.get("max-ref-age-ms", ref_limit)
-    }
-    stays, reached = set(), set()
-    for name in refs:
-        ref = history.refs[name]
-        stays.add(ref["snapshot-id"])
-        reached.add(ref["snapshot-id"])
-        if ref["type"] == "tag":
-            continue
-        line, one = [], ref["snapshot-id"]
-        while one is not None:
-            line.append(one)
-            one = parents[one]
-        reached |= set(line)
-        for place, one in enumerate(line):
-            enough = place >= ref.get("min-snapshots-to-keep", least)
-            if enough and ages[one] > ref.get("max-snapshot-age-ms", age_limit):
-                break
-            stays.add(one)
-    stays |= {one for one in parents if one not in reached and ages[one] <= age_limit}
-    return stays, refs
-
-
-@given(histories())
-def test_c29_what_stays_is_what_the_specification_says(history: History) -> None:
-    found = metadata(history.snapshots, history.refs).model_copy(update={"properties": history.limits})
-    told = retained("lake.t", found, NOW)
-    stays, refs = model(history)
-    assert told.snapshots == stays
-    assert told.expired_snapshots.keys() == {one for one, _, _ in history.snapshots} - stays
-    assert told.expired_refs.keys() == history.refs.keys() - refs
-    assert all(history.refs[name]["snapshot-id"] in stays for name in refs), "no ref loses its snapshot"

@@ -80,18 +80,6 @@ def test_c2_c9_pieces_of_sorted_keys_are_compared_as_the_whole(found: Rows, size
     assert (flags[0] & flags[1]).tolist() == (newest & has_older).tolist(), "of the others nobody asks"
 
 
-@pytest.mark.nightly
-def test_more_keys_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_survey, "MEMORY_BYTES", 24 << 20)
-    number = 400_000
-    keys = np.random.default_rng(3).integers(0, number // 2, number)
-    inputs = plan_inputs(tmp_path, [Held(0, [Row(offset, b"%064d" % key) for offset, key in enumerate(keys.tolist())])])
-    (found,) = large_survey.large_survey(inputs).marks.values()
-    assert found.newest is not None
-    newest = {key: offset for offset, key in enumerate(keys.tolist())}
-    assert np.flatnonzero(found.newest).tolist() == sorted(newest.values())
-
-
 def test_c26_damaged_keys_and_a_full_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No folder can be made for what is spilled."""
     monkeypatch.setattr(large_survey, "MEMORY_BYTES", 1 << 20)

@@ -4,79 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from firnlake.compact.transactions import TransactionRecords, aborted_and_ended
-from firnlake.job.lane import Lane
-from firnlake.plan.make import plan_partition
-from firnlake.table.partition import PartitionState
-from firnlake.table.policy import Policy
-from firnlake.table.segment import RUN, Segment, Segments
-from firnlake.table.transactions import RECORDS, Marker, Transactions, Undecided, first_undecided, last_of
-from tests.support import lakes
-from tests.support.drawn import partitions, policies
-from tests.support.lakes import NOW, TABLE
-from tests.support.transactional import Event, decision, histories, markers_among
-
-
-@given(histories())
-def test_c10_the_first_undecided_record_is_the_last_stable_offset(events: list[Event]) -> None:
-    rows = [{"producer_id": one.producer, "offset": one.offset} for one in events if one.commit is None]
-    found = first_undecided(pa.Table.from_pylist(rows, schema=RECORDS), last_of([markers_among(events)]))
-    pending = [one for one in events if one.commit is None and decision(one, events) is None]
-    assert found == (Undecided(pending[0].offset, pending[0].producer) if pending else None)
+from firnlake.table.transactions import RECORDS, Marker, Undecided, first_undecided, last_of
 
 
 def test_c10_a_record_without_a_producer_is_never_decided() -> None:
     rows = pa.Table.from_pylist([{"producer_id": None, "offset": 5}], schema=RECORDS)
     assert first_undecided(rows, last_of([])) == Undecided(5, None)
-
-
-@settings(max_examples=150)
-@given(partitions(), policies, st.integers(0, 150), st.booleans())
-def test_c10_no_cleaning_takes_anything_at_or_past_what_is_undecided(
-    segments: tuple[Segment, ...], policy: Policy, offset: int, force: bool
-) -> None:
-    transactions = Transactions(undecided=Undecided(offset, 1))
-    state = PartitionState(lakes.TOPIC_PARTITION, segments, policy, NOW, transactions=transactions)
-    whole = Segments.of(TABLE, "uuid", 7, segments)
-    for lane in set(Lane) - {Lane.MERGE}:
-        plan = plan_partition(lane, whole, state, force)
-        assert all(one.last_offset < offset for one in (plan.inputs if plan else ()) if one.records)
-
-
-@settings(max_examples=200)
-@given(histories(), st.data())
-def test_c10_a_plan_knows_how_every_record_of_its_inputs_was_decided(events: list[Event], data: st.DataObject) -> None:
-    """Whichever segments it takes, in whatever order they came, with overlaps."""
-    places = [data.draw(st.integers(0, 4)) for _ in events]
-    held = {
-        number: [event for event, place in zip(events, places, strict=True) if place == number]
-        for number in sorted(set(places))
-    }
-    segments = {
-        number: lakes.segment(
-            str(number), own[0].offset, own[-1].offset, data.draw(st.sampled_from((0, 1, RUN))), transactional=True
-        )
-        for number, own in held.items()
-    }
-    read_markers = {str(number): markers_among(own) for number, own in held.items()}
-    inputs = {number for number in held if data.draw(st.booleans())}
-    named = Transactions(markers=read_markers).deciding([segments[number] for number in inputs])
-    inside = [event for number in inputs for event in held[number]]
-    known = [*inside, *(Event(one.offset, one.producer_id, one.commit) for one in named)]
-    for number in inputs:
-        for event in held[number]:
-            if event.commit is None and segments[number].level < RUN:
-                assert decision(event, known) == decision(event, events)
-    outside = [Marker(one.producer, one.offset, bool(one.commit)) for one in events if one.commit is not None]
-    assert set(named) <= set(outside) - {Marker(one.producer, one.offset, bool(one.commit)) for one in inside}
-    end = max(
-        (one.last_offset for one in segments.values() if one.path in {str(number) for number in inputs}), default=0
-    )
-    past = [one.producer_id for one in named if one.offset > end]
-    assert len(past) == len(set(past)), "past the inputs one marker of each producer is enough"
 
 
 class Told(NamedTuple):

@@ -1,14 +1,13 @@
-"""Two tables with columns of their own, as other systems make them, to be adopted."""
+"""A table as another system makes it, to be adopted."""
 
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType, UUIDType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType, UUIDType
 
 from firnlake.iceberg.catalog import Lake
-from tests.support.lakes import NOW
 
 CDC = "shop.customers"
 CDC_SCHEMA = Schema(
@@ -20,16 +19,6 @@ CDC_SCHEMA = Schema(
     NestedField(6, "ts", TimestampType()),
     NestedField(7, "score", DoubleType()),
     NestedField(8, "ref", UUIDType()),
-)
-
-EVENTS = "shop.events"
-EVENTS_SCHEMA = Schema(
-    NestedField(1, "source", StringType()),
-    NestedField(2, "shard", IntegerType()),
-    NestedField(3, "seq", LongType()),
-    NestedField(4, "entity", StringType()),
-    NestedField(5, "body", StringType()),
-    NestedField(6, "at_ms", LongType()),
 )
 
 
@@ -47,14 +36,3 @@ def append(lake: Lake, identifier: str, *rows: dict[str, Any]) -> None:
 
 def change(lsn: int, id_: int = 1, op: str = "u", **others: Any) -> dict[str, Any]:
     return {"id": id_, "op": op, "lsn": lsn} | others
-
-
-def event(seq: int, source: str = "web", shard: int = 0, **others: Any) -> dict[str, Any]:
-    return {
-        "source": source,
-        "shard": shard,
-        "seq": seq,
-        "entity": "e",
-        "body": "b",
-        "at_ms": NOW - 1000 + seq,
-    } | others

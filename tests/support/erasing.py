@@ -10,8 +10,6 @@ from firnlake.lanes.erasure.requests import Erasure, Request, erasures_of
 from firnlake.maintain.maintain import maintain_table
 from tests.support.topics import DAY, NOW, Topic
 
-HOUR = 3_600_000
-
 
 def request(topic: Topic, *keys: bytes, now: int = NOW, within_ms: int = 30 * DAY) -> Request:
     """Request that ``keys`` are erased from ``topic``."""

@@ -34,8 +34,6 @@ PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition,
 
 METRICS = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
 """The figures by column in a manifest entry; writers may leave any of them out."""
-_EQUALITY_IDS = 14
-"""Place of the field ids in a data file of a manifest."""
 
 
 def append_empty_file(lake: Lake, identifier: str = lakes.TABLE) -> None:
@@ -114,14 +112,6 @@ def delete_rows(lake: Lake, path: str, positions: Sequence[int], identifier: str
     table = lake.table(identifier)
     rows = pa.table({"file_path": [path] * len(positions), "pos": pa.array(positions, pa.int64())})
     _commit(lake, table, _write(table, rows, DataFileContent.POSITION_DELETES, _listed(table, path).partition))
-
-
-def delete_keys(lake: Lake, rows: pa.Table, ids: Sequence[int]) -> None:
-    """Commit an equality delete of ``rows`` by the columns with these field ids on orders-0, as Flink's upserts do."""
-    table = lake.table(lakes.TABLE)
-    file = _write(table, rows, DataFileContent.EQUALITY_DELETES, Record("orders", 0, None))
-    file[_EQUALITY_IDS] = list(ids)
-    _commit(lake, table, file)
 
 
 def _write(table: Table, rows: pa.Table, content: DataFileContent, partition: Record) -> DataFile:

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeVar
 
@@ -29,9 +28,8 @@ from firnlake.job.stage import Stage, open_stage
 from firnlake.plan.make import plan_table
 from firnlake.table.published_plans import RecordCounts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
-from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
-from infra.foreign.files import files_under, on_disk
+from infra.foreign.files import on_disk
 
 NOW = 1_700_000_000_000
 """The clock of the tests, epoch milliseconds."""
@@ -122,17 +120,6 @@ def offsets(lake: Lake, identifier: str = TABLE) -> list[int]:
     return sorted(lake.table(identifier).scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist())
 
 
-def table_files(lake: Lake) -> set[Path]:
-    """Every file of the table, whoever refers to it."""
-    return files_under(on_disk(lake.table(TABLE).location()))
-
-
-def publishes(lake: Lake, plan: Plan) -> list[int]:
-    """Snapshots of the target that say they published ``plan``."""
-    found = lake.table(TABLE).metadata.snapshots
-    return [one.snapshot_id for one in found if one.summary and one.summary["firn.plan-id"] == plan.id]
-
-
 def only_plan(lake: Lake, lane: Lane = Lane.FULL, now_ms: int = NOW, identifier: str = TABLE) -> Plan:
     """The one plan that ``lane`` makes when it is forced."""
     (plan,) = plan_table(lake, identifier, lane, now_ms, force=True)
@@ -146,11 +133,6 @@ class Fates:
     superseded: int = 0
     tombstones_removed: int = 0
     quarantined: int = 0
-
-
-def opened(lake: Lake, *plans: Plan) -> Stage:
-    """The stage of the job of ``plans``, nothing written yet."""
-    return open_stage(lake, Job(plans)).stage
 
 
 def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None, **counts: int) -> Stage:
@@ -233,26 +215,6 @@ def judged(lake: Lake, stage: Stage, passed: bool = True) -> Stage:
 def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None) -> Stage:
     """A stage that can be published."""
     return judged(lake, compacted(lake, plan, kept, fates))
-
-
-def segment(path: str, base: int, last: int, level: int = 0, **facts: Any) -> Segment:
-    """A segment of orders-0 as metadata would tell it: an hour old, ten bytes a record."""
-    records = facts.pop("records", last - base + 1)
-    size = facts.setdefault("bytes", records * 10)
-    chosen: Mapping[str, Any] = {
-        "topic_partition": TOPIC_PARTITION,
-        "data_bytes": size,
-        "tombstones": 0,
-        "null_keys": 0,
-        "oldest_ms": NOW - 3_600_000,
-        "newest_ms": NOW - 3_600_000,
-        "sequence_number": 1,
-        "row_deletes": 0,
-        "committed_ms": NOW - 3_600_000,
-        "by_firn": level > 0,
-        "whole": level > 0,
-    } | facts
-    return Segment(path=path, level=level, base_offset=base, last_offset=last, records=records, **chosen)
 
 
 def together(*actions: Callable[[], T]) -> list[T | FirnError]:

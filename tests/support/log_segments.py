@@ -11,8 +11,6 @@ from typing import NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from firnlake.table.topic_partition import TopicPartition
-
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 TIME = 1_799_000_000_000
 """Epoch milliseconds of the record with offset 0; each next one is a millisecond later."""
@@ -87,4 +85,3 @@ ENTRIES = [
 ]
 """Records of every kind: headers that are not text, no key, an empty key that is deleted, a gap."""
 PRODUCER = (2**40, 3)
-WHERE = TopicPartition("orders", 0)

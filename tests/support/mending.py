@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firnlake.iceberg.branches import MENDED, on_branch
-from firnlake.inspect.status.gather import status_of
 from firnlake.maintain.mend import NamedFiles, mend, named_files
-from firnlake.run import run
 from infra.foreign.files import on_disk
 from tests.support.lakes import paths
-from tests.support.topics import NOW, Topic, updates
+from tests.support.topics import Topic, updates
 
 
 def tear(path: str) -> Path:
@@ -34,18 +32,6 @@ def shown(topic: Topic, *files: str) -> NamedFiles:
 def take(topic: Topic, *files: str) -> int | None:
     """Take ``files`` from main; the snapshot that does it."""
     return mend(topic.lake, shown(topic, *files))
-
-
-def failures(topic: Topic, now: int = NOW) -> list[str]:
-    """What a run of all lanes refuses."""
-    done = run(topic.lake, topic.table, now, topic.engines)
-    return [str(error) for lane in done for error in lane.failures.values()]
-
-
-def waits(topic: Topic) -> bool:
-    """True when `firn status --check` is not green."""
-    status = status_of(topic.lake, topic.table, NOW)
-    return status.waiting() is not None
 
 
 def held(topic: Topic) -> set[str]:

@@ -1,19 +1,12 @@
 """Publish what has one plan, as a run publishes it; a plan that is not published raises its failure."""
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.job import Job
-from firnlake.job.plan import Plan
-from firnlake.lanes.retention import retain_job
 from firnlake.publish.attempts import Publication, PublishResult
 from firnlake.publish.publish import publish_job
 
 
 def publish(lake: Lake, identifier: str) -> Publication:
     return _only(publish_job(lake, identifier))
-
-
-def retain(lake: Lake, plan: Plan) -> Publication:
-    return _only(retain_job(lake, Job((plan,))))
 
 
 def _only(result: PublishResult) -> Publication:
