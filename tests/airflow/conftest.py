@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,19 +21,15 @@ from firnlake.ingest.land import land
 from firnlake.table import records
 from infra.airflow import settings
 from infra.environment import CHECKOUT
+from infra.foreign.files import on_disk
+from tests.support.records import LOW_THRESHOLDS, Record, rows_of
 
 MINUTES = 10 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
-TABLES = ("t.busy", "t.elsewhere", "t.idle", "t.old", "t.refused", "t.shown", "t.torn", "t.waits")
+TABLES = ("t.busy", "t.elsewhere", "t.idle", "t.old", "t.refused", "t.shown", "t.waits")
 SETTINGS = {
     "t.busy": 'engine = "spark"',
     "t.elsewhere": 'engine = "auto"\nconnection = "spark_elsewhere"',
-}
-THRESHOLDS = {
-    "firn.merge.segments": "2",
-    "firn.clean.segments": "2",
-    "firn.min.cleanable.dirty.ratio": "0.5",
-    "firn.clean.tail.fraction": "0.5",
 }
 
 
@@ -97,16 +92,15 @@ class LocalAirflow:
         offset `first` on."""
         log_end: dict[int, int] = {}
         for number, batch in enumerate(batches):
-            rows = []
+            found = []
             for partition, pairs in batch.items():
                 for pair in pairs:
                     key, _, value = pair.partition("=")
                     offset = log_end.get(partition, first)
                     log_end[partition] = offset + 1
-                    kafka = {"topic": "orders", "partition": partition, "offset": offset, "timestampType": 0}
-                    rows.append({"key": key.encode(), "value": value.encode() or None, "timestamp": offset, **kafka})
+                    found.append(Record(offset, key.encode(), value.encode() or None, partition, timestamp_ms=offset))
             path = self.home / f"batch-{number}.parquet"
-            pq.write_table(pa.Table.from_pylist(rows, schema=records.arrow_schema()), path)
+            pq.write_table(rows_of(found), path)
             land(self.lake, table, [path])
 
     def seen(self, table: str) -> dict[int, list[tuple[int, str, str | None]]]:
@@ -130,7 +124,7 @@ def make(home: Path, tables: Mapping[str, str], migrated: Path) -> LocalAirflow:
     each with its lines in tables.toml."""
     lake = Lake.embedded(home)
     for table in tables:
-        records.create(lake, table, THRESHOLDS)
+        records.create(lake, table, LOW_THRESHOLDS)
     file = home / "tables.toml"
     # Failures here are lasting ones: crashes are not tried again. Without Spark where Spark is not the subject.
     defaults = '[defaults]\nengine = "local"\nretry_seconds = 1\nspark_retries = 0\n'
@@ -163,3 +157,13 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAi
     """The one that the tests of DAGs share, with TABLES."""
     tables = {table: SETTINGS.get(table, "") for table in TABLES}
     return make(tmp_path_factory.mktemp("airflow"), tables, migrated)
+
+
+def tear_manifest(lake: Lake, table: str) -> None:
+    """Cut the only manifest of ``table`` off in the middle, as a store does that lost the rest of it."""
+    loaded = lake.table(table)
+    snapshot = loaded.current_snapshot()
+    assert snapshot is not None
+    (manifest,) = snapshot.manifests(loaded.io)
+    path = on_disk(manifest.manifest_path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

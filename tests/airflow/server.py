@@ -149,10 +149,10 @@ def logged_in(server: Server) -> Server:
     return replace(server, user=user, password=password, token=token)
 
 
-def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> str:
+def trigger(server: Server, dag_id: str, conf: dict[str, object]) -> str:
     """Trigger the DAG as its form does; the id of the run."""
     server.unpause(dag_id)
-    body = {"logical_date": None, "conf": conf} | others
+    body = {"logical_date": None, "conf": conf}
     run_id: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns", "POST", body)["dag_run_id"]
     return run_id
 

@@ -94,13 +94,10 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     assert tasks["due"] == ["turn"]
     assert tasks["retain.plan"] == ["due"]
     assert tasks["retain.drop"] == ["retain.plan"]
-    assert tasks["erase.plan"] == ["retain.drop"]
-    assert tasks["convert.plan"] == ["erase.publish"]
-    assert tasks["merge.plan"] == ["convert.publish"]
-    assert tasks["clean.plan"] == ["merge.publish"]
-    assert tasks["tier.plan"] == ["clean.publish"]
-    assert tasks["full.plan"] == ["tier.publish"]
+    before = "retain.drop"
     for lane in LANES:
+        assert tasks[f"{lane}.plan"] == [before]
+        before = f"{lane}.publish"
         assert tasks[f"{lane}.jobs.compact"] == [f"{lane}.plan"]
         assert tasks[f"{lane}.jobs.validate"] == [f"{lane}.jobs.compact", f"{lane}.plan"]
         assert tasks[f"{lane}.publish"] == [f"{lane}.jobs.validate", f"{lane}.plan"]
@@ -110,9 +107,10 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     assert "verdict" in tasks["sweep"]
 
 
-def test_groups_show_the_levels(parsed: Parsed) -> None:
-    groups = parsed.dags["firn__t__busy"]["groups"]
-    assert set(groups) == {"retain", *(name for lane in LANES for name in (lane, f"{lane}.jobs"))}
+def test_groups_show_the_levels_and_every_task_is_documented(parsed: Parsed) -> None:
+    dag = parsed.dags["firn__t__busy"]
+    assert set(dag["groups"]) == {"retain", *(name for lane in LANES for name in (lane, f"{lane}.jobs"))}
+    assert sorted(dag["documented"]) == sorted(dag["tasks"])
 
 
 def test_params_are_typed_and_described(parsed: Parsed) -> None:
@@ -134,25 +132,17 @@ def test_params_are_typed_and_described(parsed: Parsed) -> None:
     assert all(param["description"] for param in params.values())
 
 
-def test_the_clock_runs_from_now_on(parsed: Parsed) -> None:
+def test_the_clock_runs_from_now_on_and_what_becomes_due_starts_the_dag_too(parsed: Parsed) -> None:
     dag = parsed.dags["firn__t__busy"]
     assert dag["catchup"] is False
     assert "*/15 * * * *" in dag["clock"]
-
-
-def test_what_becomes_due_starts_the_dag_too(parsed: Parsed) -> None:
-    assert parsed.dags["firn__t__busy"]["starts_on"] == ["t.busy is due"]
+    assert dag["starts_on"] == ["t.busy is due"]
 
 
 def test_the_shipped_tables_file_is_read(airflow: LocalAirflow, tmp_path: Path) -> None:
     found = parse(airflow, tmp_path, FIRN_TABLES=None)
     assert found.errors == {}
     assert set(found.dags) == {"firn__kafka__files"}
-
-
-def test_every_task_is_documented(parsed: Parsed) -> None:
-    dag = parsed.dags["firn__t__busy"]
-    assert sorted(dag["documented"]) == sorted(dag["tasks"])
 
 
 SETTINGS = """
@@ -181,59 +171,12 @@ def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None
     assert dag["tags"] == ["firn", "gold", "shop"]
 
 
-FOUR_WRONG_TABLES = """
-[defaults]
-paused = false
-
-[tables]
-"hr.salaries eu" = { plans_per_jobs = 3 }
-"hr.often" = { schedule = "daily" }
-"hr.told" = { notify = [{ class = "no.such.Notifier" }] }
-"hr.tagged" = { tags = ["%s"] }
-"""
-TWO_GOOD_TABLES = '"hr.salaries__eu" = {}\n"hr__salaries.eu" = {}\n'
-SAID = (
-    "table hr.salaries eu: plans_per_jobs is not a setting; allowed: schedule,",
-    "table hr.often: ",
-    "table hr.told: notifier no.such.Notifier can't be created",
-    "table hr.tagged: ",
-)
-
-
-@pytest.mark.parametrize(
-    ("good", "due"),
-    [("", []), (TWO_GOOD_TABLES, ["hr.salaries__eu is due", "hr__salaries.eu is due"])],
-    ids=["alone", "beside two good ones"],
-)
-def test_r20_wrong_tables_are_import_errors_and_hold_up_no_other(
-    airflow: LocalAirflow, tmp_path: Path, good: str, due: list[str]
-) -> None:
-    found = parse(airflow, tmp_path, FOUR_WRONG_TABLES % ("long" * 30) + good)
-    assert sorted(dag["starts_on"][0] for dag in found.dags.values()) == due
-    assert "firn_maintain" in found.all
-    # Airflow starts no DAG of a file that has an error.
-    ((file, text),) = found.errors.items()
-    assert Path(file).name == "firn_refused.py"
-    assert [said for said in SAID if said not in text] == []
-
-
 def test_r20_a_name_that_is_no_dag_id_has_a_dag(airflow: LocalAirflow, tmp_path: Path) -> None:
     names = ("shop.my orders", "shop.orders#1", "shop.orders#2", "shop.bestellungen_f\u00fcr_" + "o" * 300)
     found = parse(airflow, tmp_path, "".join(f'[tables."{name}"]\n' for name in names))
     assert found.errors == {}
     assert {dag["starts_on"][0] for dag in found.dags.values()} == {f"{name} is due" for name in names}
     assert len({uri for dag in found.dags.values() for uri in dag["uris"]}) == len(names)
-
-
-def test_a_pattern_has_the_dags_of_the_tables_that_were_found(airflow: LocalAirflow, tmp_path: Path) -> None:
-    (tmp_path / "tables.json").write_text('["hr.pay", "shop.a", "shop.b"]')
-    found = parse(airflow, tmp_path, '[tables."shop.*"]\n', FIRN_HOME=str(tmp_path))
-    assert found.errors == {}
-    assert set(found.all) == {"firn__shop__a", "firn__shop__b", "firn_maintain"}
-    before = parse(airflow, tmp_path, '[tables."shop.*"]\n', FIRN_HOME=str(tmp_path / "new"))
-    assert before.all == ["firn_maintain"]
-    ((_, text),) = before.errors.items()
-    assert "pattern shop.* has no tables yet: the DAG firn_maintain looks for them when it runs" in text
 
 
 @pytest.mark.nightly

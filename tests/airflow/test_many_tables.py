@@ -101,9 +101,6 @@ def test_f1_tables_beyond_a_file_are_in_the_next(parsed: Mapping[str, ParsedFile
     assert {name: sorted(file.dags) for name, file in parsed.items()} == WITH_ALL
     assert "".join(file.errors for file in parsed.values()) == ""
     assert all(table in parsed["firn.py"].dags["firn_maintain"] for table in TABLES)
-
-
-def test_f1_firn_refused_builds_no_task(parsed: Mapping[str, ParsedFile]) -> None:
     assert parsed["firn.py"].tasks > 0
     assert parsed["firn_refused.py"].tasks == 0
 

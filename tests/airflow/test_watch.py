@@ -1,7 +1,10 @@
-"""The triggerer's looks at a lake: due work is reported when it may have changed, once, and an outage is bridged."""
+"""The triggerer's looks at a lake: due work is reported when it may have changed, once, and an outage is bridged. What
+one table raises is told, and concerns no other.
+"""
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from firnlake.airflow.edge import Edge
 from firnlake.airflow.watch import LONGEST_MS, Look, Place, Watch
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
+from tests.airflow.conftest import tear_manifest
 from tests.support.lakes import NOW, TABLE, append, row
 
 
@@ -77,3 +81,24 @@ def test_r19_what_is_due_is_announced_once_also_across_restarts() -> None:
     assert crossed(edge, merge) == ["merge"]
     edge = Edge.of(json.loads(json.dumps(edge.memory)))
     assert [crossed(edge, merge), crossed(edge), crossed(edge, merge, full)] == [[], [], ["merge", "full"]]
+
+
+def wrong_property(lake: Lake, table: str) -> None:
+    lake.set_properties(table, {"schema.name-mapping.default": "[{"})
+
+
+@pytest.mark.parametrize("harm", [wrong_property, tear_manifest])
+def test_r19_what_one_table_raises_ends_the_watch_of_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: Callable[[Lake, str], None]
+) -> None:
+    lake, harmed = Lake.embedded(tmp_path), f"watched.{harm.__name__}"
+    for table in (harmed, "watched.orders"):
+        records.create(lake, table, {})
+        append(lake, [row(0)], table)
+    harm(lake, harmed)
+    watch = Watch(lake)
+    with caplog.at_level(logging.WARNING):
+        looks = [watch.look(table, NOW) for table in (harmed, "watched.orders", harmed)]
+    assert [look and look.table for look in looks] == [None, "watched.orders", None]
+    (told,) = caplog.records
+    assert harmed in told.getMessage()

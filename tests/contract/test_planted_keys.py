@@ -10,7 +10,7 @@ from firnlake import clock
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.records import PARTITION_FIELDS
-from tests.support.adopted import CDC, CDC_SCHEMA, append, change, make
+from tests.support import foreign_tables
 from tests.support.in_process import Firn, Ran, command_on
 from tests.support.plants import KEY, TABLE, TIME_MS, Place, Site, parquet, rows
 from tests.support.templates import Templates
@@ -38,6 +38,7 @@ KINDS: Sequence[tuple[str, str, Plant]] = (
     ("- - - - - - x - -", "text, gzip and hidden files", Site.unknown_files),
     ("- - - - - - x - -", "stage document with a sample", Site.stage_document),
 )
+CDC = "shop.customers"
 LATE = [plant for _, _, plant in KINDS[10:]]
 """Planted when lane `erase` has run, which some of them would make wait; the others are planted before the request."""
 CELLS = [
@@ -114,12 +115,13 @@ def test_c30_a_planted_key_is_named_or_gone(
 
 @pytest.mark.parametrize(("columns", "key"), [("id", "4711"), ("id,region", "4711,emea")])
 def test_c30_a_planted_key_of_other_types_is_named(firn: Firn, columns: str, key: str) -> None:
-    make(lake := Lake.load(), CDC, CDC_SCHEMA, firn_erase_history="expire", firn_maintenance="manifests,snapshots")
-    append(lake, CDC, change(10, 1, region="emea"))
+    settings = "firn.erase.history=expire firn.maintenance=manifests,snapshots"
+    foreign_tables.create(lake := Lake.load(), CDC, f"id=long! region=string op=string! lsn=long ; {settings}")
+    foreign_tables.append(lake.table(CDC), "id=1 region=emea op=u lsn=10")
     firn("adopt", CDC, "--key", columns, "--offset", "lsn", "--tombstone", "op = 'd'")
     table = lake.table(CDC)
     table.manage_snapshots().create_branch(table.snapshots()[-1].snapshot_id, "audit").commit()
-    planted = [change(1000, 4711, region="emea")]
+    planted = [{"id": 4711, "region": "emea", "op": "u", "lsn": 1000}]
     table.append(pa.Table.from_pylist(planted, schema=table.schema().as_arrow()), branch="audit")
     erased(firn, CDC, key)
     issued, answer = certified(firn, CDC)

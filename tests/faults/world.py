@@ -24,7 +24,8 @@ from tests.nightly.trials.files import Row as FileRow
 from tests.nightly.trials.store import on_disk
 from tests.support.faults import Gate, Killed, properties_of
 from tests.support.in_process import Ran
-from tests.support.topics import Record, foreign_rows, kafka_rows
+from tests.support.records import rows_of
+from tests.support.topics import Record, foreign_rows
 
 TABLE: Final = "db.t"
 DAY: Final = 86_400_000
@@ -150,7 +151,7 @@ class World:
     def write(self, records: Sequence[Record]) -> str:
         """A file of ``records`` to land."""
         path = self.folder / f"landing-{records[0].offset}.parquet"
-        pq.write_table(kafka_rows(records, "orders"), path)
+        pq.write_table(rows_of(records), path)
         return str(path)
 
     def land(self, records: Sequence[Record]) -> None:
@@ -158,7 +159,7 @@ class World:
 
     def append(self, *records: Record) -> None:
         """Another writer appends ``records``."""
-        self.table().append(foreign_rows(kafka_rows(records, "orders")))
+        self.table().append(foreign_rows(rows_of(records)))
 
     # What must hold.
 

@@ -12,7 +12,7 @@ from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
 from tests.support.faults import late
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, ready, row
-from tests.support.maintaining import files_on
+from tests.support.moving import files_on
 from tests.support.publishing import publish
 
 

@@ -26,8 +26,7 @@ from tests.support import lakes
 from tests.support.committing import commit
 from tests.support.faults import Nth, watched
 from tests.support.lakes import NOW, TABLE, append, append_two, row
-from tests.support.maintaining import removed_tombstone
-from tests.support.moving import audit, heads, null_key_stage, seen
+from tests.support.moving import audit, heads, null_key_stage, removed_tombstone, seen
 from tests.support.publishing import publish
 from tests.support.templates import Templates
 

@@ -1,4 +1,4 @@
-"""What a process of its own tests on the Spark that its environment names; `test_connect` and `test_cluster` start it.
+"""What a process of its own tests on the Spark that its environment names; `test_cluster` starts it.
 
 Executors of a cluster have Firn and its packages, and no tests: these functions travel by value.
 """
@@ -6,7 +6,6 @@ Executors of a cluster have Firn and its packages, and no tests: these functions
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,14 +15,13 @@ from pyspark.sql import SparkSession
 
 from firnlake.compact.spark_survey import survey_on_spark
 from firnlake.engine.choice import Engines
-from firnlake.engine.engine import Engine, WorkerLostError, attempt
-from firnlake.engine.session import start
+from firnlake.engine.engine import Engine, attempt
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from tests.support import engine_contract
-from tests.support.engine_contract import EngineContract, Holding, die_on
+from tests.support.engine_contract import Holding, SparkContract
 from tests.support.pairs import Pair
 from tests.support.plan_inputs import Held, Row, damage_keys, plan_inputs
 from tests.support.topics import DAY, NOW, Topic, updates
@@ -39,25 +37,12 @@ def on_spark() -> Iterator[Engine]:
         session.stop()  # without it, a cluster starts its executors anew while it ends
 
 
-class TestContract(EngineContract):
-    """Tests that every engine passes."""
+class TestContract(SparkContract):
+    """On the Spark that the environment names."""
 
     @pytest.fixture
     def engine(self, on_spark: Engine) -> Engine:
         return on_spark
-
-
-def test_c20_only_the_task_that_kills_its_worker_is_lost(on_spark: Engine) -> None:
-    found = on_spark.map(partial(die_on, 2), [1, 2, 3])
-    assert [found[0], found[2]] == [1, 3]
-    assert isinstance(found[1], WorkerLostError)
-
-
-def test_a_worker_of_another_firn_is_refused(on_spark: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firnlake.engine.spark.version", {"firnlake": "0.0.9"}.get)
-    refused = attempt(SparkEngine(start("firn tests")).map, abs, [-1, -2])
-    assert isinstance(refused, RefusedError)
-    assert "the driver has Firn 0.0.9; allowed: " in str(refused)
 
 
 def test_c2_keys_compared_by_spark_sql(

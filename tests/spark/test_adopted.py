@@ -1,4 +1,4 @@
-"""Adopted tables go through the same lanes: typed CDC tables, composite keys, other names, columns that come and go."""
+"""Tables that Spark writes, adopted: typed and nested columns, other names, and the statements of the docs."""
 
 import itertools
 import re
@@ -12,19 +12,11 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.branches import QUARANTINE
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt, preview
-from firnlake.ingest.release import release
-from tests.support.publishing import publish
-from tests.support.topics import DAY, NOW, Topic
+from tests.support.topics import LOW_THRESHOLDS, Topic
 
 _numbers = itertools.count()
 
 BY_ID = Choice(("id",), "lsn", tombstone="op = 'd'")
-LOW = {
-    "firn.merge.segments": "2",
-    "firn.clean.segments": "2",
-    "firn.min.cleanable.dirty.ratio": "0.5",
-    "firn.clean.tail.fraction": "0.5",
-}
 
 
 class Changes:
@@ -65,7 +57,7 @@ class Changes:
         return self
 
     def adopt(self, choice: Choice = BY_ID) -> "Changes":
-        adopt(self.lake, self.name, choice, LOW)
+        adopt(self.lake, self.name, choice, LOW_THRESHOLDS)
         return self
 
     def rows(self) -> list[dict[str, Any]]:
@@ -98,28 +90,6 @@ def test_c1_to_c3_a_typed_table_goes_through_the_levels(changes: Changes) -> Non
     assert changes.lake.table(changes.name).schema().find_field("op").required
 
 
-def test_c7_to_c9_deletions_are_stamped_then_removed_and_come_back_over_late_records(changes: Changes) -> None:
-    changes.append((1, "c", 1), (2, "c", 2)).append((1, "d", 3), (2, "u", 4)).adopt()
-    changes.lanes.clean("full")
-    assert changes.seen() == [(1, "d", 3), (2, "u", 4)]
-    horizons = {row["lsn"]: row["delete_horizon"] for row in changes.rows()}
-    assert int(horizons[3].timestamp() * 1000) == NOW + DAY
-    assert horizons[4] is None
-    (counts,) = changes.lanes.clean("full", NOW + 2 * DAY, force=True)
-    assert (counts.tombstones_removed, changes.seen()) == (1, [(2, "u", 4)])
-    changes.append((1, "u", 2), (7, "c", 9))
-    changes.lanes.clean("full", NOW + 2 * DAY)
-    assert changes.seen() == [(1, "d", 3), (2, "u", 4), (7, "c", 9)]
-
-
-def test_c6_composite_keys_are_compared_part_by_part(changes: Changes) -> None:
-    changes.append((1, "c", 1), (1, "c", 2), region="if(lsn = 1, 'a', 'b')")
-    changes.adopt(Choice(("id", "region"), "lsn"))
-    changes.append((1, "d", 3), (2, "c", 4), region="'a'")
-    changes.lanes.clean("full")
-    assert [(row["id"], row["region"], row["lsn"]) for row in changes.rows()] == [(1, "b", 2), (1, "a", 3), (2, "a", 4)]
-
-
 def test_c5_a_key_that_lacks_a_part_goes_to_quarantine(changes: Changes) -> None:
     changes.append((1, "c", 1), (1, "c", 2), region="if(lsn = 1, 'a', null)")
     changes.adopt(Choice(("id", "region"), "lsn"))
@@ -133,51 +103,6 @@ def test_c5_a_key_that_lacks_a_part_goes_to_quarantine(changes: Changes) -> None
     branch = f"lake.{changes.name} VERSION AS OF '{QUARANTINE}'"
     found = changes.spark.sql(f"SELECT * FROM {branch} ORDER BY lsn").collect()  # noqa: S608 - names of our own
     assert [(row["lsn"], row["country"]) for row in found] == [(2, None), (4, "de")]
-
-
-def test_a_tombstone_by_another_column_and_operator(changes: Changes) -> None:
-    changes.append((1, "c", 1), (2, "x", 2), (3, "y", 3))
-    changes.adopt(Choice(("id",), "lsn", tombstone="\"op\" in ('x', 'it''s \\ odd') and not amount is null"))
-    changes.append((4, "it's \\ odd", 4), (5, "c", 5))
-    changes.lanes.clean("full")
-    assert [row["lsn"] for row in changes.rows() if row["delete_horizon"]] == [2, 4]
-
-
-class TestEvolution:
-    """Columns are added, renamed, moved and dropped while the lanes go on."""
-
-    def test_between_every_two_commits(self, changes: Changes) -> None:
-        changes.append((1, "c", 1), (2, "c", 2))
-        changes.sql("ALTER TABLE {} ADD COLUMN note string FIRST")
-        changes.append((1, "u", 3), note="'n3'").adopt()
-        changes.sql("ALTER TABLE {} RENAME COLUMN id TO ident")
-        changes.sql("ALTER TABLE {} RENAME COLUMN op TO operation")
-        changes.sql("ALTER TABLE {} RENAME COLUMN delete_horizon TO gone_at")
-        changes.sql("ALTER TABLE {} ALTER COLUMN lsn FIRST")
-        changes.append((2, "d", 4), (3, "c", 5), ident="id", operation="op", note="'n4'")
-        changes.lanes.clean("full")
-        assert [(row["lsn"], row["ident"], row["note"]) for row in changes.rows()] == [
-            (3, 1, "n3"),
-            (4, 2, "n4"),
-            (5, 3, "n4"),
-        ]
-        assert [row["lsn"] for row in changes.rows() if row["gone_at"]] == [4]
-        changes.sql("ALTER TABLE {} DROP COLUMN note")
-        changes.sql("ALTER TABLE {} ADD COLUMN note int")
-        changes.sql("ALTER TABLE {} RENAME COLUMN lsn TO seq")
-        changes.append((1, "u", 6), (4, "c", 7), ident="id", operation="op", seq="lsn", note="6")
-        changes.lanes.clean("full", force=True)
-        found = changes.lake.table(changes.name).scan().to_arrow().to_pylist()
-        assert sorted((row["seq"], row["note"]) for row in found) == [(4, None), (5, None), (6, 6), (7, 6)]
-
-    def test_while_a_stage_waits_to_be_published(self, changes: Changes) -> None:
-        changes.append((1, "c", 1)).append((1, "u", 2)).adopt()
-        stages = changes.lanes.validated(changes.lanes.plans("full"))
-        changes.sql("ALTER TABLE {} ADD COLUMN late string")
-        changes.append((2, "c", 3), late="'l'")
-        for stage in stages:
-            publish(changes.lake, stage)
-        assert [(row["lsn"], row["late"]) for row in changes.rows()] == [(2, None), (3, "l")]
 
 
 def test_a_snapshot_with_one_lsn_is_numbered_by_the_statements_of_the_docs(changes: Changes) -> None:
@@ -216,7 +141,7 @@ def test_other_names_with_topics_partitions_and_a_bucket(lake: Lake, engine: Eng
 
     append("web", 0, (1, "a", "1"), (2, "b", "1"), (3, "c", "1"))
     append("app", 0, (1, "a", "1"), (2, "b", "1"))
-    adopt(lake, name, Choice(("entity",), "seq", "at", "source", "shard", "body IS NULL"), LOW)
+    adopt(lake, name, Choice(("entity",), "seq", "at", "source", "shard", "body IS NULL"), LOW_THRESHOLDS)
     append("web", 0, (4, "a", "2"), (5, "b", None), (6, "d", "1"))
     append("web", 1, (1, "a", "1"), (2, "a", "2"))
     append("app", 0, (3, "a", "2"))
@@ -233,14 +158,3 @@ def test_other_names_with_topics_partitions_and_a_bucket(lake: Lake, engine: Eng
         ("web", 0, 6, "d", b"1", 3),
         ("web", 1, 2, "a", b"2", 3),
     ]
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_released_table_is_an_ordinary_one_and_can_be_adopted_again(changes: Changes, again: bool) -> None:
-    changes.append((1, "c", 1)).append((1, "u", 2)).adopt().lanes.clean("full")
-    release(changes.lake, changes.name, drop_columns=not again)
-    changes.append((1, "u", 3), (2, "c", 4))
-    assert changes.seen() == [(1, "u", 2), (1, "u", 3), (2, "c", 4)]
-    assert changes.spark.table(f"lake.{changes.name}").count() == 3
-    changes.adopt().lanes.clean("full", force=True)
-    assert changes.seen() == [(1, "u", 3), (2, "c", 4)]

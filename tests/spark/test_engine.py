@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +12,7 @@ from firnlake.engine.choice import Engines
 from firnlake.engine.engine import WorkerLostError, attempt
 from firnlake.engine.session import start
 from firnlake.engine.spark import SparkEngine
-from firnlake.errors import RefusedError
-from tests.support.engine_contract import EngineContract, die_on
+from tests.support.engine_contract import SparkContract, die_on
 
 NUMBER = "number bigint"
 
@@ -25,16 +23,8 @@ def engine(spark: SparkSession) -> SparkEngine:
     return SparkEngine(start("firn engine tests"))
 
 
-class TestContract(EngineContract):
-    """Tests that every engine passes."""
-
-
-def test_c20_only_the_task_that_kills_its_worker_is_lost(engine: SparkEngine) -> None:
-    found = engine.map(partial(die_on, 5), list(range(9)), title="deadly")
-
-    assert [one for one in found if not isinstance(one, Exception)] == [0, 1, 2, 3, 4, 6, 7, 8]
-    assert isinstance(found[5], WorkerLostError)
-    assert str(found[5]).startswith("deadly: the Spark worker that ran it died")
+class TestContract(SparkContract):
+    """On the session of this process."""
 
 
 def test_c20_a_task_that_kills_its_worker_alone_is_lost(engine: SparkEngine) -> None:
@@ -59,17 +49,6 @@ def one_row(folder: Path, times: int) -> Iterator[pa.RecordBatch]:
     (folder / str(before)).touch()
     die_on(1, int(before < times))
     yield pa.RecordBatch.from_pydict({"number": [7]})
-
-
-def test_a_worker_of_another_firn_is_refused(engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firnlake.engine.spark.version", {"firnlake": "0.0.9"}.get)
-    other = SparkEngine(start("firn engine tests"))
-
-    refused = attempt(other.map, abs, [-1, -2])
-
-    assert isinstance(refused, RefusedError)
-    assert f"it has Firn {version('firnlake')}, the driver has Firn 0.0.9; allowed: " in str(refused)
-    assert "docs/operations.md" in str(refused)
 
 
 def test_spark_is_started_once_and_told_of(engine: SparkEngine) -> None:

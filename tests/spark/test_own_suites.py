@@ -7,7 +7,7 @@ from great_expectations.expectations.core.expect_column_values_to_not_be_null im
 from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
 
 from firnlake.engine.spark import SparkEngine
-from firnlake.validate.validate import Judged, validate
+from firnlake.validate.validate import validate
 from tests.support.topics import Record, Topic, updates
 
 THIS = "tests.spark.test_own_suites"
@@ -22,22 +22,15 @@ def complete(_: str) -> gx.ExpectationSuite:
     return gx.ExpectationSuite(name="complete", expectations=[*columns, letters])
 
 
-@pytest.fixture(autouse=True)
-def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_record_stops_its_plan_and_is_named_by_its_offset(
+    topic: Topic, spark_engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FIRN_SUITE_MODULES", THIS)
     monkeypatch.setenv("FIRN_SUITES_BYTES", "1")
-
-
-def judged(topic: Topic, engine: SparkEngine) -> Judged:
+    topic.land(updates("a=1", "b=2", "a=3"), [Record(3, b"c", None), Record(4, b"dd", b"1"), Record(5, None, b"1")])
     topic.lake.set_properties(topic.table, {"firn.validate.suites": f"{THIS}:complete"})
     stages = list(dict.fromkeys(one.stage for one in topic.compacted(*topic.plans("full", force=True))))
-    (result,) = validate(topic.lake, stages, engine)
-    return result
-
-
-def test_one_record_stops_its_plan_and_is_named_by_its_offset(topic: Topic, spark_engine: SparkEngine) -> None:
-    topic.land(updates("a=1", "b=2", "a=3"), [Record(3, b"c", None), Record(4, b"dd", b"1"), Record(5, None, b"1")])
-    result = judged(topic, spark_engine)
+    (result,) = validate(topic.lake, stages, spark_engine)
     assert result.verdict
     own = {one.name: one for one in result.verdict.expectations if one.name.startswith("complete")}
     assert {name: one.observed for name, one in own.items()} == {
@@ -47,8 +40,3 @@ def test_one_record_stops_its_plan_and_is_named_by_its_offset(topic: Topic, spar
     }
     assert [one.offset for one in own["complete: expect_column_values_to_not_be_null"].samples] == [3]
     assert not result.passed
-
-
-def test_a_suite_that_is_met(topic: Topic, spark_engine: SparkEngine) -> None:
-    topic.land(updates("a=1", "b=2", "a=3"), updates("c=1", start=3))
-    assert judged(topic, spark_engine).passed

@@ -4,18 +4,8 @@ import pytest
 
 from firnlake.iceberg.branches import QUARANTINE
 from firnlake.ingest.quarantine import batches
-from tests.support.publishing import publish
-from tests.support.row_deletes import delete, delete_at, deletes, places
+from tests.support.row_deletes import deletes
 from tests.support.topics import DAY, NOW, Record, Topic, record_of, updates
-
-
-def test_pyiceberg_and_spark_append_beside_land(topic: Topic) -> None:
-    topic.land(updates("a=land", "b=land"))
-    topic.append(updates("a=pyiceberg", start=2))
-    topic.append_with_spark(updates("b=spark", start=3))
-    assert topic.levels() == [0, 0, 0]
-    topic.clean("full")
-    assert [(record.offset, record.value) for record in topic.seen()] == [(2, b"pyiceberg"), (3, b"spark")]
 
 
 def test_c5_null_keys_go_to_quarantine_as_they_are(topic: Topic) -> None:
@@ -89,44 +79,3 @@ def test_c27_a_record_that_spark_updates_is_not_there_twice(topic: Topic) -> Non
     assert (counts.repeated, counts.deleted) == (0, 1)
     assert [(one.offset, one.value) for one in topic.seen()][1] == (1, b"2")
     assert deletes(topic) == set()
-
-
-def test_c27_a_delete_file_that_another_segment_needs_is_read_by_spark_as_before(topic: Topic) -> None:
-    topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2), updates("c=1", "d=1", start=4))
-    found = places(topic.lake, topic.table, [0, 3, 4])
-    delete_at(topic.lake, topic.table, found)
-    (other,) = delete(topic, 1)
-    topic.clean("merge")
-    table = f"lake.{topic.table}"
-    assert [row["offset"] for row in topic.spark.table(table).orderBy("offset").collect()] == [2, 5]
-    assert deletes(topic) & {other} == set()
-    assert topic.spark.table(f"{table}.delete_files").count() == 1
-
-
-def test_c22_manifests_that_are_rewritten_between_plan_and_publish(topic: Topic) -> None:
-    topic.create().land(updates("a=1", "b=1"), updates("a=2", start=2))
-    (plan,) = topic.plans("full", force=True)
-    topic.spark.sql(f"call lake.system.rewrite_manifests('{topic.table}')")
-    (stage,) = topic.validated([plan])
-    topic.land(updates("c=1", start=3))
-    topic.spark.sql(f"call lake.system.rewrite_manifests('{topic.table}')")
-    publish(topic.lake, stage)
-    assert topic.offsets() == [1, 2, 3]
-    assert topic.levels() == [3, 0]
-
-
-def test_a_table_whose_writers_keep_no_metrics_is_cleaned(topic: Topic) -> None:
-    """Offsets, times and counts come from the footers of what Spark and PyIceberg wrote."""
-    topic.create()
-    with topic.lake.table(topic.table).transaction() as transaction:
-        columns = ("offset", "timestamp", "key", "value", "delete_horizon")
-        none = {f"write.metadata.metrics.column.{name}": "none" for name in columns}
-        transaction.set_properties({"write.metadata.metrics.default": "none"} | none)
-    topic.append_with_spark(updates("a=1", "b=1", "c=", "d=1"))
-    topic.append(updates("a=2", "d=2", start=4))
-    (counts,) = topic.clean("full", force=True)
-    assert (counts.records_in, counts.records_out, counts.superseded) == (6, 4, 2)
-    assert topic.offsets() == [1, 2, 4, 5]
-    topic.append_with_spark(updates("b=2", start=6))
-    topic.clean("full", NOW + 1, force=True)
-    assert topic.offsets() == [2, 4, 5, 6]

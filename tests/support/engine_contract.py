@@ -5,11 +5,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from firnlake.engine.engine import Engine
-from firnlake.errors import ConflictError, GoneError, NotFoundError
+import pytest
+
+from firnlake.engine.engine import Engine, WorkerLostError, attempt
+from firnlake.engine.session import start
+from firnlake.engine.spark import SparkEngine
+from firnlake.errors import ConflictError, GoneError, NotFoundError, RefusedError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -84,19 +89,12 @@ class Holding:
 class EngineContract:
     """Tests of an engine; a subclass gives the fixture ``engine``."""
 
-    def test_map_gives_results_in_the_order_of_tasks(self, engine: Engine) -> None:
-        assert engine.map(square, list(range(50))) == [number * number for number in range(50)]
-
-    def test_map_of_nothing(self, engine: Engine) -> None:
-        assert engine.map(square, []) == []
-
-    def test_map_of_one(self, engine: Engine) -> None:
-        assert engine.map(square, [3], title="one") == [9]
-
-    def test_weights_change_nothing_but_the_order_of_work(self, engine: Engine) -> None:
-        assert engine.map(square, list(range(9)), weights=[0, 5, 2**40, 1, 0, 7, 7, 7, 2**31]) == [
-            number * number for number in range(9)
-        ]
+    @pytest.mark.parametrize("tasks", [50, 0, 1])
+    def test_results_stand_in_the_order_of_tasks_whatever_their_weights(self, engine: Engine, tasks: int) -> None:
+        numbers = list(range(tasks))
+        squares = [number * number for number in numbers]
+        assert engine.map(square, numbers, title="squares") == squares
+        assert engine.map(square, numbers, weights=[number * 7 % 5 << number for number in numbers]) == squares
 
     def test_what_a_task_raised_stands_in_its_place(self, engine: Engine) -> None:
         found = engine.map(refuse_odd, list(range(9)))
@@ -111,3 +109,21 @@ class EngineContract:
         assert "5 and 5" in str(odd)
         assert type(conflict) is ConflictError
         assert str(conflict) == "lost 7"
+
+
+class SparkContract(EngineContract):
+    """Tests of Spark, wherever its workers are."""
+
+    def test_c20_only_the_task_that_kills_its_worker_is_lost(self, engine: Engine) -> None:
+        found = engine.map(partial(die_on, 5), list(range(9)), title="deadly")
+        assert [one for one in found if not isinstance(one, Exception)] == [0, 1, 2, 3, 4, 6, 7, 8]
+        assert isinstance(found[5], WorkerLostError)
+        assert str(found[5]).startswith("deadly: the Spark worker that ran it died")
+
+    @pytest.mark.usefixtures("engine")
+    def test_a_worker_of_another_firn_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("firnlake.engine.spark.version", {"firnlake": "0.0.9"}.get)
+        refused = attempt(SparkEngine(start("firn tests")).map, abs, [-1, -2])
+        assert isinstance(refused, RefusedError)
+        assert f"it has Firn {version('firnlake')}, the driver has Firn 0.0.9; allowed: " in str(refused)
+        assert "docs/operations.md" in str(refused)

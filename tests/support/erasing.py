@@ -1,13 +1,9 @@
 """Requests to erase keys of a topic under test, and what is known of them."""
 
-from typing import Any
-
 from firnlake import clock
-from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certify import Certified, certify
 from firnlake.lanes.erasure.requests import Erasure, Request, erasures_of
-from firnlake.maintain.maintain import maintain_table
 from tests.support.topics import DAY, NOW, Topic
 
 
@@ -19,20 +15,6 @@ def request(topic: Topic, *keys: bytes, now: int = NOW, within_ms: int = 30 * DA
 def erasures(topic: Topic) -> tuple[Erasure, ...]:
     """What the table knows of its requests now."""
     return erasures_of(topic.lake.table(topic.table))
-
-
-def certificates(topic: Topic) -> list[dict[str, Any]]:
-    """The certificates in the warehouse."""
-    return [dict(erasure.certificate) for erasure in erasures(topic) if erasure.certificate is not None]
-
-
-def erased(topic: Topic, *keys: bytes) -> Request:
-    """Erase ``keys`` from main by now, and let maintenance run at the time when older snapshots expire."""
-    topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
-    asked = request(topic, *keys, now=clock.now_ms(), within_ms=4 * DAY)
-    topic.clean(Lane.ERASE, clock.now_ms(), force=True)
-    maintain_table(topic.lake, topic.table, asked.deadline_ms - 2 * DAY + 1, remove=True)
-    return asked
 
 
 def certified(topic: Topic, *requests: str) -> Certified:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, PyFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, PyFileSystem
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO, PyArrowLocalFileSystem
 from pyiceberg.table import CommitTableResponse, Table
@@ -26,7 +26,6 @@ from sqlalchemy.exc import OperationalError
 
 from firnlake.iceberg.catalog import Lake
 from infra.environment import variable
-from tests.support.unasked import Unasked
 
 GATE: Final = "gate"
 """The property that names a gate of this process, or says as JSON which one another process has."""
@@ -168,12 +167,23 @@ class GatedFileIO(PyArrowFileIO):
         return PyFileSystem(_Disk(gate_of(self.properties)))
 
 
-class _Disk(Unasked):
-    """The local disk behind a gate."""
+class _Disk(FileSystemHandler):  # type: ignore[misc]  # has no type information
+    """The local disk behind a gate. It refuses what Firn has not called so far, so that a new call is noticed."""
 
     def __init__(self, gate: Gate) -> None:
         self._files = PyArrowLocalFileSystem()
         self._gate = gate
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    delete_dir = delete_dir_contents = delete_root_dir_contents = copy_file = open_append_stream = _refuse
+
+    def get_type_name(self) -> str:
+        return type(self).__name__
+
+    def normalize_path(self, path: str) -> str:
+        return path
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         self._gate.read(paths[0] if paths else "")

@@ -4,9 +4,10 @@ Everything is real: PyIceberg on the embedded lake in a temporary folder.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeVar
 
@@ -135,38 +136,25 @@ class Fates:
     quarantined: int = 0
 
 
-def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None, **counts: int) -> Stage:
-    """The plan's stage with ``kept`` as its result, and its record counts.
+def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None) -> Stage:
+    """The plan's stage with ``kept`` as its result, and a verdict that it passed: it can be published.
 
-    Rows get the plan's level unless they say another. ``counts`` overrides figures, so that they don't add up.
+    Rows get the plan's level unless they say another.
     """
-    return compacted_job(lake, (Part(plan, kept, fates or Fates()),), (), **counts)
-
-
-@dataclass(frozen=True)
-class Part:
-    """The claimed result of one plan of a job."""
-
-    plan: Plan
-    kept: Sequence[Row]
-    fates: Fates = Fates()
-
-
-def compacted_job(lake: Lake, parts: Sequence[Part], refused: Sequence[Plan] = (), **counts: int) -> Stage:
-    """The stage of a job of several plans likewise; of the plans that were ``refused`` it holds no result, and of those
-    whose inputs are gone why they must be made again."""
-    found = open_stage(lake, Job((*(part.plan for part in parts), *refused)))
+    found = open_stage(lake, Job((plan,)))
     stage, conflicts = found.stage, {plan_id: str(conflict) for plan_id, conflict in found.conflicts.items()}
-    files = write(stage, [{"level": part.plan.level_out} | one for part in parts for one in part.kept])
-    by_plan = files_by_plan(stage.table, stage.identifier, [part.plan for part in parts], files)
-    results = {
-        part.plan.id: PlanResult(counts=_counts_of(part, by_plan[part.plan.id].kept, counts), fingerprint="0")
-        for part in parts
-    }
-    stage.record_result(
-        StagedResult.of(stage.table, stage.documents.location, stage.opening, results, conflicts, files)
-    )
+    files = write(stage, [{"level": plan.level_out} | one for one in kept])
+    own = files_by_plan(stage.table, stage.identifier, [plan], files)[plan.id].kept
+    results = {plan.id: PlanResult(counts=_counts_of(plan, own, fates or Fates()), fingerprint="0")}
+    location = stage.documents.location
+    stage.record_result(StagedResult.of(stage.table, location, stage.opening, results, conflicts, files))
+    stage.record_verdicts({plan.id: {"passed": True, "expectations": [{"name": "one_record_per_key", "passed": True}]}})
     return Stage.load(lake, stage.identifier)
+
+
+def data_of(stage: Stage) -> Path:
+    """Folder of the job's data."""
+    return on_disk(job_folder(stage.table, stage.job_id))
 
 
 def write(stage: Stage, rows: Sequence[Row]) -> list[DataFile]:
@@ -185,36 +173,18 @@ def write(stage: Stage, rows: Sequence[Row]) -> list[DataFile]:
     return found
 
 
-def _counts_of(part: Part, files: Sequence[DataFile], counts: Mapping[str, int]) -> RecordCounts:
-    measured = {
-        "records_in": part.plan.records,
-        "records_out": sum(file.record_count for file in files),
-        "superseded": part.fates.superseded,
-        "tombstones_removed": part.fates.tombstones_removed,
-        "quarantined": part.fates.quarantined,
-        "bytes_in": part.plan.bytes,
-        "bytes_out": sum(file.file_size_in_bytes for file in files),
-        "segments_in": len(part.plan.inputs),
-        "segments_out": len(files),
-    }
-    return RecordCounts.model_validate(measured | dict(counts))
-
-
-def verdict(passed: bool) -> dict[str, Any]:
-    """The parts of a Great Expectations verdict that publishing reads."""
-    return {"passed": passed, "expectations": [{"name": "one_record_per_key", "passed": passed}]}
-
-
-def judged(lake: Lake, stage: Stage, passed: bool = True) -> Stage:
-    """The stage with a verdict on its current result."""
-    judged_plans = stage.result.plans if stage.result else [plan.id for plan in stage.plans]
-    stage.record_verdicts({plan_id: verdict(passed) for plan_id in judged_plans})
-    return Stage.load(lake, stage.identifier)
-
-
-def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None) -> Stage:
-    """A stage that can be published."""
-    return judged(lake, compacted(lake, plan, kept, fates))
+def _counts_of(plan: Plan, files: Sequence[DataFile], fates: Fates) -> RecordCounts:
+    return RecordCounts(
+        records_in=plan.records,
+        records_out=sum(file.record_count for file in files),
+        superseded=fates.superseded,
+        tombstones_removed=fates.tombstones_removed,
+        quarantined=fates.quarantined,
+        bytes_in=plan.bytes,
+        bytes_out=sum(file.file_size_in_bytes for file in files),
+        segments_in=len(plan.inputs),
+        segments_out=len(files),
+    )
 
 
 def together(*actions: Callable[[], T]) -> list[T | FirnError]:

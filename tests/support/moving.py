@@ -1,14 +1,17 @@
-"""A commit that moves main and the quarantine, and what readers of both see."""
+"""Commits that move main and a side branch, and what readers of both see."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, on_branch
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
 from firnlake.plan.make import plan_table
+from infra.foreign.files import on_disk
 from tests.support import lakes
-from tests.support.lakes import NOW, TABLE, Fates, append_two, ready, row
+from tests.support.lakes import NOW, TABLE, Fates, append_two, only_plan, ready, row
+from tests.support.publishing import publish
 
 
 def null_key_stage(lake: Lake, start: int = 0) -> Stage:
@@ -37,3 +40,21 @@ def audit(lake: Lake) -> None:
         assert current is not None
         table.manage_snapshots().create_branch(current, "audit").commit()
     lake.table(TABLE).append(lakes.stored([row(99, partition=9)]), branch="audit")
+
+
+def files_on(lake: Lake, branch: str) -> set[Path]:
+    """The data files of ``branch`` as it is now."""
+    return {on_disk(path) for path in lakes.paths(on_branch(lake.table(TABLE), branch))}
+
+
+def removed_tombstone(lake: Lake, start: int = 0) -> Path:
+    """Land a tombstone at offset ``start`` and a newer record, and publish a cleaning that removes the tombstone; the
+    file of removed tombstones that it has added."""
+    before = files_on(lake, REMOVED_TOMBSTONES)
+    append_two(lake, row(start, value=None, headers=[]), row(start + 1, headers=[]))
+    plan = only_plan(lake)
+    rows = [row(start, value=None, headers=[], level=REMOVED), row(start + 1, headers=[])]
+    fates = Fates(superseded=plan.records - 2, tombstones_removed=1)
+    publish(lake, ready(lake, plan, rows, fates).identifier)
+    (file,) = files_on(lake, REMOVED_TOMBSTONES) - before
+    return file

@@ -1,4 +1,4 @@
-"""CREATE OR REPLACE gives a table's main another history. Side branches stay where they are."""
+"""What gives a table's main another history."""
 
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 

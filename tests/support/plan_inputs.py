@@ -1,7 +1,7 @@
 """Plans over Parquet files written for one test, as compact's tasks get them: no catalog, no table."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from firnlake.clock import from_ms
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.job.lane import Lane
@@ -17,9 +16,8 @@ from firnlake.job.plan import Input, Plan
 from firnlake.table.columns import KAFKA
 from firnlake.table.records import SPEC
 from firnlake.table.records import TRANSACTIONS_SCHEMA as SCHEMA
+from tests.support.records import DAY, NOW, Record, rows_of
 
-NOW = 1_800_000_000_000
-RETENTION = 86_400_000
 _FILES = itertools.count()
 
 
@@ -38,40 +36,11 @@ class Held(NamedTuple):
     rows: Sequence[Row]
 
 
-def table_of(rows: Iterable[Row], level: int) -> pa.Table:
-    """The rows in all columns of a table for transactional topics."""
-    found = [
-        {
-            "key": row.key,
-            "value": row.value,
-            "topic": "t",
-            "partition": 0,
-            "offset": row.offset,
-            "timestamp": from_ms(NOW - 1000 + row.offset),
-            "timestampType": 0,
-            "headers": [{"key": "h", "value": b"%d" % row.offset}],
-            "level": level,
-            "delete_horizon": None,
-            "is_control": False,
-            "is_transactional": False,
-            "producer_id": None,
-            "producer_epoch": None,
-        }
-        for row in rows
-    ]
-    return pa.Table.from_pylist(found, schema=schema_to_pyarrow(SCHEMA))
-
-
-def plan_inputs(
-    folder: Path,
-    segments: Sequence[Held],
-    removed: Sequence[Held] = (),
-) -> PlanInputs:
+def plan_inputs(folder: Path, segments: Sequence[Held]) -> PlanInputs:
     """The inputs of a full plan over ``segments``."""
-    written = [(held, *_written(folder, held)) for held in (*segments, *removed)]
-    inputs = [_input(held, source) for held, source in written]
-    taken, removed_tombstones = inputs[: len(segments)], inputs[len(segments) :]
+    sources = [_written(folder, held) for held in segments]
     offsets = [row.offset for held in segments for row in held.rows]
+    inputs = sorted(map(_input, segments, sources), key=lambda one: one.order)
     plan = Plan(
         table="db.t",
         table_uuid="u",
@@ -81,17 +50,16 @@ def plan_inputs(
         partition=0,
         now_ms=NOW,
         reason="a test",
-        inputs=tuple(sorted(taken, key=lambda one: one.order)),
-        removed_tombstones=tuple(removed_tombstones),
+        inputs=tuple(inputs),
         inputs_per_segment=None,
         segment_bytes=1 << 30,
         clean_below=None,
         log_end_offset=max(offsets, default=0),
-        delete_retention_ms=RETENTION,
+        delete_retention_ms=DAY,
     ).sealed()
     files = DataFiles("db.t", "table db.t", SCHEMA, {0: SPEC}, None, {})
-    by_path = {source.path: source for _, source in written}
-    every = [InputSegment(by_path[one.path], one, one.level) for one in (*plan.inputs, *plan.removed_tombstones)]
+    by_path = {source.path: source for source in sources}
+    every = [InputSegment(by_path[one.path], one, one.level) for one in plan.inputs]
     return PlanInputs(plan, files, KAFKA, tuple(every))
 
 
@@ -106,11 +74,19 @@ def damage_keys(inputs: PlanInputs) -> None:
     path.write_bytes(content)
 
 
-def _written(folder: Path, held: Held) -> tuple[Source]:
+def _written(folder: Path, held: Held) -> Source:
     path = folder / "_firn" / "01234567-89ab-cdef-0123-456789abcdef" / f"{next(_FILES):016x}" / "data.parquet"
     path.parent.mkdir(parents=True)
-    pq.write_table(table_of(held.rows, held.level), path)
-    return (Source(f"file://{path}", path.stat().st_size, len(held.rows), 0, ("t", 0, held.level)),)
+    rows = rows_of(
+        Record(row.offset, row.key, row.value, 0, NOW - 1000 + row.offset, (("h", b"%d" % row.offset),), "t")
+        for row in held.rows
+    )
+    schema = schema_to_pyarrow(SCHEMA)
+    known = {"level": held.level, "is_control": False, "is_transactional": False}
+    for field in list(schema)[len(rows.column_names) :]:
+        rows = rows.append_column(field, pa.array([known.get(field.name)] * len(rows), field.type))
+    pq.write_table(rows.cast(schema), path)
+    return Source(f"file://{path}", path.stat().st_size, len(held.rows), 0, ("t", 0, held.level))
 
 
 def _input(held: Held, source: Source) -> Input:

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +28,7 @@ from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.validate import validate
 from tests.support import records as written
+from tests.support.records import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,17 +37,7 @@ NOW = written.NOW
 """The clock of tests, epoch milliseconds; records are a day older unless they say otherwise."""
 DAY = written.DAY
 LOW_THRESHOLDS = written.LOW_THRESHOLDS
-
-
-class Record(NamedTuple):
-    """A record as tests write and compare it; ``value`` None is a tombstone."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    partition: int = 0
-    timestamp_ms: int = NOW - DAY
-    headers: tuple[tuple[str, bytes], ...] = ()
+Record = written.Record
 
 
 def no_session() -> "SparkSession":
@@ -93,12 +84,12 @@ class Topic:
         return self
 
     def arrow(self, batch: Iterable[Record]) -> pa.Table:
-        """The records in Kafka's columns."""
-        return kafka_rows(batch, self.name)
+        """The records in Kafka's columns, all of this topic."""
+        return rows_of(record._replace(topic=self.name) for record in batch)
 
-    def append(self, batch: Iterable[Record], level: int | None = None, horizon_ms: int | None = None) -> None:
-        """Append as a writer with PyIceberg does that knows nothing of Firn (others NULL), or claims what is Firn's."""
-        self.lake.table(self.table).append(foreign_rows(self.arrow(batch), level, horizon_ms))
+    def append(self, batch: Iterable[Record]) -> None:
+        """Append as a writer with PyIceberg does that knows nothing of Firn."""
+        self.lake.table(self.table).append(foreign_rows(self.arrow(batch)))
 
     def append_with_spark(self, batch: Iterable[Record]) -> None:
         """Append as a Spark job does."""
@@ -150,11 +141,6 @@ class Topic:
         found = on_branch(self.lake.table(self.table), branch).scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
-    def rows_of(self, branch: str, order: str) -> list[dict[str, Any]]:
-        """Every row that a reader of ``branch`` of an adopted table sees, in the order of a column."""
-        found = on_branch(self.lake.table(self.table), branch).scan().to_arrow().to_pylist()
-        return sorted(found, key=lambda row: row[order])
-
     def quarantined(self) -> list[dict[str, Any]]:
         """Every row in quarantine, in offset order."""
         return self.rows(QUARANTINE)
@@ -170,14 +156,6 @@ class Topic:
     def offsets(self, partition: int = 0) -> list[int]:
         return [record.offset for record in self.seen(partition)]
 
-    def horizons(self) -> dict[int, int]:
-        """Delete horizons of stamped records: offset to epoch milliseconds."""
-        return {
-            row["offset"]: int(row["delete_horizon"].timestamp() * 1000)
-            for row in self.rows()
-            if row["delete_horizon"] is not None
-        }
-
     def segments(self, partition: int = 0) -> tuple[Segment, ...]:
         """The partition's segments in offset order."""
         found = read(self.lake.table(self.table), self.table)
@@ -187,30 +165,11 @@ class Topic:
         return [segment.level for segment in self.segments(partition)]
 
 
-def kafka_rows(batch: Iterable[Record], topic: str) -> pa.Table:
-    """Records of ``topic`` in Kafka's columns."""
-    rows = [
-        {
-            "key": record.key,
-            "value": record.value,
-            "topic": topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp_ms * 1000,
-            "timestampType": 0,
-            "headers": [{"key": key, "value": value} for key, value in record.headers],
-        }
-        for record in batch
-    ]
-    return pa.Table.from_pylist(rows, schema=records.arrow_schema())
-
-
-def foreign_rows(rows: pa.Table, level: int | None = None, horizon_ms: int | None = None) -> pa.Table:
+def foreign_rows(rows: pa.Table) -> pa.Table:
     """``rows`` as a writer with PyIceberg that knows nothing of Firn has to append them: with its columns, NULL."""
-    horizon = None if horizon_ms is None else horizon_ms * 1000
-    return rows.append_column("level", pa.array([level] * rows.num_rows, pa.int32())).append_column(
-        "delete_horizon", pa.array([horizon] * rows.num_rows, pa.timestamp("us", tz="UTC"))
-    )
+    for name, kind in (("level", pa.int32()), ("delete_horizon", pa.timestamp("us", tz="UTC"))):
+        rows = rows.append_column(name, pa.nulls(len(rows), kind))
+    return rows
 
 
 def updates(*pairs: str, start: int = 0, partition: int = 0) -> list[Record]:
@@ -231,4 +190,5 @@ def record_of(row: Mapping[str, Any]) -> Record:
         partition=row["partition"],
         timestamp_ms=int(row["timestamp"].timestamp() * 1000),
         headers=tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+        topic=row["topic"],
     )

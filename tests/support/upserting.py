@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType
 
 from firnlake.iceberg.row_deletes import partition_values
@@ -30,18 +28,16 @@ def adopt_upserted(table: MaintainedTable, properties: Mapping[str, str], *, par
     """Make a table with Kafka's columns into which a writer upserts, and have Firn adopt it: without a partition field
     for the level, and without any if it is not ``partitioned``."""
     lake = table.opened.lake
-    fields = [field for field in SCHEMA.fields if field.name in KAFKA_COLUMNS]
-    parts = [
-        PartitionField(SCHEMA.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
-        for number, name in enumerate(_PARTS)
-    ]
     lake.create_namespace(table.name.partition(".")[0])
-    lake.catalog.create_table(
+    made = lake.catalog.create_table(
         table.name,
-        Schema(*fields),
-        partition_spec=PartitionSpec(*parts) if partitioned else PartitionSpec(),
+        Schema(*(field for field in SCHEMA.fields if field.name in KAFKA_COLUMNS)),
         properties={"format-version": "2", "write.upsert.enabled": "true"},
     )
+    if partitioned:
+        with made.update_spec() as change:
+            for name in _PARTS:
+                change.add_identity(name)
     topic, partition = _PARTS if partitioned else (None, None)
     choice = Choice(("key",), "offset", "timestamp", topic, partition, "value IS NULL")
     table.adopt(choice, {"firn.null.keys": "quarantine", **properties})
@@ -59,19 +55,11 @@ def delete_equal(
 
 
 def delete_everywhere(lake: Lake, identifier: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Commit an equality delete that reaches all partitions: under a spec without fields, as the table once had."""
-    if not any(_is_everywhere(lake.table(identifier), spec_id) for spec_id in lake.table(identifier).specs()):
-        with lake.table(identifier).update_spec() as update:
-            for name in _PARTS:
-                update.remove_field(name)
-        with lake.table(identifier).update_spec() as update:
-            for name in _PARTS:
-                update.add_identity(name)
+    """Commit an equality delete that reaches all partitions: under the spec without fields that the table once had."""
     table = lake.table(identifier)
-    spec_id = next(one for one in table.specs() if _is_everywhere(table, one))
-    values = [None] * len(table.specs()[spec_id].fields)
+    spec_id = next(one for one, spec in table.specs().items() if not spec.fields)
     held = [_values(table, columns, row) for row in rows]
-    add(lake, identifier, [equality_file(table, columns, held, spec_id, values)])
+    add(lake, identifier, [equality_file(table, columns, held, spec_id, ())])
 
 
 def _values(table: Table, columns: Sequence[str], row: Sequence[str]) -> list[Any]:
@@ -81,7 +69,3 @@ def _values(table: Table, columns: Sequence[str], row: Sequence[str]) -> list[An
         None if text == "-" else text.encode() if isinstance(kind, BinaryType) else int(text)
         for kind, text in zip(kinds, row, strict=True)
     ]
-
-
-def _is_everywhere(table: Table, spec_id: int) -> bool:
-    return all(str(field.transform) == "void" for field in table.specs()[spec_id].fields)

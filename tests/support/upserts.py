@@ -13,10 +13,9 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.row_deletes import partition_values
 from firnlake.ingest.adopt import Choice, adopt
 from infra.foreign.row_deletes import add, equality_file
-from tests.support.row_deletes import data_files, delete_at, delete_files, equality_deletes, places, visible_rows
+from tests.support.row_deletes import delete_at, delete_files, equality_deletes, places, visible_rows
 from tests.support.topics import LOW_THRESHOLDS, Topic
 
 _numbers = itertools.count()
@@ -66,6 +65,11 @@ class Upserts:
         rows = visible_rows(self.topic.lake.table(self.topic.table))
         return sorted(Row(row["seq"], row["id"], row["city"], row["shard"]) for row in rows)
 
+    def seen_by_spark(self) -> list[Row]:
+        """What Spark's own reader sees, in the order of ``seen``."""
+        rows = self.topic.spark.sql(f"SELECT seq, id, city, shard FROM lake.{self.topic.table}").collect()  # noqa: S608
+        return sorted((Row(*row) for row in rows), key=lambda row: (row.seq, row.shard))
+
     def seqs(self) -> list[int]:
         return [row.seq for row in self.seen()]
 
@@ -96,11 +100,3 @@ def upserts(lake: Lake, engine: Engine, *, partitioned: bool = True, **propertie
 def equality_deletes_left(table: Upserts) -> int:
     """Number of equality delete files in the table."""
     return len(equality_deletes(table.topic.lake.table(table.topic.table)))
-
-
-def delete_keys(topic: Topic, *keys: bytes) -> None:
-    """An equality delete in each partition of the table, as Flink would commit them."""
-    table = topic.lake.table(topic.table)
-    places_of = {(one.spec_id, partition_values(one)) for one in data_files(table)}
-    deletes = [equality_file(table, ["key"], [(key,) for key in keys], *place) for place in sorted(places_of, key=repr)]
-    add(topic.lake, topic.table, deletes)

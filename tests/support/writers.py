@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from firnlake.iceberg.row_deletes import partition_values
 from infra.foreign.files import on_disk
-from infra.foreign.row_deletes import add, equality_file, position_file
+from infra.foreign.row_deletes import add, position_file
 from tests.support import files, foreign, foreign_tables, row_deletes
 from tests.support.records import LOW_THRESHOLDS, NOW, rows_of, span
 from tests.support.under_test import TableUnderTest, lower, pairs
@@ -64,12 +64,7 @@ class Writers(TableUnderTest):
 
     def do_delete_keys(self, rest: str) -> Iterable[str]:
         """Hide the records of these keys by an equality delete in each partition, as Flink's upserts do."""
-        table = self.loaded()
-        rows = [(word.encode(),) for word in rest.split()]
-        parts = {(file.spec_id, partition_values(file)) for file in row_deletes.data_files(table)}
-        files = [equality_file(table, ["key"], rows, spec_id, values) for spec_id, values in sorted(parts, key=str)]
-        add(self.opened.lake, self.name, files)
-        return ()
+        return self.do_delete_equal(f"key {rest}")
 
     def do_delete_equal(self, rest: str) -> Iterable[str]:
         """Hide records by an equality delete of columns: ``key,value a,1 b,-``, `-` for NULL; ``1/key a`` in partition

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from firnlake.airflow.configuration import dag_id_of
-from tests.airflow.conftest import LocalAirflow
+from tests.airflow.conftest import LocalAirflow, tear_manifest
 from tests.airflow.running.tables import STUCK, TORN_WATCHED, WATCHED
 from tests.airflow.server import Server, ended
-from tests.support.tampering import tear_manifest
 
 DAG_ID = dag_id_of(WATCHED)
 

@@ -9,7 +9,8 @@ from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import OperationalError
 
 from firnlake.iceberg.catalog import Lake
-from tests.support.topics import NOW, Record, foreign_rows, kafka_rows
+from tests.support.records import rows_of
+from tests.support.topics import NOW, Record, foreign_rows
 
 KEYS = 40
 BATCH = 10
@@ -45,7 +46,7 @@ def append(lake: Lake, table: str, partition: int, seed: int, stop: Event) -> Ap
     while not stop.is_set():
         batch = [record(seed, partition, log_end + one) for one in range(random.randint(1, BATCH))]
         try:
-            lake.table(table).append(foreign_rows(kafka_rows(batch, "orders")))
+            lake.table(table).append(foreign_rows(rows_of(batch)))
         except (CommitFailedException, OperationalError):
             refused += 1
             log_end = _log_end(lake, table, partition)

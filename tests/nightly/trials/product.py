@@ -28,9 +28,9 @@ from firnlake.run import run
 from firnlake.table import records as tables
 from firnlake.table.settings import change
 from tests.nightly.trials.records import Record
-from tests.support import topics
+from tests.support import records as kafka
 from tests.support.faults import Killed
-from tests.support.topics import foreign_rows, kafka_rows
+from tests.support.topics import foreign_rows
 
 ALL_LANES: Final = tuple(Lane)
 FULL: Final = (Lane.FULL,)
@@ -43,8 +43,9 @@ _ENDS: Final = {1: "refused", 3: "conflict", 4: "unavailable", 5: "unknown"}
 
 def landing(records: Iterable[Record]) -> pa.Table:
     """``records`` in the columns of a file to land."""
-    rows = (topics.Record(one.offset, one.key, one.value, one.partition, one.timestamp_ms) for one in records)
-    return kafka_rows(rows, TOPIC)
+    return kafka.rows_of(
+        kafka.Record(one.offset, one.key, one.value, one.partition, one.timestamp_ms, topic=TOPIC) for one in records
+    )
 
 
 def appending(records: Iterable[Record]) -> pa.Table:
