@@ -29,8 +29,8 @@ _MASKS: Final = (
     (re.compile(r"(?<= of )20\d\d-\d\d-\d\dT[\d:.]+Z \([^)]* ago\)"), "<time>"),
     (re.compile(r"\b[\d,]+ d \d+ h ago\b"), "<age> ago"),
     (re.compile(r"( at | from )20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), r"\1<time>"),
-    (re.compile(r"\b[0-9a-f]{16}\b"), "<id>"),
-    (re.compile(r"\b[1-9][0-9]{16,18}\b"), "<snapshot>"),
+    # A snapshot's id may be as short as what a hash begins with: both have one name.
+    (re.compile(r"\b([0-9a-f]{16}|[1-9][0-9]{14,18})\b"), "<id>"),
     # Failures tell the machine's clock.
     (re.compile(r"(?<= failed in )(\w+) at [0-9T:Z-]+"), r"\1 at <time>"),
     (re.compile(r"(?<=segments change, from )[0-9T:Z-]+"), "<time>"),
