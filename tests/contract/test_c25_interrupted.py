@@ -47,7 +47,7 @@ def nothing_is_left(scenario: Scenario) -> None:
     ("command", "call"), [("publish", "any"), ("firn discard {stage}", "any"), ("firn discard {stage}", "delete")]
 )
 def test_killed_at_any_call(scenario: Scenario, tries: Iterator[int], command: str, call: str) -> None:
-    """Who comes next publishes it whole, or not at all, and then a sweep takes what is left."""
+    """The next command publishes the job whole or not at all, and a sweep then deletes the remaining files."""
     for number in tries:
         scenario.answer(f"dies {call} {number}")
         killed = scenario.answer(command) == ["killed"]

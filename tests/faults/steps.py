@@ -54,7 +54,7 @@ def filled(world: World) -> None:
 
 
 def finish(world: World) -> None:
-    """What is due is done by a run."""
+    """A run does all the work that is due."""
     world.done("run", TABLE, "--force")
 
 

@@ -122,7 +122,7 @@ def test_operations_and_totals_are_those_of_their_own_branch(lake: Lake, stage: 
 def test_c30_what_a_commit_removes_is_listed_by_its_own_snapshot_alone_and_without_its_keys(
     lake: Lake, table: str
 ) -> None:
-    """Who reads changes finds it there (Iceberg spec, "Manifests"); bounds may be keys."""
+    """Readers of changes find the removed file in the manifest (Iceberg spec, "Manifests"); bounds may be keys."""
     append(lake, [row(0, b"key of a person")])
     (file,) = (task.file for task in lake.table(table).scan().plan_files())
     assert b"key of a person" in file.lower_bounds.values()

@@ -195,7 +195,7 @@ def test_a_certificate(tmp_path: Path) -> None:
 
 
 def test_c19_c20_a_run_tells_the_page_what_it_has_seen(scenario: Scenario) -> None:
-    """What was refused stays in the row of its run, also when the file that was torn is no longer there."""
+    """A refused plan stays in the row of its run, also when the torn file is no longer there."""
     scenario.answer("create topic.old.cleanup.policy=delete topic.old.retention.bytes=1000")
     for line in ("land a=1 a=2 | b=1 c=1 | old:k=1@9,0s", "files", "tear 1", "full!", "mend 1", "at 1m", "full!"):
         scenario.answer(line)

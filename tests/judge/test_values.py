@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def judged(reading: JudgedColumns, schema: pa.Schema, read: list[Row], written: list[Row], **counts: Any) -> set[str]:
-    """What is said by values, and with a fingerprint that agrees with what was written."""
+    """The promises that are broken, judged by values and with a fingerprint that agrees with the written files."""
     parts = [part(side, pa.Table.from_pylist(rows, schema)) for side, rows in ((BEFORE, read), (AFTER, written))]
     taken = Fingerprint(reading.kept(schema.names)).of(pa.Table.from_pylist(written, schema))
     claim = replace(FULL.claim, **counts)

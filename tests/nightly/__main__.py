@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(step: Step) -> tuple[bool, str]:
-    """Whether the step has passed, and its line of the summary."""
+    """True if the step has passed, and its line of the summary."""
     command, started = ["make", *step], time.monotonic()
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     print(f"\n== {' '.join(command)}\n{done.stdout}", flush=True)

@@ -48,7 +48,7 @@ def maintain(world: World, script: Script) -> None:
 
 
 def request(world: World, key: bytes) -> bool:
-    """Somebody requests that ``key`` is erased, if the ends of all logs are known; whether that was acknowledged."""
+    """A request to erase ``key``, if the ends of all logs are known; True if Firn acknowledged it."""
     ends = {partition: one.offset + 1 for partition, one in world.checker.line.ends().items()}
     asked = world.ask([key], 4 * DAY).acknowledged
     if asked:

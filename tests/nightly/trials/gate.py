@@ -158,7 +158,7 @@ class Gate(faults.Gate):
         return goes
 
     def _goes(self) -> bool:
-        """Whether a file goes that is to be deleted."""
+        """True if the store deletes a file when it is asked to."""
         fault = self.script.deletion
         if not fault or fault[0] != self.calls[Meanwhile.DELETE]:
             return True
