@@ -14,8 +14,7 @@ from typing import Final
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.gather import status_of
-from firnlake.job.lane import Lane
-from firnlake.plan.read_states import sense_table
+from firnlake.plan.read_states import read_once
 from infra.bench import metadata
 from infra.bench.inputs import Bench
 from infra.bench.measure import Figures, in_turns, measured
@@ -52,7 +51,7 @@ def sense_once(home: Path) -> Figures:
     """Sense the table for one lane, as the first step of a run does."""
     lake = Lake.embedded(home)
     with measured() as figures:
-        figures["due"] = len(sense_table(lake, TABLE, NOW, lane=Lane.FULL)[1])
+        figures["due"] = len(read_once(lake, TABLE, NOW).states(every=False))
     return figures
 
 

@@ -9,7 +9,7 @@ from pyiceberg.typedef import Record
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.plan.read_states import sense_table
-from firnlake.table.segment import Segments
+from firnlake.table.arrays import Segments
 from firnlake.table.segment_cache import LIMIT_SETTING, ManifestCache
 from firnlake.table.segments import read
 from infra.foreign.files import on_disk

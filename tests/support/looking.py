@@ -23,21 +23,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-import numpy as np
-
 from firnlake.errors import FirnError
 from firnlake.inspect.explain.holds import Prospects
 from firnlake.job.lane import Lane
+from firnlake.lanes.look import has_work, since, until
 from firnlake.lanes.retention import retention
-from firnlake.plan.forecast import due_at, due_since
 from firnlake.plan.make import due_plans, plan_partition
 from firnlake.plan.order import RunBudget, admit, inputs_of
-from firnlake.plan.survey import DueSurvey
-from firnlake.table.arrays import Arrays
-from firnlake.table.partition import ScopeBounds
+from firnlake.plan.read_states import Sensed
+from firnlake.table.arrays import Segments
+from firnlake.table.partition import UNBOUNDED, ScopeBounds
 from firnlake.table.policies import Policies, doubts
 from firnlake.table.policy import NAMES
-from firnlake.table.segment import Segment, Segments, UnassignedFile
+from firnlake.table.segment import Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Transactions, Undecided
 from tests.support.records import NOW, span
@@ -45,8 +43,8 @@ from tests.support.records import NOW, span
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from firnlake.inspect.explain.holds import Reason
     from firnlake.job.plan import Input, Plan
+    from firnlake.lanes.answer import Reason
     from firnlake.table.partition import PartitionState
     from firnlake.table.policy import Policy
 
@@ -255,7 +253,7 @@ class Looking:
         """Since when the lane has been due for what it takes, if it is forced."""
         for state in self._states():
             plan = plan_partition(Lane(rest), self._table(), state, force=True)
-            yield "nothing due" if not plan else _ago(due_since(plan.lane, state, inputs_of(plan, state)))
+            yield "nothing due" if not plan else _ago(since(plan.lane, state, inputs_of(plan, state)))
 
     def do_doubts(self, _: str) -> Iterable[str]:
         """Why the maximum lag can't be met."""
@@ -279,7 +277,7 @@ class Looking:
 
     def due_at(self) -> int | None:
         """When anything is due in the only topic partition if nothing is written."""
-        return next((due_at(state) for state in self._states()), None)
+        return next((self.now if has_work(state, Lane) else until(state) for state in self._states()), None)
 
     def admitted(self, lane: str, jobs: int) -> tuple[list[Decided], list[Decided]]:
         """The due work of a lane in all topic partitions, and what a run with so many jobs takes of it."""
@@ -316,31 +314,22 @@ class Looking:
         return replace(Segments.of(TABLE, "uuid", 7, self.found, self.strays), newest_clock_ms=self.published)
 
     def _states(self, *, surveyed: bool = False) -> list[PartitionState]:
-        """Read as a run reads them. If ``surveyed``, no lane is due where the survey of the whole table leaves out."""
-        arrays = Arrays.of(one for own in self._table().by_partition.values() for one in own)
-        places = [arrays.topic_partition(place) for place in range(len(arrays.topic))]
-        survey = DueSurvey(
-            arrays,
+        """Read as a run reads them. If ``surveyed``, no lane is due in what is quiet."""
+        segments = self._table()
+        sensed = Sensed(
+            segments,
             self._policies(),
             self.now,
-            self.strays,
             self.removed,
-            dict.fromkeys(places, self.transactions),
-            self.bounds,
+            dict.fromkeys(segments.by_partition, self.transactions),
+            bounds=self.bounds,
         )
-        found = [(place, survey.state(place)) for place in survey.filthiest_first(np.arange(len(places)))]
-        for place, state in found if surveyed else ():
-            self._surveyed(survey, place, state)
-        return [state for _, state in found]
-
-    def _surveyed(self, survey: DueSurvey, place: int, state: PartitionState) -> None:
-        table = self._table()
-        for lane in set(Lane) - {Lane.ERASE}:
-            for force in (False, True):
-                if plan_partition(lane, table, state, force):
-                    assert survey.may_be_due(lane, force)[place], (lane, force, state.topic_partition)
-        if any(map(state.too_large, state.head + state.tail)):
-            assert survey.oversized[place]
+        states = sensed.states()
+        for state in states if surveyed and self.bounds == UNBOUNDED else ():
+            if state.topic_partition in sensed.quiet:
+                assert not has_work(state, Lane), state.topic_partition
+                assert not any(map(state.too_large, state.head + state.tail))
+        return states
 
     def _segments(self, word: str) -> list[Segment]:
         match = _SEGMENT.fullmatch(word)
@@ -380,8 +369,8 @@ class Looking:
         return Segment(f"{_OWN if own else ''}s{self._made:02}", where, level, base, last, **chosen | facts)
 
     def _why(self, lane: Lane, reason: Reason, state: PartitionState) -> str:
-        later = due_at(state, [lane])
-        due = "" if later is None or later == self.now else f"; due in {self._in(later)}"
+        later = until(state, [lane])
+        due = "" if later is None else f"; due in {self._in(later)}"
         return f": {reason.rule} {reason.text}{due}"
 
     def _in(self, moment: int) -> str:

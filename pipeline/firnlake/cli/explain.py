@@ -13,7 +13,6 @@ from firnlake.cli.keys import ONE_KEY, key_columns, parse_key
 from firnlake.cli.options import AsJson, Limit, Now, Partition, TableName, at
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain.holds import Reason
 from firnlake.inspect.explain.key import KeyExplanation, explain_key
 from firnlake.inspect.explain.partition import (
     ExplainedCommit,
@@ -23,6 +22,7 @@ from firnlake.inspect.explain.partition import (
     explain_segment,
 )
 from firnlake.inspect.explain.versions import Version
+from firnlake.lanes.answer import Reason
 from firnlake.table.segment import LANDED, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count

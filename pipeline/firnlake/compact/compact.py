@@ -23,7 +23,6 @@ from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.collect import delete_attempt, discard, forget_failures
 from firnlake.job.failures import mark, report_refusal
 from firnlake.job.job import Job, jobs_of
-from firnlake.job.lane import COPYING, Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import OpenedStage, Stage, missing, open_stage
@@ -147,7 +146,7 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
     the stage meanwhile.
     """
     stage, plans = opened.stage, [plan for plan in opened.stage.plans if plan.id not in opened.conflicts]
-    if plans[0].lane is Lane.CONVERT:
+    if plans[0].lane.traits.writes == "deletes":
         check_positions(stage.table)
     target = _target(stage)
     with ExitStack() as undo:
@@ -210,7 +209,7 @@ def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:
 
     The table's own settings for the column take precedence.
     """
-    copies = any(plan.lane in COPYING for plan in stage.plans)
+    copies = any(plan.lane.traits.copies for plan in stage.plans)
     # A cleaning leaves every key once. A part of a key, or a key in a copy, may repeat.
     unique = [columns.offset] if copies or len(columns.key) > 1 else [columns.offset, *columns.key]
     names = [f"{DICTIONARY_OF}{name}" for name in unique]
@@ -250,12 +249,12 @@ def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
 
 def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
     """The record counts of ``plan``, whose result is in ``files``."""
-    if plan.lane is Lane.CONVERT:
+    if plan.lane.traits.writes == "deletes":
         return _converted(plan, files, result)
     counts = result.counts
     taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
     in_place = [segment for segment in plan.inputs if segment.path in result.in_place]
-    whole = plan.lane in COPYING
+    whole = plan.lane.traits.copies
     repeated = counts[Outcome.REPEATED] + (0 if whole else _further_listings(taken))
     restored, deleted = counts[Outcome.RESTORED], counts[Outcome.DELETED]
     return RecordCounts(

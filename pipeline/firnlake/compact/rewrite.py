@@ -21,8 +21,7 @@ from firnlake.iceberg.data_files import BATCH_BYTES
 from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions, WrittenFile
-from firnlake.job.lane import COPYING
-from firnlake.job.plan import LEVEL_OUT, Plan
+from firnlake.job.plan import Plan
 from firnlake.table.condition import mask
 from firnlake.table.segment import RUN, TAIL
 from firnlake_expectations.fingerprint import Fingerprint
@@ -113,7 +112,7 @@ _Read: TypeAlias = tuple[InputSegment, Marks | None, pa.RecordBatch]
 def _read(inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | None]]) -> Iterator[_Read]:
     """The batches of every segment; a copying lane reads a segment as often as the table lists it."""
     for segment, marks in segments:
-        for _ in range(segment.facts.copies if inputs.plan.lane in COPYING else 1):
+        for _ in range(segment.facts.copies if inputs.plan.lane.traits.copies else 1):
             start = 0
             for batch in inputs.batches(segment):
                 yield segment, marks and marks.part(start, batch.num_rows), batch
@@ -160,7 +159,7 @@ def _without(taken_out: Flags) -> _Judged:
 def _level_out(plan: Plan, segment: InputSegment) -> int:
     """The level of the records that stay of ``segment``. A lane without a level keeps the segment's, but writes a tail
     as a run unless Firn wrote the tail and the table lists it once: only then each key is in it once."""
-    if plan.lane in LEVEL_OUT:
+    if plan.lane.traits.level_out is not None:
         return plan.level_out
     known = segment.facts.copies == 1 and job_of(segment.path) is not None
     return segment.level if segment.level != TAIL or known else RUN

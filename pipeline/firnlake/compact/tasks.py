@@ -25,7 +25,6 @@ from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.parquet import WrittenFile
 from firnlake.iceberg.position_deletes import WrittenDeletes
 from firnlake.job.job import series
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 
 
@@ -139,7 +138,7 @@ class WholeTask:
 
 def is_copy(inputs: PlanInputs) -> bool:
     """True if the plan copies its records unchanged, so that it needs no survey (C13)."""
-    return inputs.plan.lane is Lane.MERGE
+    return inputs.plan.lane.traits.copies
 
 
 def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> list[RewriteTask]:

@@ -13,7 +13,6 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.row_deletes import FileDeletes, digest_of_all, is_global
-from firnlake.job.lane import ANY_POLICY, Lane
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.published_plans import published_plans
@@ -118,14 +117,16 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
     if plan.sequence_number is None:
         return deletes
     number, spec_id = plan.sequence_number, target.spec().spec_id
-    shared = None if plan.lane in ANY_POLICY else _shared_by_a_key(target, plan.table)
+    shared = _shared_by_a_key(target, plan.table) if plan.lane.traits.cleans else None
     kept = tuple(
         one
         for one in deletes.files
         if not (
             one.is_equality
             and one.sequence_number > number
-            and (plan.lane is Lane.CONVERT or one.source.spec_id == spec_id or is_global(target.specs(), one))
+            and (
+                plan.lane.traits.writes == "deletes" or one.source.spec_id == spec_id or is_global(target.specs(), one)
+            )
             and (shared is None or shared.issuperset(one.equality_ids or ()))
         )
     )

@@ -133,7 +133,7 @@ class _Open:
         """True when ``plan`` fits into the job, and the job has no other plan of the same topic partition."""
         # The size limits do not apply to lane `convert`, because it reads few columns, and because an equality delete
         # file can be removed only by a commit that converts all segments to which the file applies.
-        small = plan.lane is Lane.CONVERT or (
+        small = plan.lane.traits.writes == "deletes" or (
             self.bytes + plan.bytes <= limits.bytes and self.records + plan.records <= limits.records
         )
         return small and len(self.plans) < limits.plans and plan.topic_partition not in self.topic_partitions
@@ -197,7 +197,7 @@ def _kind(plan: Plan) -> tuple[str, str, Lane]:
 
 def _alone(plan: Plan) -> bool:
     """True for a plan of lane ``retain``, which gains nothing from a shared job, as it has no task and no stage."""
-    return plan.lane is Lane.RETAIN
+    return plan.lane.traits.writes == "nothing"
 
 
 def planned_on(lake: Lake, identifier: str) -> frozenset[int]:

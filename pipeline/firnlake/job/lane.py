@@ -1,6 +1,31 @@
-"""The lanes, which are the kinds of work, and groups of lanes with something in common."""
+"""The lanes, which are the kinds of work, and what they have in common."""
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, Literal
+
+from firnlake.table.segment import MERGED, RUN, TAIL
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What distinguishes a lane, for those who carry out any lane's plans."""
+
+    rule: str
+    """The rule of the contract that says when the lane is due."""
+    writes: Literal["segments", "deletes", "nothing"] = "segments"
+    level_out: int | None = None
+    """The level of the segments that the lane makes of its inputs; None if it makes none, or keeps their levels."""
+    cleans: bool = False
+    """The lane removes records because of newer ones, which needs a compacted topic (C19)."""
+    copies: bool = False
+    """The lane copies records, each as often as its file is listed, instead of cleaning them."""
+    decides: bool = False
+    """The lane treats control records and the records of transactions specially (C10)."""
+    whole: bool = False
+    """The lane works on a whole topic partition at once; then its inputs may all stay in place."""
+    unblocked: bool = False
+    """The lane also works on a blocked topic partition (C20), because it drops or keeps whole segments."""
 
 
 class Lane(StrEnum):
@@ -14,18 +39,18 @@ class Lane(StrEnum):
     TIER = "tier"
     FULL = "full"
 
+    @property
+    def traits(self) -> Traits:
+        """What distinguishes the lane."""
+        return _TRAITS[self]
 
-ANY_POLICY = frozenset({Lane.RETAIN, Lane.ERASE, Lane.CONVERT, Lane.MERGE})
-"""The lanes that never remove a record because of a newer record; all other lanes need a compacted topic (C19)."""
-LEVELING = frozenset({Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL})
-"""The lanes that rewrite their inputs as segments of one level."""
-BEFORE_FULL = LEVELING - {Lane.FULL}
-"""The lanes of ``LEVELING`` whose segments lane `full` may take in the same run."""
-COPYING = frozenset({Lane.ERASE, Lane.MERGE})
-"""The lanes that copy records, each as often as its file is listed, instead of cleaning them."""
-SEEING_TRANSACTIONS = frozenset({Lane.ERASE, Lane.CLEAN, Lane.TIER, Lane.FULL})
-"""The lanes that treat control records and the records of transactions specially (C10)."""
-WHOLE_PARTITION = frozenset({Lane.ERASE, Lane.CONVERT})
-"""The lanes that work on whole topic partitions, whose inputs may all stay in place."""
-UNBLOCKED = frozenset({Lane.RETAIN, Lane.CONVERT})
-"""The lanes that also work on a blocked topic partition (C20), because they drop or keep whole segments."""
+
+_TRAITS: Final = {
+    Lane.RETAIN: Traits("C19", writes="nothing", unblocked=True),
+    Lane.ERASE: Traits("C30", copies=True, decides=True, whole=True),
+    Lane.CONVERT: Traits("C27", writes="deletes", whole=True, unblocked=True),
+    Lane.MERGE: Traits("C13", level_out=MERGED, copies=True),
+    Lane.CLEAN: Traits("C14", level_out=RUN, cleans=True, decides=True),
+    Lane.TIER: Traits("C15", level_out=RUN, cleans=True, decides=True),
+    Lane.FULL: Traits("C12", level_out=TAIL, cleans=True, decides=True),
+}

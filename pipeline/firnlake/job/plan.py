@@ -13,16 +13,13 @@ from pydantic import Field, ValidationError
 from firnlake.clock import ahead
 from firnlake.errors import RefusedError, UnavailableError, printable
 from firnlake.iceberg.files import JOB_ID, FrozenModel, job_of
-from firnlake.job.lane import BEFORE_FULL, Lane
-from firnlake.table.segment import MERGED, RUN, TAIL, Segment
+from firnlake.job.lane import Lane
+from firnlake.table.segment import TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker
 from firnlake_expectations.wording import count
 
-LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
-"""Level of the segments that each of these lanes makes. Of the other lanes, ``retain`` only drops segments, ``erase``
-keeps the level of each segment, and ``convert`` leaves all segments in place."""
-STAGED = (Lane.ERASE, Lane.CONVERT, *LEVEL_OUT)
+STAGED = tuple(lane for lane in Lane if lane.traits.writes != "nothing")
 """The lanes whose results are staged and validated before they are published."""
 _NARROW_BYTES = 32
 """Bytes that a record's key and offset take in a file, for a key of usual length."""
@@ -92,6 +89,17 @@ def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
     return min(one.base_offset for one in held), max(one.last_offset for one in held)
 
 
+def tail_is_older(inputs: Iterable[Input | Segment]) -> bool:
+    """True when the offsets of the tail's segments lie below those of all other ``inputs``, and apart from each other,
+    and Firn wrote the tail. False without a tail."""
+    held = sorted((one for one in inputs if one.records), key=lambda one: one.base_offset)
+    tail = [one for one in held if one.level == TAIL]
+    beneath = tail == held[: len(tail)]
+    apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
+    own = all(one.copies == 1 and job_of(one.path) is not None for one in tail)
+    return bool(tail) and beneath and apart and own
+
+
 class Plan(FrozenModel):
     """One lane's work on one topic partition. Times are epoch milliseconds, sizes are file bytes."""
 
@@ -150,7 +158,9 @@ class Plan(FrozenModel):
     @property
     def level_out(self) -> int:
         """Level of the segments that this plan makes; raises RefusedError when its lane makes none."""
-        return LEVEL_OUT[self.of_lane(*LEVEL_OUT).lane]
+        level = self.of_lane(*(lane for lane in Lane if lane.traits.level_out is not None)).lane.traits.level_out
+        assert level is not None
+        return level
 
     @property
     def changes(self) -> bool:
@@ -175,12 +185,7 @@ class Plan(FrozenModel):
         transactions of all records must be decided first (C10), when a file is listed twice, or when another writer
         has written files of the tail's level.
         """
-        held = sorted((one for one in self.inputs if one.records), key=lambda one: one.base_offset)
-        tail = [one for one in held if one.level == TAIL]
-        beneath = tail == held[: len(tail)]
-        apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
-        own = all(one.copies == 1 and job_of(one.path) is not None for one in tail)
-        return bool(tail) and beneath and apart and own and not self.removed_tombstones and not self.transactional
+        return tail_is_older(self.inputs) and not self.removed_tombstones and not self.transactional
 
     @property
     def older(self) -> frozenset[str]:
@@ -208,13 +213,13 @@ class Plan(FrozenModel):
     @property
     def read_bytes(self) -> int:
         """Estimate of the bytes that the plan reads; lane `convert` reads only a few columns."""
-        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane is Lane.CONVERT else self.bytes
+        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane.traits.writes == "deletes" else self.bytes
 
     def takes(self, other: "Plan") -> bool:
-        """True when this plan of lane `full` takes all inputs of ``other``, an earlier lane's plan in the same run."""
-        return other.lane in BEFORE_FULL and {one.path for one in self.inputs}.issuperset(
-            one.path for one in other.inputs
-        )
+        """True when this plan takes all inputs of ``other``, the plan of a lane of a lower level in the same run."""
+        mine, others = self.lane.traits.level_out, other.lane.traits.level_out
+        lower = mine is not None and others is not None and others < mine
+        return lower and {one.path for one in self.inputs}.issuperset(one.path for one in other.inputs)
 
     @property
     def title(self) -> str:

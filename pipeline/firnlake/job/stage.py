@@ -24,7 +24,6 @@ from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import ABANDONED, FAILURE, PLANS, Failure, plans_in, plans_text
 from firnlake.job.inputs import planned_inputs
 from firnlake.job.job import Job
-from firnlake.job.lane import COPYING
 from firnlake.job.plan import STAGED, Plan, stage_name, stage_parts
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 
@@ -186,7 +185,7 @@ class Stage:
     def replaced_beside(self, plan: Plan) -> list[str]:
         """Paths of segments of removed tombstones that a copying lane replaces; other lanes only read them."""
         own = self.of_plan(plan.id)
-        if plan.lane not in COPYING or own is None:
+        if not plan.lane.traits.copies or own is None:
             return []
         return [segment.path for segment in plan.removed_tombstones if segment.path not in own.in_place]
 

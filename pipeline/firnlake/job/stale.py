@@ -14,7 +14,6 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Stored
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import PLANS
-from firnlake.job.lane import WHOLE_PARTITION
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
 from firnlake.table.policies import Policies
@@ -123,7 +122,7 @@ class _Reasons:
         if all(gone):
             # A stage stays while at least one of its plans can be published.
             return f"its input {gone[0]} is no longer live" if gone else "none of its plans can be published"
-        if stage.plans and stage.plans[0].lane in WHOLE_PARTITION and published(self._target, stage.job_id) is not None:
+        if stage.plans and stage.plans[0].lane.traits.whole and published(self._target, stage.job_id) is not None:
             return "it was published"
         if stage.failure:
             newest = self._newest_failures[stage.plans[0].topic_partition, stage.plans[0].lane]

@@ -5,12 +5,12 @@ from typing import Final
 
 from firnlake.compact.attempt import Attempt, ByPlan
 from firnlake.compact.tasks import Result, rewritten
-from firnlake.job.lane import LEVELING, Lane
-from firnlake.lanes.convert import converted
+from firnlake.job.lane import Lane
+from firnlake.lanes.convert.convert import converted
 from firnlake.lanes.erasure.erase import erased
 
 COMPACTIONS: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
-    **dict.fromkeys(LEVELING, rewritten),
+    **{lane: rewritten for lane in Lane if lane.traits.level_out is not None},
     Lane.ERASE: erased,
     Lane.CONVERT: converted,
 }

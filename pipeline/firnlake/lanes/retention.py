@@ -20,11 +20,13 @@ from firnlake.job.inputs import CheckedInputs
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes.answer import Waits, Work
 from firnlake.publish.attempts import PublishResult, commit, repeated
+from firnlake.table.arrays import Segments
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.published_plans import VALIDATION, RecordCounts, published
-from firnlake.table.segment import Segment, Segments
+from firnlake.table.segment import Segment
 from firnlake.table.segments import read
 from firnlake.table.summaries import summary
 from firnlake.validate.retention import refused_drops
@@ -49,6 +51,17 @@ class Retention:
     dropped: tuple[Segment, ...]
     reason: str
     kept: str
+
+
+def look(state: PartitionState, _force: bool) -> Work | Waits:
+    """The segments past retention, and those without a record, which no other lane removes."""
+    past = retention(state)
+    if past is None:
+        return Waits(Lane.RETAIN.traits.rule, "the topic has no retention (cleanup.policy = compact)")
+    if not past.dropped:
+        return Waits(Lane.RETAIN.traits.rule, past.kept or "the topic partition holds no record")
+    empty = tuple(segment for segment in state.segments if not segment.records)
+    return Work(Lane.RETAIN, empty + past.dropped, past.reason)
 
 
 def retention(state: PartitionState) -> Retention | None:

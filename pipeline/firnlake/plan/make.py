@@ -11,15 +11,15 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.job import jobs_of
-from firnlake.job.lane import ANY_POLICY, BEFORE_FULL, LEVELING, SEEING_TRANSACTIONS, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
-from firnlake.lanes.cleaning import may_stay
-from firnlake.lanes.due import Due, due
+from firnlake.lanes.answer import Work
+from firnlake.lanes.look import look
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.order import RunBudget, admit, rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
+from firnlake.table.arrays import Segments
 from firnlake.table.partition import PartitionState
-from firnlake.table.segment import TAIL, Segment, Segments
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,7 @@ def plan_work(
     `erase`, because it must erase all requested keys at once; `convert`, because it reads only a few columns. A plan of
     `convert` is left out unless its job makes an equality delete file needless.
 
-    ``lanes`` are all lanes of the run. If `full` is among them, plans of `merge`, `clean` and `tier` are left out if a
-    plan of `full` takes all their segments: the same run would rewrite these segments twice, with the same result.
+    ``lanes`` are all lanes of the run (``_works``).
     ``scope`` restricts the plans, and the plans' reasons name the scope. A plan that failed on the same segments before
     is left out unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table,
     a table without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
@@ -76,11 +75,10 @@ def plan_work(
     lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
     scope.check(lane)
     # Retention drops segments whatever they hold, so it need not read transactions.
-    reads = lane is not Lane.RETAIN
+    reads = lane.traits.writes != "nothing"
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-        full = partial(_work, lake, Lane.FULL, sensed, force, str(scope)) if Lane.FULL in lanes else None
-        return _work(lake, lane, sensed, force, str(scope), full)
+        return _works(lake, lanes, sensed, force, str(scope))(lane)
 
 
 def plan_lanes(
@@ -117,13 +115,12 @@ def _each_lane(
 ) -> Iterator[tuple[Lane, LanePlans]]:
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, scope=scope)
-        full = cache(partial(_work, lake, Lane.FULL, sensed, force, str(scope))) if Lane.FULL in lanes else None
-        for lane in lanes:
-            yield lane, full() if full and lane is Lane.FULL else _work(lake, lane, sensed, force, str(scope), full)
+        work = _works(lake, lanes, sensed, force, str(scope))
+        yield from ((lane, work(lane)) for lane in lanes)
 
 
 def _behind(sensed: Sensed) -> tuple[str, ...]:
-    now_ms = sensed.survey.now_ms
+    now_ms = sensed.now_ms
     behind = behind_ms(sensed.segments, now_ms)
     line = (
         f"the clock {show_ms(now_ms)} is {show_seconds(behind)} behind the newest commit of Firn; new delete horizons "
@@ -132,30 +129,44 @@ def _behind(sensed: Sensed) -> tuple[str, ...]:
     return (line,) if behind else ()
 
 
-FullPlans = Callable[[], LanePlans]
+def _works(lake: Lake, lanes: Collection[Lane], sensed: Sensed, force: bool, asked: str) -> Callable[[Lane], LanePlans]:
+    """A function from a lane to its work in a run of ``lanes``, which plans each lane once.
+
+    A plan is left out if one of the run's lane with the highest level takes all its segments: the run would rewrite
+    these segments twice, with the same result (C13).
+    """
+    top = max(lanes, key=lambda lane: -1 if lane.traits.level_out is None else lane.traits.level_out, default=None)
+
+    @cache
+    def work(lane: Lane) -> LanePlans:
+        level = lane.traits.level_out
+        below = top and level is not None and top.traits.level_out is not None and level < top.traits.level_out
+        return _work(lake, lane, sensed, force, asked, partial(work, top) if below else None)
+
+    return work
 
 
 def _work(
-    lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "", full: FullPlans | None = None
+    lake: Lake, lane: Lane, sensed: Sensed, force: bool, asked: str, top: Callable[[], LanePlans] | None
 ) -> LanePlans:
-    identifier, states, behind = sensed.segments.identifier, sensed.states(lane, force), _behind(sensed)
+    identifier, states, behind = sensed.segments.identifier, sensed.states(every=force), _behind(sensed)
     due = due_plans(lane, sensed.segments, states, force, asked)
-    if due and lane in BEFORE_FULL and full:
-        # The plans that lane `full` really gets: without those that failed before, or that exceed the run's budgets.
-        taken = {plan.topic_partition: plan for plan in full().plans}
+    if due and top:
+        # The plans that the run really gets: without those that failed before, or that exceed its budgets.
+        taken = {plan.topic_partition: plan for plan in top().plans}
         due = [plan for plan in due if not ((own := taken.get(plan.topic_partition)) and own.takes(plan))]
     failed: dict[str, FailedPlan] = {}
     if due and not force:
         repeated = waiting(failed_plans(lake, identifier), due)
         failed = {plan.id: marker for plan, marker in repeated}
     plans = [plan for plan in due if plan.id not in failed]
-    if lane in LEVELING and states:
+    if lane.traits.level_out is not None and states:
         # The budgets of a run are set for the table, so every topic's policy has the same budgets.
         admitted = admit(plans, RunBudget.of(states[0].policy))
         return LanePlans(
             *(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states, behind)
         )
-    if lane is Lane.CONVERT:
+    if lane.traits.writes == "deletes":
         plans = _relieving(plans, sensed.segments.equality)
     return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, behind)
 
@@ -201,65 +212,41 @@ def behind_ms(segments: Segments, now_ms: int) -> int:
 def plan_partition(
     lane: Lane, segments: Segments, state: PartitionState, force: bool = False, asked: str = ""
 ) -> Plan | None:
-    """The plan of ``lane`` for one topic partition; None if nothing is due. The plan's reason includes ``asked``."""
-    work = due(lane, state, force)
-    inputs = _inputs(work, state) if work else ()
-    if not work or not inputs or segments.snapshot_id is None:
+    """The plan of ``lane`` for one topic partition; None if it waits. The plan's reason includes ``asked``."""
+    work = look(lane, state, force)
+    return plan_of(work, segments, state, asked) if isinstance(work, Work) else None
+
+
+def plan_of(work: Work, segments: Segments, state: PartitionState, asked: str = "") -> Plan | None:
+    """The plan for ``work`` in ``state``; None for a table without a snapshot."""
+    if segments.snapshot_id is None:
         return None
-    policy = state.policy
+    policy, traits = state.policy, work.lane.traits
+    by_position = traits.writes == "deletes"
     suspects = state.requested.suspects if state.requested else frozenset[str]()
-    plan = Plan(
+    return Plan(
         table=segments.identifier,
         table_uuid=segments.table_uuid,
         snapshot_id=segments.snapshot_id,
-        lane=lane,
+        lane=work.lane,
         topic=state.topic_partition.topic,
         partition=state.topic_partition.partition,
         now_ms=state.now_ms,
         reason=f"{work.reason}; asked for: {asked}" if asked else work.reason,
-        inputs=tuple(Input.of(segment) for segment in inputs),
-        removed_tombstones=tuple(map(Input.of, work.beside)) or _removed_tombstones(lane, state, inputs),
-        inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
+        inputs=tuple(Input.of(segment, may_stay=segment.path in work.staying) for segment in work.inputs),
+        removed_tombstones=tuple(map(Input.of, work.beside)),
+        inputs_per_segment=work.inputs_per_segment,
         segment_bytes=policy.segment_target,
-        clean_below=state.lowest_beside({segment.path for segment in inputs}),
+        clean_below=state.lowest_beside({segment.path for segment in work.inputs}),
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
-        sequence_number=segments.snapshot_number if lane is Lane.CONVERT else segments.sequence_number,
+        sequence_number=segments.snapshot_number if by_position else segments.sequence_number,
         delete_retention_ms=policy.delete_retention_ms,
         clock_behind_ms=behind_ms(segments, state.now_ms),
         waiting_segments=work.waiting_segments,
-        transactional=lane in SEEING_TRANSACTIONS and any(one.transactional or one.control for one in inputs),
-        markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
+        transactional=traits.decides and any(one.transactional or one.control for one in work.inputs),
+        markers=state.transactions.deciding(work.inputs) if traits.cleans else (),
         requests=work.requests,
-        unread=any(segment.path in suspects for segment in inputs),
-        position_deletes_max=policy.position_deletes_max if lane is Lane.CONVERT else 0,
-    )
-    return _with_staying(plan, inputs).sealed()
-
-
-def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:
-    """``plan`` with marks on the inputs that may stay in place."""
-    if plan.lane is not Lane.FULL or not plan.tail_is_older:
-        return plan
-    stay = may_stay(inputs, plan.clean_below, plan.now_ms)
-    return plan.model_copy(
-        update={"inputs": tuple(Input.of(segment, may_stay=segment.path in stay) for segment in inputs)}
-    )
-
-
-def _inputs(work: Due, state: PartitionState) -> tuple[Segment, ...]:
-    """The plan's inputs in offset order: the due segments and, in a full clean, also the tail (C16)."""
-    taken = work.candidates + state.tail_inputs if work.lane is Lane.FULL else work.candidates
-    return tuple(sorted(taken, key=lambda segment: segment.order))
-
-
-def _removed_tombstones(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> tuple[Input, ...]:
-    """The removed tombstones that may be newer than a record in the inputs of the head.
-
-    The tail needs no check, because it holds no record that is older than a removed tombstone of its key. Only lane
-    `full` restores tombstones, and the lane is due as soon as the head has offsets below a removed tombstone.
-    """
-    head = [segment.base_offset for segment in inputs if segment.level != TAIL]
-    if lane is not Lane.FULL or not head:
-        return ()
-    return tuple(Input.of(segment) for segment in state.removed_tombstones if segment.last_offset > min(head))
+        unread=any(segment.path in suspects for segment in work.inputs),
+        position_deletes_max=policy.position_deletes_max if by_position else 0,
+    ).sealed()

@@ -6,7 +6,6 @@
    partition does not count. So no plan starves: an overdue plan waits only for plans that were overdue earlier, and
    once the lane has worked on a topic partition, its next plan moves to the end of the queue.
 2. Among all other plans, the plan whose topic partition has the highest dirty ratio comes first (C12).
-3. Among equal plans, the plan that reclaims the most bytes per byte that it rewrites comes first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,23 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from firnlake.job.job import Job, Packing
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.plan.forecast import arrived_ms, due_since
+from firnlake.lanes.look import arrived_ms, since
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import DAY_MS, Policy
-from firnlake.table.segment import MERGED, RUN, TAIL, Segment
+from firnlake.table.segment import TAIL, Segment
 
 PATIENCE_MS: Final = DAY_MS
 """Milliseconds after which a plan that is due, but has had no room in any run, is overdue."""
 MOST_JOBS: Final = 1000
 """Maximum number of jobs per run of a lane; Airflow's default allows 1024 mapped tasks (``core.max_map_length``)."""
-WRITES: Final = {Lane.MERGE: (MERGED, RUN), Lane.CLEAN: (RUN,), Lane.FULL: (TAIL,)}
-"""The levels whose newest segment shows when a lane last worked on a topic partition.
-
-For `merge`, runs count as well, because merged segments may have been cleaned into a run since. `tier` is left out,
-because the newest run may come from `clean`; besides, `tier` always waits for the same number of new runs.
-"""
 
 
 class Rank(NamedTuple):
@@ -40,7 +32,6 @@ class Rank(NamedTuple):
     overdue_since_ms: int
     """Epoch milliseconds; 0 for a plan that is not overdue."""
     minus_dirty_ratio: float
-    minus_gain: float
     topic: str
     partition: int
 
@@ -48,9 +39,9 @@ class Rank(NamedTuple):
 def rank(plan: Plan, state: PartitionState) -> Rank:
     """The rank of ``plan``, which was made from ``state``."""
     inputs = inputs_of(plan, state)
-    limit = _limit_ms(plan.lane, state, inputs)
+    limit = _limit_ms(plan, state, inputs)
     overdue = limit < state.now_ms
-    return Rank(not overdue, limit if overdue else 0, -state.dirty_ratio, -gain(inputs), plan.topic, plan.partition)
+    return Rank(not overdue, limit if overdue else 0, -state.dirty_ratio, plan.topic, plan.partition)
 
 
 def inputs_of(plan: Plan, state: PartitionState) -> list[Segment]:
@@ -59,39 +50,23 @@ def inputs_of(plan: Plan, state: PartitionState) -> list[Segment]:
     return [segment for segment in state.segments if segment.path in taken]
 
 
-def gain(inputs: Sequence[Segment]) -> float:
-    """An estimate of the bytes that a cleaning of ``inputs`` reclaims per byte that it writes.
-
-    The tail is a group that holds one record per key, and so is each run. Each landed or merged segment counts as such
-    a group as well, with as many records as it has distinct keys, or with all its records if that number is unknown.
-    The estimate assumes records of equal size and the best case, in which the largest group has all the keys:
-    (all records - records of the largest group) / records of the largest group.
-    """
-    groups: dict[tuple[int, int | str], int] = {}
-    for segment in inputs:
-        group: int | str = segment.sequence_number if segment.level == RUN else segment.path
-        key = (TAIL, 0) if segment.level == TAIL else (segment.level, group)
-        groups[key] = groups.get(key, 0) + (segment.records if segment.keys is None else segment.keys)
-    largest = max(groups.values(), default=0)
-    return sum(segment.records for segment in inputs) / largest - 1 if largest else 0.0
-
-
-def _limit_ms(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
-    """The time (epoch milliseconds) after which a plan of ``lane`` for ``inputs`` is overdue."""
-    policy = state.policy
-    worked = [
-        segment.committed_ms
-        for segment in state.segments
-        if segment.level in WRITES.get(lane, ()) and segment.by_firn and segment.committed_ms is not None
-    ]
-    last = max(worked, default=0)
-    limits = [max(due_since(lane, state, inputs), last) + PATIENCE_MS]
+def _limit_ms(plan: Plan, state: PartitionState, inputs: Sequence[Segment]) -> int:
+    """The time (epoch milliseconds) after which ``plan`` for ``inputs`` is overdue."""
+    last = _last_work_ms(state, inputs)
+    limits = [max(since(plan.lane, state, inputs), last) + PATIENCE_MS]
     if state.cleanable:
         oldest = min(segment.oldest_ms for segment in state.cleanable)
-        limits.append(max(oldest + policy.max_compaction_lag_ms, last))
+        limits.append(max(oldest + state.policy.max_compaction_lag_ms, last))
     if state.late:
         limits.append(max(min(map(arrived_ms, state.late)), last))
     return min(limits)
+
+
+def _last_work_ms(state: PartitionState, inputs: Sequence[Segment]) -> int:
+    """The time of Firn's newest commit (epoch milliseconds) above the levels of the head's ``inputs``; 0 if none."""
+    highest = max((segment.level for segment in inputs if segment.level != TAIL), default=0)
+    worked = (segment for segment in state.segments if segment.level > highest and segment.by_firn)
+    return max((segment.committed_ms for segment in worked if segment.committed_ms is not None), default=0)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -10,19 +11,21 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
-from firnlake.job.lane import WHOLE_PARTITION, Lane
+from firnlake.job.lane import Lane
+from firnlake.lanes.quiet import quiet
 from firnlake.lanes.requested import requested_in
-from firnlake.plan.survey import DueSurvey
-from firnlake.table.arrays import Arrays, arrays_of
+from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.memory import removed_tombstones
-from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
+from firnlake.table.partition import UNBOUNDED, PartitionState, Requested, ScopeBounds
 from firnlake.table.policies import Policies
-from firnlake.table.segment import Segments
+from firnlake.table.policy import LONG_MAX
+from firnlake.table.restarts import restarts
+from firnlake.table.segment import Segment
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.summaries import newest_clock
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.table.transactions import transactions_of
+from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of
 
 SHOWN = 20
 """Maximum number of topics or topic partitions that the message about a missing one names."""
@@ -42,12 +45,12 @@ class Scope:
 
     def obstacle(self, lane: Lane) -> str | None:
         """Why ``lane`` can't keep to this scope, and what is allowed; None when it can."""
-        if lane is Lane.RETAIN and (self.bounds != UNBOUNDED or self.properties):
+        if lane.traits.writes == "nothing" and (self.bounds != UNBOUNDED or self.properties):
             return (
                 f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because only the "
                 "table's properties set its retention"
             )
-        if lane in WHOLE_PARTITION and self.bounds != UNBOUNDED:
+        if lane.traits.whole and self.bounds != UNBOUNDED:
             return (
                 f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane "
                 "works on a whole topic partition at once"
@@ -104,25 +107,70 @@ class Sensed:
     """A table that was read once, to get the states of its topic partitions at one time for several lanes."""
 
     segments: Segments
-    survey: DueSurvey
-    only: frozenset[TopicPartition]
+    policies: Policies
+    now_ms: int
+    removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict)
+    transactions: Mapping[TopicPartition, Transactions] = field(default_factory=dict)
+    requested: Mapping[TopicPartition, Requested] = field(default_factory=dict)
+    """The requests for keys, by topic partition."""
+    bounds: ScopeBounds = UNBOUNDED
+    only: frozenset[TopicPartition] = frozenset()
     """The topic partitions to which ``states`` is restricted; empty for all."""
 
-    def states(self, lane: Lane | None = None, force: bool = False) -> list[PartitionState]:
-        """The states of the topic partitions, those with the highest dirty ratio first.
+    @cached_property
+    def quiet(self) -> frozenset[TopicPartition]:
+        """The topic partitions in which nothing is due (``lanes.quiet``)."""
+        arrays = self.segments.by_partition
+        if not arrays:
+            return frozenset()
+        flags = quiet(arrays, self.policies, self.now_ms, self.removed_tombstones, self.requested)
+        return frozenset(map(arrays.topic_partition, np.flatnonzero(flags).tolist()))
 
-        With a ``lane``, topic partitions in which the lane is surely not due are left out (``force`` as in ``due``).
-        But those with segments that no plan can take stay, because people should know of these segments.
+    _known: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+
+    def states(self, every: bool = True) -> list[PartitionState]:
+        """The states of the topic partitions, by topic and partition; without ``every``, of those that are not quiet.
+
+        Within bounds, a part of a topic partition may be due although the whole of it is left to another lane, so none
+        is quiet then.
         """
-        wanted = np.ones(len(self.survey.arrays.topic), dtype=np.bool_)
-        if self.only:
-            places = [place for where in self.only if (place := self.survey.arrays.place(where)) is not None]
-            wanted[:] = False
-            wanted[places] = True
-        # Within bounds, a part of a topic partition may be due although the whole of it is left to another lane.
-        if lane is not None and self.survey.bounds == UNBOUNDED:
-            wanted &= self.survey.may_be_due(lane, force) | self.survey.oversized
-        return [self.survey.state(place) for place in self.survey.filthiest_first(np.flatnonzero(wanted))]
+        there = self.segments.by_partition
+        chosen = sorted(self.only & there.keys()) if self.only else there
+        looked_at = every or self.bounds != UNBOUNDED
+        return [self.state(where) for where in chosen if looked_at or where not in self.quiet]
+
+    def state(self, where: TopicPartition) -> PartitionState:
+        """The state of the topic partition ``where``; its lanes share what it has computed."""
+        if where not in self._known:
+            self._known[where] = self._state(where)
+        return self._known[where]
+
+    def _state(self, where: TopicPartition) -> PartitionState:
+        return PartitionState(
+            where,
+            self.segments.by_partition[where],
+            self.policies.of(where.topic),
+            self.now_ms,
+            self.segments.strays_of(where),
+            self.removed_tombstones.get(where, ()),
+            self.transactions.get(where, NO_TRANSACTIONS),
+            self.bounds,
+            self.requested.get(where),
+            self._restarts.get(where.topic, ""),
+        )
+
+    @cached_property
+    def _restarts(self) -> Mapping[str, str]:
+        """Why the offsets of a topic seem to have restarted, by topic: in all its partitions, if in one of them."""
+        arrays, first = self.segments.by_partition, dict[str, str]()
+        for place in arrays.disordered():
+            where = arrays.topic_partition(place)
+            late_through = self.policies.of(where.topic).late_through
+            if where.topic in first or late_through == LONG_MAX:
+                continue
+            if restart := next(restarts(arrays.segments(place), late_through), None):
+                first[where.topic] = restart.message(int(arrays.fact("sequence_number").max()))
+        return first
 
 
 def read_once(
@@ -147,22 +195,12 @@ def read_once(
     data_folder(table), metadata_folder(table)
     cache = ManifestCache.of(lake)
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
-    arrays = arrays_of(segments)
-    meant = scope.topic_partitions(identifier, arrays)
+    meant = scope.topic_partitions(identifier, segments.by_partition)
     restricted = frozenset(only) if meant is None else meant
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
     removed = removed_tombstones(table, identifier, cache)
-    survey = DueSurvey(
-        arrays,
-        policies,
-        now_ms,
-        segments.strays,
-        removed,
-        transactions,
-        scope.bounds,
-        requested_in(table, arrays, removed),
-    )
-    return Sensed(segments, survey, restricted)
+    requested = requested_in(table, segments.by_partition, removed)
+    return Sensed(segments, policies, now_ms, removed, transactions, requested, scope.bounds, restricted)
 
 
 def sense_table(
@@ -171,11 +209,8 @@ def sense_table(
     now_ms: int,
     only: Collection[TopicPartition] = (),
     look_at_transactions: bool = True,
-    lane: Lane | None = None,
 ) -> tuple[Segments, list[PartitionState]]:
-    """The segments of table ``identifier`` and the states of its topic partitions, the highest dirty ratio first.
-
-    The arguments are those of ``read_once`` and of ``Sensed.states``.
-    """
+    """The segments of table ``identifier`` and the states of its topic partitions; the arguments are those of
+    ``read_once``."""
     sensed = read_once(lake, identifier, now_ms, only, look_at_transactions)
-    return sensed.segments, sensed.states(lane)
+    return sensed.segments, sensed.states()

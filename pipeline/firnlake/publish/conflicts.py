@@ -7,10 +7,9 @@ from pyiceberg.table import Table
 from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.lane import ANY_POLICY
 from firnlake.job.plan import Plan
+from firnlake.table.arrays import Segments
 from firnlake.table.published_plans import RecordCounts
-from firnlake.table.segment import Segments
 from firnlake.table.segments import LiveInputs, read
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
 from firnlake_expectations.wording import count
@@ -28,7 +27,7 @@ def landed_conflicts(
         key: (plan, counts)
         for key, (plan, counts) in work.items()
         # Whether a lane of any policy takes a record does not depend on other records.
-        if plan.lane not in ANY_POLICY and (_removes(counts) or plan.transactional)
+        if plan.lane.traits.cleans and (_removes(counts) or plan.transactional)
     }
     if not concerned:
         return {}

@@ -31,7 +31,6 @@ from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.collect import discard
 from firnlake.job.inputs import CheckedInputs
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.result import PlanFiles, PlanResult
 from firnlake.job.stage import Stage, missing, stages_of
@@ -282,6 +281,6 @@ def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
     return {
         segment.path: one.plan.known_through
         for one in chosen
-        if one.plan.lane is Lane.CONVERT
+        if one.plan.lane.traits.writes == "deletes"
         for segment in one.plan.inputs
     }

@@ -1,25 +1,26 @@
-"""The segments of a table as arrays, so that a million topic partitions need no objects.
+"""The segments of a snapshot, as arrays, so that a million of them need no objects.
 
-Each array holds one fact of every segment. The segments are grouped by topic partition and in offset order within each
-group; ``starts`` holds the index at which each group starts. ``Segment`` objects are made on demand, per topic
-partition. ``UNKNOWN`` stands for a fact that is not known.
+Each array holds one fact of every segment, and means the same as the field of that name in ``Segment``. The segments
+are grouped by topic partition and in offset order within each group. ``Segment`` objects are made on demand.
 
-    arrays = arrays_of(segments)                 # ``segments`` as ``read`` returns them
-    ByPartition(arrays)[TopicPartition("t", 0)]  # the segments of one topic partition, as objects
+    arrays = Arrays.of(segments)          # a mapping: arrays[TopicPartition("t", 0)] are the segments, as objects
+    arrays["records"]                     # [N] of all segments
+    arrays.starts                         # [P + 1] where the segments of each topic partition start
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from firnlake.table.segment import Segment, Segments
+from firnlake.iceberg.needless_deletes import EqualityReach
+from firnlake.table.segment import LANDED, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -28,45 +29,29 @@ Bools: TypeAlias = NDArray[np.bool_]
 UNKNOWN: Final = int(np.iinfo(np.int64).min)
 """Integer that stands for None."""
 
-_INTEGERS: Final = (
-    "level",
-    "base_offset",
-    "last_offset",
-    "records",
-    "bytes",
-    "data_bytes",
-    "null_keys",
-    "oldest_ms",
-    "newest_ms",
-    "sequence_number",
-    "row_deletes",
-    "stamped",
-    "copies",
-    "holding_deletes",
-    "deletes",
-    "equality_deletes",
-)
-_OPTIONAL: Final = ("tombstones", "committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
-_BOOLEANS: Final = ("by_firn", "whole", "transactional", "control")
-_TEXTS: Final = ("path", "problem")
-_FIELDS: Final = tuple(field.name for field in fields(Segment) if field.name != "topic_partition")
+_KINDS: Final[Mapping[Any, tuple[pa.DataType, bool]]] = {
+    int: (pa.int64(), False),
+    int | None: (pa.int64(), True),
+    bool: (pa.bool_(), False),
+    str: (pa.string(), False),
+    str | None: (pa.string(), True),
+}
+"""The Arrow type of a fact, by its type in Python, and whether it may be null."""
+_OF_FILES: Final = tuple(field for field in fields(Segment) if field.name != "topic_partition")
 
 SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
         pa.field("partition", pa.int64(), nullable=False),
-        *(pa.field(name, pa.int64(), nullable=False) for name in _INTEGERS),
-        *(pa.field(name, pa.int64()) for name in _OPTIONAL),
-        *(pa.field(name, pa.bool_(), nullable=False) for name in _BOOLEANS),
-        *(pa.field(name, pa.string()) for name in _TEXTS),
+        *(pa.field(field.name, _KINDS[field.type][0], _KINDS[field.type][1]) for field in _OF_FILES),
     ]
 )
-"""Input schema of ``Arrays.of_rows``: a row per segment, in any order."""
+"""A row per segment, in any order."""
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays:
-    """The facts of a table's N segments in P topic partitions. Each field means the same as in ``Segment``."""
+class Arrays(Mapping[TopicPartition, tuple[Segment, ...]]):
+    """The facts of a table's N segments in P topic partitions."""
 
     topics: Sequence[str]
     """Names of the topics, sorted."""
@@ -76,37 +61,8 @@ class Arrays:
     """[P] Partition numbers."""
     starts: Ints
     """[P + 1] Index of the first segment of each topic partition; the last entry is N."""
-    path: pa.Array
-    """[N] Paths, as strings."""
-    problem: pa.Array
-    """[N] Problems, as strings; null for a segment without a problem."""
-    level: Ints
-    base_offset: Ints
-    last_offset: Ints
-    records: Ints
-    bytes: Ints
-    data_bytes: Ints
-    tombstones: Ints
-    null_keys: Ints
-    oldest_ms: Ints
-    newest_ms: Ints
-    sequence_number: Ints
-    row_deletes: Ints
-    committed_ms: Ints
-    written_ms: Ints
-    by_firn: Bools
-    whole: Bools
-    keys: Ints
-    stamped: Ints
-    first_horizon_ms: Ints
-    last_horizon_ms: Ints
-    transactional: Bools
-    control: Bools
-    copies: Ints
-    holding_deletes: Ints
-    hidden: Ints
-    deletes: Ints
-    equality_deletes: Ints
+    facts: Mapping[str, NDArray[Any] | pa.Array]
+    """[N] Each: NumPy arrays of numbers and flags, with ``UNKNOWN`` for None, and Arrow arrays of texts."""
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> "Arrays":
@@ -115,24 +71,21 @@ class Arrays:
 
     @classmethod
     def of_rows(cls, table: pa.Table) -> "Arrays":
-        """The arrays of the segments in ``table``, which has the schema ``SCHEMA``; its rows may be in any order."""
+        """The arrays of the segments in ``table``, which has the schema ``SCHEMA``."""
         topics, codes = _ranked(table["topic"])
         keys = {"topic": codes, **{name: table[name] for name in ("partition", "base_offset", "last_offset", "path")}}
         order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]).to_numpy()
-        topic = codes[order]
-        partition = table["partition"].to_numpy()[order]
+        topic, partition = codes[order], table["partition"].to_numpy()[order]
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])
         starts = np.flatnonzero(first)
-        return cls(
-            topics=topics,
-            topic=topic[starts],
-            partition=partition[starts],
-            starts=np.append(starts, len(order)),
-            **{name: table[name].to_numpy()[order] for name in (*_INTEGERS, *_BOOLEANS)},
-            **{name: table[name].fill_null(UNKNOWN).to_numpy()[order] for name in _OPTIONAL},
-            **{name: table[name].combine_chunks().take(pa.array(order)) for name in _TEXTS},
-        )
+        facts = {field.name: _sorted(table[field.name], order) for field in _OF_FILES}
+        return cls(topics, topic[starts], partition[starts], np.append(starts, len(order)), facts)
+
+    def fact(self, name: str) -> NDArray[Any]:
+        """[N] A fact that is a number or a flag."""
+        values: NDArray[Any] = self.facts[name]
+        return values
 
     def topic_partition(self, place: int) -> TopicPartition:
         """The topic partition at index ``place``, from 0 to P - 1."""
@@ -142,13 +95,8 @@ class Arrays:
         """The segments of the topic partition at index ``place``, as objects, in offset order."""
         own = slice(int(self.starts[place]), int(self.starts[place + 1]))
         where = self.topic_partition(place)
-        columns = {name: getattr(self, name)[own].tolist() for name in (*_INTEGERS, *_BOOLEANS)}
-        columns |= {name: getattr(self, name)[own].to_pylist() for name in _TEXTS}
-        for name in _OPTIONAL:
-            columns[name] = [None if value == UNKNOWN else value for value in getattr(self, name)[own].tolist()]
-        return tuple(
-            Segment(facts[0], where, *facts[1:]) for facts in zip(*(columns[name] for name in _FIELDS), strict=True)
-        )
+        columns = [_objects(field, self.facts[field.name][own]) for field in _OF_FILES]
+        return tuple(Segment(path, where, *rest) for path, *rest in zip(*columns, strict=True))
 
     def place(self, topic_partition: TopicPartition) -> int | None:
         """The index of ``topic_partition`` among the P topic partitions; None when it has no segment."""
@@ -159,30 +107,66 @@ class Arrays:
         row = int(first + np.searchsorted(self.partition[first:last], topic_partition.partition))
         return row if row < last and self.partition[row] == topic_partition.partition else None
 
-
-@dataclass(frozen=True, eq=False)
-class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
-    """The segments in ``arrays`` by topic partition; the ``Segment`` objects are made on demand."""
-
-    arrays: Arrays
+    def disordered(self) -> list[int]:
+        """The places of the topic partitions whose segments have perhaps not landed in offset order, without
+        overlaps."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        landed = np.where(self.fact("level") == LANDED, self.fact("sequence_number"), 0)
+        disorder = (landed[1:] < landed[:-1]) | (self.fact("base_offset")[1:] <= self.fact("last_offset")[:-1])
+        places: list[int] = np.unique(owner[1:][disorder & (owner[1:] == owner[:-1])]).tolist()
+        return places
 
     def __getitem__(self, topic_partition: TopicPartition) -> tuple[Segment, ...]:
-        place = self.arrays.place(topic_partition)
+        place = self.place(topic_partition)
         if place is None:
             raise KeyError(topic_partition)
-        return self.arrays.segments(place)
+        return self.segments(place)
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return map(self.arrays.topic_partition, range(len(self)))
+        return map(self.topic_partition, range(len(self)))
 
     def __len__(self) -> int:
-        return len(self.arrays.topic)
+        return len(self.topic)
 
 
-def arrays_of(segments: Segments) -> Arrays:
-    """The arrays from which ``segments`` was made; new arrays if it was not made from arrays."""
-    by_partition = segments.by_partition
-    return by_partition.arrays if isinstance(by_partition, ByPartition) else Arrays.of(segments)
+@dataclass(frozen=True)
+class Segments:
+    """All segments of one snapshot, in offset order within their topic partition."""
+
+    identifier: str
+    table_uuid: str
+    snapshot_id: int | None
+    by_partition: Arrays
+    strays: tuple[UnassignedFile, ...] = ()
+    sequence_number: int | None = None
+    """Data sequence number that rewritten records get: the number of the snapshot, so that equality deletes that land
+    during the rewrite apply. None if the table is partitioned by level; then the records get their commit's number."""
+    snapshot_number: int | None = None
+    """Sequence number of the snapshot; None if the table has no snapshot."""
+    equality: EqualityReach | None = None
+    """The equality delete files and the data files of the snapshot; None if there are no equality delete files."""
+    newest_clock_ms: int | None = None
+    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
+
+    @classmethod
+    def of(
+        cls,
+        identifier: str,
+        table_uuid: str,
+        snapshot_id: int | None,
+        segments: Iterable[Segment],
+        strays: Iterable[UnassignedFile] = (),
+    ) -> "Segments":
+        """Sort and group ``segments``."""
+        return cls(identifier, table_uuid, snapshot_id, Arrays.of(segments), tuple(strays))
+
+    def strays_of(self, topic_partition: TopicPartition) -> tuple[UnassignedFile, ...]:
+        """The strays that may hold records of ``topic_partition``."""
+        return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Every segment, topic partition by topic partition."""
+        return (segment for segments in self.by_partition.values() for segment in segments)
 
 
 def rows(segments: Iterable[Segment]) -> pa.Table:
@@ -202,3 +186,16 @@ def _ranked(topics: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
     rank = np.empty(len(names), dtype=np.int64)
     rank[order] = np.arange(len(names))
     return tuple(names[place] for place in order), rank[encoded.indices.to_numpy()]
+
+
+def _sorted(column: pa.ChunkedArray, order: NDArray[np.intp]) -> NDArray[Any] | pa.Array:
+    if pa.types.is_string(column.type):
+        return column.combine_chunks().take(pa.array(order))
+    known = column.fill_null(UNKNOWN) if pa.types.is_integer(column.type) else column
+    return known.to_numpy()[order]
+
+
+def _objects(fact: Field[Any], array: NDArray[Any] | pa.Array) -> list[Any]:
+    """The values of ``fact`` in ``array``, with None for what is unknown."""
+    values: list[Any] = array.tolist()
+    return [None if value == UNKNOWN else value for value in values] if fact.type == int | None else values

@@ -41,6 +41,10 @@ class Budget:
         """The budget of a merge under ``policy``."""
         return replace(cls.of(policy), keys=None)
 
+    def oldest(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        """The oldest ``segments`` that fit together."""
+        return tuple(segment for (segment,) in self.fitting([(segment,) for segment in segments]))
+
     def fitting(self, groups: Iterable[Group]) -> list[Group]:
         """The oldest ``groups`` that fit together. Stops at the first group that does not fit; no group is skipped."""
         bytes_left, records_left, keys_left = self.bytes, self.records, self.keys

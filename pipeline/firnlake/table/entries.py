@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.iceberg.row_deletes import RowDeletes
 from firnlake.table import arrays
-from firnlake.table.arrays import Arrays, ByPartition, Ints
+from firnlake.table.arrays import Arrays, Ints
 from firnlake.table.classifier import Classifier
 from firnlake.table.manifest_rows import ListedFile
 from firnlake.table.segment import Segment, UnassignedFile
@@ -164,7 +164,7 @@ def _once(rows: pa.Table) -> pa.Table:
     if not len(again):
         return rows
     twice = pc.is_in(paths, again)
-    repeated = ByPartition(Arrays.of_rows(rows.filter(twice)))
+    repeated = Arrays.of_rows(rows.filter(twice))
     merged = _unambiguous(_merged(segment for own in repeated.values() for segment in own))
     return pa.concat_tables([rows.filter(pc.invert(twice)), arrays.rows(merged)])
 

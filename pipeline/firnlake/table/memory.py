@@ -6,7 +6,6 @@ that tell this expire, so the void tombstones leave their branch before Firn pub
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from pyiceberg.manifest import ManifestContent
@@ -18,9 +17,10 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
+from firnlake.table.arrays import Segments
 from firnlake.table.mendings import is_mending
 from firnlake.table.policy import LONG_MAX
-from firnlake.table.segment import Segment, Segments
+from firnlake.table.segment import Segment
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.summaries import CommitSummary
@@ -31,10 +31,8 @@ def tombstones_on_branch(
     table: Table, identifier: str, cache: ManifestCache | None = None
 ) -> Mapping[TopicPartition, tuple[Segment, ...]]:
     """The segments of all removed tombstones on their branch, also of void ones, which still hold their keys."""
-    # The branch has its own cache: if it shared the cache of main, each would count the other's rows as stale.
-    own = replace(cache, folder=cache.folder / REMOVED_TOMBSTONES) if cache else None
     branch = on_branch(table, REMOVED_TOMBSTONES)
-    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=own).by_partition
+    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=cache).by_partition
 
 
 def removed_tombstones(

@@ -1,8 +1,9 @@
 """The state of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from firnlake.clock import exact_span, show_ms
 from firnlake.table.budget import excess, excess_beside, excess_keys, small
@@ -150,6 +151,24 @@ class PartitionState:
             return self.head
         end = self.held.segment.order
         return tuple(segment for segment in self.head if segment.order < end)
+
+    def may_clean(self, segment: Segment) -> bool:
+        """True when a cleaning of part of the head may take ``segment`` in this run."""
+        return segment.path in self._cleanable and not self.too_large(segment) and self.bounds.hold(segment)
+
+    @cached_property
+    def _cleanable(self) -> frozenset[str]:
+        return frozenset(segment.path for segment in self.cleanable)
+
+    def series(self, level: int, possible: Callable[[Segment], bool]) -> Iterator[tuple[Segment, ...]]:
+        """Series of ``possible`` segments of ``level`` with no other segment between them in offset order (C17).
+
+        A segment that is not possible ends a series; the segments past it form the next series.
+        """
+        held = [segment for segment in self.segments if segment.records]
+        for fits, neighbours in groupby(held, key=lambda segment: segment.level == level and possible(segment)):
+            if fits:
+                yield tuple(neighbours)
 
     @cached_property
     def active(self) -> frozenset[str]:

@@ -1,11 +1,8 @@
 """Segments and strays. All their facts come from file metadata; no record is read."""
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.table.topic_partition import TopicPartition
 
 LANDED, MERGED, RUN, TAIL = 0, 1, 2, 3
@@ -132,46 +129,3 @@ def _within(bounds: tuple[Any, Any] | None, value: str | int) -> bool:
         return False
     lowest, highest = bounds
     return (lowest is None or lowest <= value) and (highest is None or value <= highest)
-
-
-@dataclass(frozen=True)
-class Segments:
-    """All segments of one snapshot, in offset order within their topic partition."""
-
-    identifier: str
-    table_uuid: str
-    snapshot_id: int | None
-    by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
-    strays: tuple[UnassignedFile, ...] = ()
-    sequence_number: int | None = None
-    """Data sequence number that rewritten records get: the number of the snapshot, so that equality deletes that land
-    during the rewrite apply. None if the table is partitioned by level; then the records get their commit's number."""
-    snapshot_number: int | None = None
-    """Sequence number of the snapshot; None if the table has no snapshot."""
-    equality: EqualityReach | None = None
-    """The equality delete files and the data files of the snapshot; None if there are no equality delete files."""
-    newest_clock_ms: int | None = None
-    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
-
-    @classmethod
-    def of(
-        cls,
-        identifier: str,
-        table_uuid: str,
-        snapshot_id: int | None,
-        segments: Iterable[Segment],
-        strays: Iterable[UnassignedFile] = (),
-    ) -> "Segments":
-        """Sort and group ``segments``."""
-        ordered = sorted(segments, key=lambda segment: (segment.topic_partition, segment.order))
-        grouped = groupby(ordered, key=lambda segment: segment.topic_partition)
-        by_partition = {key: tuple(group) for key, group in grouped}
-        return cls(identifier, table_uuid, snapshot_id, by_partition, tuple(strays))
-
-    def strays_of(self, topic_partition: TopicPartition) -> tuple[UnassignedFile, ...]:
-        """The strays that may hold records of ``topic_partition``."""
-        return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
-
-    def __iter__(self) -> Iterator[Segment]:
-        """Every segment, topic partition by topic partition."""
-        return (segment for segments in self.by_partition.values() for segment in segments)

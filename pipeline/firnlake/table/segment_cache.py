@@ -1,9 +1,9 @@
-"""A manifest cache that processes share: packs, which are files of Arrow rows in Firn's home on this machine.
+"""What manifests say, kept for all processes of this machine: a file of Arrow rows for each manifest.
 
-Manifests are immutable, so cached facts stay valid for as long as a snapshot lists the manifest. A pack is written
-under a temporary name and then renamed, and its name is the digest of its content. Therefore a reader sees a whole pack
-or none, and recognizes a damaged pack, which it replaces by reading the manifests again. Processes share packs without
-a lock, so two processes may do the same work. Deleting the folder costs nothing but time.
+Manifests are immutable, so what is kept of one stays valid for as long as a snapshot lists it. A file is written under a
+temporary name and then renamed, and begins with the digest of its content. So a reader sees a whole file or none, and
+recognizes a damaged one, which it replaces by reading the manifest again. Processes share the files without a lock: two
+may do the same work. Deleting the folder costs nothing but time.
 """
 
 import hashlib
@@ -12,7 +12,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,19 +29,18 @@ log = logging.getLogger(__name__)
 
 LIMIT_SETTING: Final = "FIRN_CACHE_BYTES"
 DEFAULT_LIMIT: Final = 1 << 30
-"""Maximum bytes of all packs together: room for some 20 million segments."""
+"""Maximum bytes of all files together: room for some 20 million segments."""
 
-_PACKS: Final = 8
-"""Maximum number of packs per table; more packs are merged into one."""
 _SUFFIX: Final = ".arrow"
 _UNFINISHED: Final = ".unfinished-"
 _WRITTEN_WITHIN_SECONDS: Final = 3600
-_MANIFESTS: Final = b"firn.manifests"
+_STRAYS: Final = b"firn.strays"
+_DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True)
 class ManifestCache:
-    """Packs below ``folder``, in one folder per table; beyond ``limit`` bytes, the least recently used are evicted."""
+    """Files below ``folder``, in one folder per table; beyond ``limit`` bytes, the least recently used are deleted."""
 
     folder: Path
     limit: int = DEFAULT_LIMIT
@@ -55,22 +55,26 @@ class ManifestCache:
             raise RefusedError(f"{LIMIT_SETTING} is {text!r}; allowed: a number of bytes, or 0 for no manifest cache")
         return cls(lake.cache_folder / "manifests", int(text)) if int(text) and lake.home.is_dir() else None
 
-    def load(self, table_uuid: str, names: Collection[str]) -> "CachedManifests":
-        """Load the cached manifests ``names``; a name must include everything that the cached facts depend on."""
-        folder = self.folder / table_uuid
-        wanted = frozenset(names)
-        loaded: dict[str, Found] = {}
-        packs, rows = [], 0
-        for path in sorted(folder.glob(f"*{_SUFFIX}")):
-            pack = _read(path)
-            if pack:
-                packs.append(path)
-                rows += pack.rows.num_rows
-                loaded |= pack.of_manifests(wanted)
-        return CachedManifests(self, folder, loaded, tuple(packs), rows)
+    def load(self, table_uuid: str, names: Iterable[str]) -> dict[str, Found]:
+        """What is kept of the manifests ``names``; a name must include everything that the facts depend on."""
+        loaded = ((name, _read(self._path(table_uuid, name))) for name in names)
+        return {name: found for name, found in loaded if found is not None}
 
-    def evict(self) -> None:
-        """Delete the least recently used packs of all tables until the remaining packs are within the limit."""
+    def keep(self, table_uuid: str, fresh: Mapping[str, Found]) -> None:
+        """Keep ``fresh``. A failed write loses nothing: the manifests are read again."""
+        try:
+            for name, found in fresh.items():
+                _write(found, self._path(table_uuid, name))
+            if fresh:
+                self._evict()
+        except OSError as error:
+            log.warning("the cache of manifests can't be written: %s", error)
+
+    def _path(self, table_uuid: str, name: str) -> Path:
+        return self.folder / table_uuid / f"{_digest(name.encode()).hex()}{_SUFFIX}"
+
+    def _evict(self) -> None:
+        """Delete the least recently used files of all tables until the others are within the limit."""
         for path in self.folder.glob(f"*/{_UNFINISHED}*"):
             # A process that was killed while it wrote this file has left it behind.
             if path.stat().st_mtime < time.time() - _WRITTEN_WITHIN_SECONDS:
@@ -84,89 +88,29 @@ class ManifestCache:
             size -= stat.st_size
 
 
-@dataclass(frozen=True)
-class CachedManifests:
-    """The cached part of one snapshot's manifests."""
-
-    cache: ManifestCache
-    folder: Path
-    found: Mapping[str, Found]
-    packs: tuple[Path, ...]
-    rows: int
-    """Rows in all packs, including those of manifests that the snapshot no longer lists."""
-
-    def add(self, fresh: Mapping[str, Found]) -> None:
-        """Add ``fresh`` to the cache; rewrite all packs as one if there are many, or if most of their rows are stale.
-
-        A failed write loses nothing: the manifests are read again.
-        """
-        live = sum(one.rows.num_rows for one in self.found.values())
-        anew = len(self.packs) >= _PACKS or (self.packs and 2 * live < self.rows)
-        kept = Pack.of({**self.found, **fresh} if anew else fresh)
-        if not kept.names:
-            return
-        try:
-            written = _write(kept, self.folder)
-            for path in self.packs if anew else ():
-                if path != written:
-                    path.unlink(missing_ok=True)
-            self.cache.evict()
-        except OSError as error:
-            log.warning("the cache of manifests can't be written: %s", error)
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
-@dataclass(frozen=True)
-class Pack:
-    """Contents of some manifests: the ``rows`` of all together, and the name, row count and strays of each manifest."""
+def _read(path: Path) -> Found | None:
+    """What the file at ``path`` holds; None when it is gone or damaged. A damaged one is deleted."""
+    try:
+        content = path.read_bytes()
+        if _digest(content[_DIGEST_BYTES:]) == content[:_DIGEST_BYTES]:
+            # Those that were used least recently go first.
+            os.utime(path)
+            return _parsed(content[_DIGEST_BYTES:])
+        path.unlink(missing_ok=True)
+    except OSError:
+        return None
+    log.warning("%s is corrupt; its manifest is read again", path)
+    return None
 
-    rows: pa.Table
-    names: tuple[str, ...]
-    counts: tuple[int, ...]
-    strays: tuple[tuple[UnassignedFile, ...], ...]
 
-    @classmethod
-    def of(cls, manifests: Mapping[str, Found]) -> "Pack":
-        """Build a pack of ``manifests``, which is keyed by the manifests' names."""
-        parts = manifests.values()
-        return cls(
-            Found.together(parts).rows,
-            tuple(manifests),
-            tuple(part.rows.num_rows for part in parts),
-            tuple(part.strays for part in parts),
-        )
-
-    def of_manifests(self, wanted: Collection[str]) -> dict[str, Found]:
-        """The contents of the ``wanted`` manifests that the pack holds."""
-        contents, first = {}, 0
-        for name, count, strays in zip(self.names, self.counts, self.strays, strict=True):
-            if name in wanted:
-                contents[name] = Found(self.rows.slice(first, count), strays)
-            first += count
-        return contents
-
-    def content(self) -> pa.Buffer:
-        """The pack as an Arrow file."""
-        described = [
-            {"name": name, "rows": count, "strays": [asdict(stray) for stray in strays]}
-            for name, count, strays in zip(self.names, self.counts, self.strays, strict=True)
-        ]
-        schema = SCHEMA.with_metadata({_MANIFESTS: json.dumps(described).encode()})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            writer.write_table(self.rows.cast(schema))
-        return sink.getvalue()
-
-    @classmethod
-    def parse(cls, content: bytes) -> "Pack":
-        """Parse ``content``, written by this version of Firn."""
-        with pa.ipc.open_file(pa.py_buffer(content)) as reader:
-            rows, described = reader.read_all(), json.loads(reader.schema.metadata[_MANIFESTS])
-        return cls(
-            rows.replace_schema_metadata(),
-            tuple(one["name"] for one in described),
-            tuple(one["rows"] for one in described),
-            tuple(tuple(_stray(stray) for stray in one["strays"]) for one in described),
-        )
+def _parsed(content: bytes) -> Found:
+    with pa.ipc.open_file(pa.py_buffer(content)) as reader:
+        rows, strays = reader.read_all(), json.loads(reader.schema.metadata[_STRAYS])
+    return Found(rows.replace_schema_metadata(), tuple(map(_stray, strays)))
 
 
 def _stray(document: Mapping[str, Any]) -> UnassignedFile:
@@ -174,31 +118,20 @@ def _stray(document: Mapping[str, Any]) -> UnassignedFile:
     return UnassignedFile(**{**document, **bounds})
 
 
-def _digest(content: bytes | pa.Buffer) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def _read(path: Path) -> Pack | None:
-    """Read the pack at ``path``; None when it is gone or damaged. A damaged pack is deleted."""
+def _write(found: Found, path: Path) -> None:
+    schema = SCHEMA.with_metadata({_STRAYS: json.dumps([asdict(stray) for stray in found.strays]).encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(found.rows.cast(schema))
+    content = sink.getvalue().to_pybytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}")
     try:
-        content = path.read_bytes()
-        if _digest(content) == path.stem:
-            # Eviction starts with the least recently used pack.
-            os.utime(path)
-            return Pack.parse(content)
-        path.unlink(missing_ok=True)
+        unfinished.write_bytes(_digest(content) + content)
+        # Set the time by this machine's clock, as `_read` does, because the file system's own clock may lag behind.
+        os.utime(unfinished)
+        unfinished.rename(path)
     except OSError:
-        return None
-    log.warning("%s is corrupt; its manifests are read again", path)
-    return None
-
-
-def _write(pack: Pack, folder: Path) -> Path:
-    content = pack.content()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_digest(content)}{_SUFFIX}"
-    unfinished = folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
-    unfinished.write_bytes(content)
-    # Set the time by this machine's clock, as `_read` does, because the file system's own clock may lag behind.
-    os.utime(unfinished)
-    return unfinished.rename(path)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise

@@ -28,11 +28,11 @@ from firnlake.iceberg.branches import ancestors, at_snapshot
 from firnlake.iceberg.manifests import Manifests, ahead, manifests_of, undamaged
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes, RowDeletes, place_of
-from firnlake.table.arrays import Arrays, ByPartition
+from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.classifier import Classifier
 from firnlake.table.entries import Found
 from firnlake.table.manifest_rows import ListedFile, decode, fetch
-from firnlake.table.segment import Segment, Segments, UnassignedFile
+from firnlake.table.segment import Segment, UnassignedFile
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.summaries import commit_clocks
 
@@ -59,7 +59,7 @@ def read(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        ByPartition(_relieved(arrays, equality) if equality else arrays),
+        _relieved(arrays, equality) if equality else arrays,
         tuple({stray.path: stray for stray in entries.strays}.values()),
         sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
         snapshot_number=None if snapshot is None else snapshot.sequence_number,
@@ -70,11 +70,11 @@ def read(
 def _relieved(arrays: Arrays, equality: EqualityReach) -> Arrays:
     """``arrays`` with ``equality_deletes`` = 0 for segments whose equality delete files could not be removed from the
     table, because each also reaches a stray, or a segment that is listed twice or has a problem."""
-    listed = zip(arrays.path.to_pylist(), arrays.problem.to_pylist(), arrays.copies.tolist(), strict=True)
+    listed = zip(*(arrays.facts[name].tolist() for name in ("path", "problem", "copies")), strict=True)
     relieved = equality.relieved([path for path, problem, copies in listed if problem is None and copies == 1])
-    is_relieved = pc.is_in(arrays.path, value_set=pa.array(sorted(relieved), pa.string()))
-    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.equality_deletes, 0)
-    return replace(arrays, equality_deletes=counts)
+    is_relieved = pc.is_in(arrays.facts["path"], value_set=pa.array(sorted(relieved), pa.string()))
+    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.fact("equality_deletes"), 0)
+    return replace(arrays, facts={**arrays.facts, "equality_deletes": counts})
 
 
 def _found(
@@ -82,12 +82,12 @@ def _found(
 ) -> Found:
     """Contents of the ``data`` manifests, from the ``cache`` or else from the store."""
     names = {_name(manifest, teller): manifest for manifest in data}
-    held = cache.load(str(table.metadata.table_uuid), names) if cache else None
-    known = held.found if held else {}
+    table_uuid = str(table.metadata.table_uuid)
+    known = cache.load(table_uuid, names) if cache else {}
     missing = {name: manifest for name, manifest in names.items() if name not in known}
     fresh = dict(zip(missing, _read(table, teller, missing.values(), manifests), strict=True))
-    if held:
-        held.add({name: one for name, one in fresh.items() if not one.is_incomplete(teller)})
+    if cache:
+        cache.keep(table_uuid, {name: one for name, one in fresh.items() if not one.is_incomplete(teller)})
     return Found.together(known[name] if name in known else fresh[name] for name in names)
 
 
@@ -117,9 +117,7 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Unas
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     teller = Classifier(table, identifier)
     contents = Found.of(teller, [ListedFile.of(entry)])
-    segments = ByPartition(
-        contents.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
-    )
+    segments = contents.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
     return next(iter(contents.strays), None) or next((own for (own,) in segments.values()), None)
 
 

@@ -24,8 +24,8 @@ from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.manifests import READERS
 from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table import records
-from firnlake.table.arrays import arrays_of
-from firnlake.table.segment import RUN, Segment, Segments
+from firnlake.table.arrays import Segments
+from firnlake.table.segment import RUN, Segment
 from firnlake.table.segments import read_entries
 from firnlake.table.topic_partition import TopicPartition
 
@@ -148,8 +148,8 @@ def transactions_of(
 
 
 def _may_be_undecided_in(segments: Segments) -> Iterator[TopicPartition]:
-    arrays = arrays_of(segments)
-    held = np.flatnonzero(arrays.transactional & (arrays.level < RUN))
+    arrays = segments.by_partition
+    held = np.flatnonzero(arrays.fact("transactional") & (arrays.fact("level") < RUN))
     places = np.unique(np.searchsorted(arrays.starts, held, side="right") - 1)
     return map(arrays.topic_partition, places.tolist())
 

@@ -24,10 +24,11 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.requests import Request, erasures_of
+from firnlake.table.arrays import Segments
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import removed_tombstones
 from firnlake.table.policies import Policies
-from firnlake.table.segment import TAIL, Segment, Segments
+from firnlake.table.segment import TAIL, Segment
 from firnlake.table.segments import read, read_entries
 from firnlake.table.summaries import newest_clock
 from firnlake.table.topic_partition import TopicPartition
@@ -141,7 +142,7 @@ class Basis:
 
     def data_sequence_number(self, lane: Lane) -> int | None:
         """The number that what ``lane`` writes must have (C27); None for the number of its own commit."""
-        return self.segments.snapshot_number if lane is Lane.CONVERT else self.segments.sequence_number
+        return self.segments.snapshot_number if lane.traits.writes == "deletes" else self.segments.sequence_number
 
     def retention_ms(self, topic: str) -> int | None:
         """The topic's delete.retention.ms (C8); None if the properties are unknown or refused."""
@@ -154,7 +155,7 @@ class Basis:
 
     def transactional(self, owner: TopicPartition, taken: Collection[str], lane: Lane) -> bool:
         """True if ``lane`` has to look at transactions of records in ``taken`` (C10)."""
-        if lane in (Lane.RETAIN, Lane.CONVERT, Lane.MERGE):
+        if not lane.traits.decides:
             return False
         own = [one for one in self.own(owner) if one.path in taken]
         return any(one.control or one.transactional for one in own)
@@ -182,10 +183,6 @@ class Basis:
         return removed_tombstones(self.at, self.identifier)
 
 
-HORIZONS: Final = (Lane.CLEAN, Lane.TIER, Lane.FULL)
-"""The lanes that stamp tombstones with a delete horizon."""
-
-
 @dataclass(frozen=True)
 class Bases:
     """The bases of plans that are about to change their tables, each read once."""
@@ -209,7 +206,7 @@ class Bases:
                 f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in "
                 "main's history, or does not hold its inputs; plan again"
             )
-        if plan.lane in HORIZONS and (retention := basis.retention_ms(plan.topic)) != plan.delete_retention_ms:
+        if plan.lane.traits.cleans and (retention := basis.retention_ms(plan.topic)) != plan.delete_retention_ms:
             return ConflictError(
                 f"plan {plan.id} ({plan.title}) was made with delete.retention.ms = {plan.delete_retention_ms}; topic "
                 f"{plan.topic} has {retention} by now; plan again"

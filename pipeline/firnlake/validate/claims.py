@@ -4,7 +4,6 @@ The figures that a plan, a result or a summary tells are only compared with thos
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from pyiceberg.manifest import DataFile
 
@@ -14,12 +13,9 @@ from firnlake.iceberg.files import name_of
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanResult
-from firnlake.validate.basis import HORIZONS, Basis
+from firnlake.validate.basis import Basis
 from firnlake.validate.change import JudgedChange
 from firnlake_expectations.claim import Claim
-
-_LEVEL_OUT: Final = {Lane.MERGE: 1, Lane.CLEAN: 2, Lane.TIER: 2, Lane.FULL: 3}
-"""Level of the records that each of these lanes writes (C13 to C16)."""
 
 Figures = dict[str, tuple[object, object]]
 """By name, a figure as it is told, and as the judge has found it."""
@@ -29,7 +25,7 @@ def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult 
     """The claim about ``change``; ``plan`` and ``result`` are those of a change that is not committed yet."""
     basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
     transactional = basis.transactional(owner, change.taken, lane)
-    retention = basis.retention_ms(change.plan.topic) if lane in HORIZONS else 0
+    retention = basis.retention_ms(change.plan.topic) if lane.traits.cleans else 0
     behind = basis.behind_ms(change.now_ms)
     end, kept_from = basis.log_end(owner), basis.kept_from(owner)
     told = _counted(change) | {"clock": _clock(change.now_ms)} | (_planned(change, plan) if plan else {})
@@ -43,7 +39,7 @@ def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult 
         partition=owner.partition,
         now_ms=change.now_ms,
         snapshot_id=basis.snapshot.snapshot_id,
-        level_out=_LEVEL_OUT.get(lane, 0),
+        level_out=lane.traits.level_out or 0,
         clean_below=basis.clean_below(owner, change.taken),
         log_end_offset=end,
         kept_from=None if kept_from == end else kept_from,

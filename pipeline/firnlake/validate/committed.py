@@ -200,4 +200,4 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int) -> Snapshot:
 
 def _has_result(table: Table, snapshot: Snapshot) -> bool:
     plans = plans_of(table, snapshot)
-    return bool(plans) and all(plan.lane in {lane.value for lane in STAGED} for plan in plans)
+    return bool(plans) and all(plan.lane in STAGED for plan in plans)

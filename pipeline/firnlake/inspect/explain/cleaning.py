@@ -15,10 +15,11 @@ from firnlake.clock import exact_span
 from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.keys import latest_per_key
 from firnlake.iceberg.keys import NO_KEY, Flags
-from firnlake.inspect.explain.holds import Prospects, Reason, taken
+from firnlake.inspect.explain.holds import Prospects, taken
 from firnlake.inspect.explain.versions import Version
-from firnlake.job.lane import ANY_POLICY, Lane
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes.answer import Reason
 from firnlake.table.segment import RUN
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions
 
@@ -76,7 +77,7 @@ class Cleaning:
     @classmethod
     def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
         """The effect of ``plan`` on the records ``of_key``; none if the plan's lane copies or drops whole segments."""
-        paths = frozenset[str]() if plan.lane in ANY_POLICY else taken(plan)
+        paths = taken(plan) if plan.lane.traits.cleans else frozenset[str]()
         beside = {segment.path for segment in plan.removed_tombstones}
         places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
         present = [of_key.present[place] for place in places]

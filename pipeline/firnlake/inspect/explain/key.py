@@ -11,17 +11,19 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, head_of, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.cleaning import Keeping, KeyRecords
-from firnlake.inspect.explain.holds import Prospects, Reason, never_taken
+from firnlake.inspect.explain.holds import Prospects, never_taken
 from firnlake.inspect.explain.partition import ExplainedCommit, History
 from firnlake.inspect.explain.versions import Key, Version, Versions
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
+from firnlake.lanes.answer import Reason
 from firnlake.lanes.erasure.digests import digest_of, named_keys, named_values
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.plan.read_states import sense_table
+from firnlake.table.arrays import Segments
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.mendings import mended_entries
-from firnlake.table.segment import RUN, Segments
+from firnlake.table.segment import RUN
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS
 

@@ -14,10 +14,11 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain.holds import RULES, Prospects, Reason, never_taken, taken
+from firnlake.inspect.explain.holds import Prospects, never_taken, taken
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
-from firnlake.plan.forecast import due_at
+from firnlake.lanes.answer import Reason
+from firnlake.lanes.look import until
 from firnlake.plan.read_states import sense_table
 from firnlake.table.mendings import is_mending
 from firnlake.table.partition import PartitionState
@@ -171,8 +172,8 @@ def explain_partition(
 def _outlook(lane: Lane, prospects: Prospects) -> LaneOutlook:
     plan = prospects.due.get(lane)
     if plan:
-        return LaneOutlook(lane, plan.id, len(plan.inputs), Reason(RULES[lane], plan.reason))
-    next_ms = None if lane in prospects.failed else due_at(prospects.state, [lane])
+        return LaneOutlook(lane, plan.id, len(plan.inputs), Reason(lane.traits.rule, plan.reason))
+    next_ms = None if lane in prospects.failed else until(prospects.state, [lane])
     return LaneOutlook(lane, None, 0, prospects.not_due(lane), next_ms)
 
 

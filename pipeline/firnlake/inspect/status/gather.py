@@ -1,7 +1,7 @@
 """Gather the status of tables from metadata, without a JVM and without changing a table."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -32,16 +32,16 @@ from firnlake.inspect.status.seen import seen_of
 from firnlake.inspect.status.space import history_of, mended_segments, space_of
 from firnlake.inspect.status.verdicts import last_verdicts
 from firnlake.job.failures import FailedPlan, failed_plans, told_once, waiting
-from firnlake.job.lane import ANY_POLICY, Lane
-from firnlake.lanes.due import due
+from firnlake.job.lane import Lane
+from firnlake.lanes.answer import Work
+from firnlake.lanes.look import look, until
 from firnlake.lanes.retention import retention
-from firnlake.plan.forecast import due_later
 from firnlake.plan.make import plan_partition
-from firnlake.plan.read_states import read_once
-from firnlake.plan.survey import DueSurvey
+from firnlake.plan.read_states import Sensed, read_once
+from firnlake.table.arrays import Segments
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies, doubts
-from firnlake.table.segment import LEVELS, Segments
+from firnlake.table.segment import LEVELS
 from firnlake.table.settings import thresholds
 from firnlake.table.summaries import CommitSummary, appended
 from firnlake_expectations.table_report import Tombstones
@@ -100,11 +100,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     moved: Counter[TopicPartition] = Counter()
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
-    possible = _possible(sensed.survey)
-    parts = [
-        _partition(state, lanes, _waiting(state, segments, failed), moved[state.topic_partition])
-        for state, lanes in zip(ordered, possible, strict=True)
-    ]
+    parts = [_partition(state, sensed, failed, moved[state.topic_partition]) for state in ordered]
     work, publications = work_on(table)
     policies = Policies.parse(identifier, table.properties)
     history, wrong_limits = history_of(table, identifier, now_ms)
@@ -138,12 +134,6 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     return Status.of(lake.home, summary, details, rows_of(parts))
 
 
-def _possible(survey: DueSurvey) -> Iterator[list[Lane]]:
-    """The lanes that may be due in each topic partition, in order of topic and partition, to save calls of ``due``."""
-    by_lane = zip(*(survey.may_be_due(lane).tolist() for lane in Lane), strict=True)
-    return ([lane for lane, may_be in zip(Lane, flags, strict=True) if may_be] for flags in by_lane)
-
-
 def _sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
     """Sums over all topic partitions by level, without segments of an unknown level, which are blocked."""
     sums = {level: Counter[str]() for level in LEVELS}
@@ -170,14 +160,15 @@ def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedP
     return [marker for _, marker in waiting(failed, plans)]
 
 
-def _partition(
-    state: PartitionState, possible: Collection[Lane], failed: Sequence[FailedPlan], quarantined: int
-) -> PartitionStatus:
-    """The status of ``state``. Only lanes in ``possible`` can be due."""
+def _partition(state: PartitionState, sensed: Sensed, every: Sequence[FailedPlan], quarantined: int) -> PartitionStatus:
+    """The status of ``state``, which is of ``sensed``; ``every`` are the failed plans of the table."""
+    failed = _waiting(state, sensed.segments, every)
     held = {marker.plan.lane for marker in failed}
     lanes = [lane for lane in Lane if lane not in held]
-    works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
-    at = state.now_ms if works and not state.blockers else due_later(state, lanes)
+    is_quiet = state.topic_partition in sensed.quiet
+    answers = {} if is_quiet else {lane.value: look(lane, state) for lane in lanes}
+    works = {lane: answer.reason for lane, answer in answers.items() if isinstance(answer, Work)}
+    at = state.now_ms if works and not state.blockers else until(state, lanes)
     kept = retention(state)
     wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(told_once(failed))
     young = _young(state)
@@ -292,7 +283,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 KEPT = 50
-_CLEANING = frozenset(Lane) - ANY_POLICY
+_CLEANING = frozenset(lane for lane in Lane if lane.traits.cleans)
 
 
 def work_on(table: Table) -> tuple[LaneWork, tuple[LaneCommit, ...]]:

@@ -6,25 +6,16 @@ erased. So an obstacle to one segment is an obstacle to the whole topic partitio
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
+from firnlake.job.lane import Lane
+from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.erasure.requests import Erasure
 from firnlake.table.budget import excess
 from firnlake.table.partition import PartitionState, Requested
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
-
-
-@dataclass(frozen=True)
-class Obstacle:
-    """The reason ``why`` the lane can't serve a topic partition now."""
-
-    rule: str
-    """The rule of the contract that forbids it, such as C4."""
-    why: str
-    until_ms: int | None = None
-    """Epoch milliseconds at which the obstacle ends; None if time alone does not end it."""
+from firnlake_expectations.wording import count
 
 
 def requested_of(
@@ -89,55 +80,64 @@ def is_by_lane(path: str, erasure: Erasure) -> bool:
     return f"/{OWN_FOLDER}/{erasure.request.table_uuid}/" in path and job_of(path) is not None
 
 
-def obstacles(state: PartitionState) -> Iterator[Obstacle]:
+def obstacles(state: PartitionState) -> Iterator[Waits]:
     """What keeps lane `erase` from the topic partition, if anything is requested there."""
     asked = state.requested
     if asked is None or not (asked.unread or asked.holding):
         return
     if asked.mixed:
-        yield Obstacle(
+        yield Waits(
             "C30",
             f"segment {asked.mixed} was there when the keys were requested and ends past the log end of that time, as "
             "after a roll forward; allowed: a new request for the same keys",
         )
     if state.held and state.held.segment.base_offset < asked.log_end:
-        yield Obstacle(state.held.rule, f"segment {state.held.segment} is {state.held.why}", state.held.until_ms)
+        yield Waits(state.held.rule, f"segment {state.held.segment} is {state.held.why}", state.held.until_ms)
     if state.undecided and state.undecided.offset < asked.log_end:
-        yield Obstacle("C10", f"a transaction is not decided: {state.undecided}")
+        yield Waits("C10", f"a transaction is not decided: {state.undecided}")
     for segment in state.segments:
         if segment.path in asked.unread or segment.path in asked.holding:
-            yield from (Obstacle("C18", problem) for problem in excess(segment, state.policy))
+            yield from (Waits("C18", problem) for problem in excess(segment, state.policy))
     for stray in state.strays:
         if stray.base_offset < asked.log_end:
-            yield Obstacle("C20", str(stray))
+            yield Waits("C20", str(stray))
     if state.kept_from != state.log_end_offset:
-        yield Obstacle(
+        yield Waits(
             "C4",
             f"row-level deletes may hide the log end, offset {state.log_end_offset}, so the highest visible record "
             "must stay",
         )
     if not asked.unread and min(asked.holding.values()) >= state.log_end_offset:
-        yield Obstacle(
+        yield Waits(
             "C4",
             f"the requested record at offset {state.log_end_offset} is the log end, and can be erased only after a "
             "newer record has landed",
         )
 
 
-def due_segments(state: PartitionState, force: bool = False) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-    """The segments of main, and those of removed tombstones, that must be read now; none if an obstacle is in the way.
+def look(state: PartitionState, force: bool) -> Work | Waits:
+    """The segments of main, and those of removed tombstones, that must be read or rewritten for the requests.
 
     New requests wait for further requests (``Request.due_ms``), unless ``force`` is set.
     """
-    asked = state.requested
-    is_due = asked is not None and asked.due_ms is not None and (force or state.now_ms >= asked.due_ms)
-    if asked is None or not is_due or any(obstacles(state)):
-        return (), ()
+    asked, rule = state.requested, Lane.ERASE.traits.rule
+    if asked is None:
+        return Waits(rule, "there is no request to erase a key")
+    for obstacle in obstacles(state):
+        return Waits(obstacle.rule, f"requests to erase keys wait: {obstacle.text}", obstacle.until_ms)
+    if asked.due_ms is None:
+        return Waits(rule, "all requests to erase a key are served")
     main, beside = (
         tuple(segment for segment in segments if segment.path in asked.suspects)
         for segments in (state.segments, state.removed_tombstones)
     )
-    return main or _smallest(state), beside
+    taken = main or _smallest(state)
+    if not taken or not (force or state.now_ms >= asked.due_ms):
+        return Waits(rule, "requests to erase keys wait for more requests", asked.due_ms)
+    reason = f"{count(len(asked.requests), 'request')} to erase keys"
+    if asked.holding:
+        reason += f", {count(len(asked.holding), 'segment')} known to hold one"
+    return Work(Lane.ERASE, taken, reason, beside=beside, requests=asked.requests)
 
 
 def _smallest(state: PartitionState) -> tuple[Segment, ...]:

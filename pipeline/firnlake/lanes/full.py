@@ -1,115 +1,65 @@
-"""The rules of lanes `tier` and `full`: runs of similar size (C15), triggers (C12), and tail segments that may stay.
+"""Lane `full`: cleans the cleanable head together with the tail, or the tail alone, into a new tail (C12, C16)."""
 
-A run consists of the segments that one cleaning wrote at level 2. Their common data sequence number identifies the run:
-Iceberg gives that number to every file of a commit, and keeps it when manifests are rewritten, so Firn need not store
-which segments form a run.
-"""
-
-import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from firnlake.clock import exact_span, show_span
-from firnlake.table.budget import Budget
+from firnlake.job.lane import Lane
+from firnlake.job.plan import tail_is_older
+from firnlake.lanes.answer import Waits, Work
+from firnlake.table.budget import Budget, excess_beside
 from firnlake.table.partition import PartitionState
-from firnlake.table.segment import RUN, TAIL, Segment
+from firnlake.table.segment import TAIL, Segment
 from firnlake_expectations.wording import count
 
-FEWEST = 2
-"""The smallest number of runs that can be combined into one."""
-SIMILAR: Final = 2.0
-"""Runs are of similar size when the largest has at most this many times the bytes of the smallest (WarpStream tiers
-files "of similar size"; the figure is Firn's)."""
 
+def look(state: PartitionState, force: bool) -> Work | Waits:
+    """The oldest cleanable segments that fit a plan beside the tail, or the tail alone.
 
-@dataclass(frozen=True)
-class Run:
-    """The level-2 segments of one topic partition that one commit added, in offset order."""
-
-    segments: tuple[Segment, ...]
-    places: tuple[int, ...]
-    """The positions of ``segments`` among all segments of the topic partition that hold a record, in offset order."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all segments of the run (``Segment.data_bytes``)."""
-        return sum(segment.data_bytes for segment in self.segments)
-
-
-def runs(state: PartitionState) -> list[Run]:
-    """The runs of which every segment can be cleaned, in the order of their first segments.
-
-    A run with a segment that can't be cleaned is left out as a whole.
+    If a segment is too large for any plan, the segments past it wait (C17).
     """
-    cleanable = {segment.path for segment in state.cleanable}
-    by_run: dict[int, dict[int, Segment]] = defaultdict(dict)
-    for place, segment in enumerate(segment for segment in state.segments if segment.records):
-        if segment.level == RUN:
-            by_run[segment.sequence_number][place] = segment
-    return [
-        Run(tuple(own.values()), tuple(own))
-        for own in by_run.values()
-        if all(
-            segment.path in cleanable and not state.too_large(segment) and state.bounds.hold(segment)
-            for segment in own.values()
-        )
-    ]
+    if state.tail_is_held:
+        return _waits(state, ())
+    possible = tuple(takewhile(lambda segment: not state.too_large(segment), state.cleanable))
+    dirty = Budget.of(state.policy, state.tail_inputs).oldest(possible)
+    if force and (dirty or (state.tail_inputs and not state.cleanable)):
+        reason: str | None = f"forced, dirty ratio {state.dirty_ratio:.3f}"
+    else:
+        left_out = state.head[len(dirty) :]
+        reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, left_out)
+    if reason is None:
+        return _waits(state, dirty)
+    inputs = tuple(sorted((*dirty, *state.tail_inputs), key=lambda segment: segment.order))
+    beside = _may_come_back(state, dirty)
+    return Work(
+        Lane.FULL,
+        inputs,
+        reason,
+        beside=beside,
+        staying=_staying(state, inputs, beside),
+        waiting_segments=len(possible) - len(dirty),
+    )
 
 
-def similar_runs(state: PartitionState, fewest: int) -> Iterator[tuple[Run, ...]]:
-    """Series of at least ``fewest`` neighbouring runs of similar size, each as long as possible, the oldest first.
-
-    Runs are similar when the largest has at most ``SIMILAR`` times the bytes of the smallest. They are
-    neighbours when no other segment lies between them in offset order.
-    """
-    every = runs(state)
-    for start in range(len(every) - fewest + 1):
-        together = _neighbours(_similar(every[start:], SIMILAR))
-        if len(together) >= fewest:
-            yield tuple(together)
-
-
-def fitting_runs(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
-    """The segments, in offset order, of the oldest runs in ``similar`` that fit the budget together.
-
-    Empty when fewer than two runs fit.
-    """
-    fitting = len(budget.fitting([run.segments for run in similar]))
-    taken = _neighbours(similar[:fitting])
-    if len(taken) < FEWEST:
-        return ()
-    return tuple(sorted((segment for run in taken for segment in run.segments), key=lambda segment: segment.order))
-
-
-def _similar(candidates: Sequence[Run], ratio: float) -> Iterator[Run]:
-    """The first ``candidates``, as long as the largest has at most ``ratio`` times the bytes of the smallest."""
-    smallest = largest = candidates[0].bytes
-    for run in candidates:
-        smallest, largest = min(smallest, run.bytes), max(largest, run.bytes)
-        if largest > ratio * smallest:
-            return
-        yield run
-
-
-def _neighbours(series: Iterator[Run] | Sequence[Run]) -> list[Run]:
-    """The longest beginning of ``series`` whose runs have no other segment between them.
-
-    The offset ranges of runs may overlap, because late segments become runs as well.
-    """
-    taken: list[Run] = []
-    first, last, held, whole = sys.maxsize, 0, 0, 0
-    for run in series:
-        taken.append(run)
-        first, last, held = min(first, *run.places), max(last, *run.places), held + len(run.places)
-        if last - first + 1 == held:
-            whole = len(taken)
-    return taken[:whole]
+def _waits(state: PartitionState, dirty: Sequence[Segment]) -> Waits:
+    if not state.cleanable:
+        if state.held:
+            return Waits(state.held.rule, f"nothing may be cleaned: segment {state.held.segment} is {state.held.why}")
+        stamped = any(segment.first_horizon_ms is not None for segment in state.tail)
+        kept = ", and tombstones of the tail are kept until their delete horizon" if stamped else ""
+        return Waits(Lane.FULL.traits.rule, f"the head is empty{kept}")
+    if state.tail_is_held:
+        return Waits("C10", f"the tail waits: {state.undecided}")
+    if not dirty:
+        first = state.cleanable[0]
+        problems = state.too_large(first) or excess_beside(state.tail_inputs, first, state.policy)
+        return Waits("C17", problems[0])
+    needed = state.policy.min_cleanable_dirty_ratio
+    return Waits(Lane.FULL.traits.rule, f"dirty ratio {state.dirty_ratio:.3f}, needed: more than {needed}")
 
 
 def dirty_reason(state: PartitionState) -> str | None:
-    """Why lane ``full`` should clean the cleanable head now; None if it can wait. The cleanable head must not be empty.
+    """Why the cleanable head, which must not be empty, should be cleaned now; None if it can wait.
 
     Late records below a removed tombstone make the lane due without any threshold, because readers may see a deleted
     value again until these records are cleaned (C9).
@@ -140,6 +90,19 @@ def dirty_reason(state: PartitionState) -> str | None:
     return f"{told}, more than {interval}"
 
 
+def last_full_ms(state: PartitionState) -> int | None:
+    """The time of the last complete full clean, epoch milliseconds; None if the table's history no longer has it.
+
+    Every full clean writes the tail anew, so the commit that added the tail's newest segment was a full clean. A full
+    clean whose budgets had no room for all cleanable segments is not complete; the next full clean takes the rest.
+    """
+    return _newest(segment for segment in state.tail if segment.whole)
+
+
+def _newest(segments: Iterable[Segment]) -> int | None:
+    return max((segment.committed_ms for segment in segments if segment.committed_ms is not None), default=None)
+
+
 def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str | None:
     """Why expired tombstones make a full clean due, perhaps of the tail alone; None if they do not.
 
@@ -153,19 +116,6 @@ def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str 
         f"{count(expired, 'tombstone')} past the delete horizon among {count(records, 'record')} of the tail, more "
         f"than the allowed fraction of {state.policy.tombstone_fraction}"
     )
-
-
-def last_full_ms(state: PartitionState) -> int | None:
-    """The time of the last complete full clean, epoch milliseconds; None if the table's history no longer has it.
-
-    Every full clean writes the tail anew, so the commit that added the tail's newest segment was a full clean. A full
-    clean whose budgets had no room for all cleanable segments is not complete; the next full clean takes the rest.
-    """
-    return _newest(segment for segment in state.tail if segment.whole)
-
-
-def _newest(segments: Iterable[Segment]) -> int | None:
-    return max((segment.committed_ms for segment in segments if segment.committed_ms is not None), default=None)
 
 
 def expired_tombstones(state: PartitionState, left_out: Iterable[Segment]) -> int:
@@ -205,6 +155,25 @@ def _removable(segment: Segment, state: PartitionState) -> int:
     stamped = segment.stamped if segment.tombstones is None else min(segment.stamped, segment.tombstones)
     holds_log_end = segment.last_offset >= state.kept_from
     return stamped - 1 if holds_log_end and stamped == segment.records else stamped
+
+
+def _may_come_back(state: PartitionState, dirty: Sequence[Segment]) -> tuple[Segment, ...]:
+    """The removed tombstones that may be newer than a record of ``dirty``, and would come back then.
+
+    The tail needs no check, because it holds no record that is older than a removed tombstone of its key.
+    """
+    lowest = min((segment.base_offset for segment in dirty), default=None)
+    if lowest is None:
+        return ()
+    return tuple(segment for segment in state.removed_tombstones if segment.last_offset > lowest)
+
+
+def _staying(state: PartitionState, inputs: Sequence[Segment], beside: Sequence[Segment]) -> frozenset[str]:
+    """The inputs that stay unless one of their keys has a newer record, where the tail is known to be older."""
+    decides = any(one.transactional or one.control for one in inputs)
+    if beside or decides or not tail_is_older(inputs):
+        return frozenset()
+    return may_stay(inputs, state.lowest_beside({one.path for one in inputs}), state.now_ms)
 
 
 def may_stay(segments: Sequence[Segment], clean_below: int | None, now_ms: int) -> frozenset[str]:

@@ -1,0 +1,38 @@
+"""What a lane says of a topic partition: the work that it has to do there, or why it waits."""
+
+from dataclasses import dataclass
+
+from firnlake.job.lane import Lane
+from firnlake.table.segment import Segment
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A rule of the contract, a reason in words, and the epoch milliseconds at which the reason ends by itself."""
+
+    rule: str
+    text: str
+    until_ms: int | None = None
+
+
+class Waits(Reason):
+    """Why a lane has nothing to do, with the figures that it found and those that it needs."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of ``lane`` on the segments ``inputs``, in offset order, which fit a plan together (C17)."""
+
+    lane: Lane
+    inputs: tuple[Segment, ...]
+    reason: str
+    beside: tuple[Segment, ...] = ()
+    """Segments of removed tombstones that the plan reads as well."""
+    staying: frozenset[str] = frozenset()
+    """Paths of those inputs that change only if another input has a newer record of one of their keys."""
+    waiting_segments: int = 0
+    """Lane `full`: number of cleanable segments past the inputs, for which the plan has no room."""
+    inputs_per_segment: int | None = None
+    """Lane `merge`: number of inputs of each segment that the plan writes."""
+    requests: tuple[str, ...] = ()
+    """Ids of the requests that the work serves (C30)."""

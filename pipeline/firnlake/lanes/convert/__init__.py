@@ -1,0 +1,1 @@
+"""Lane `convert`: turns equality deletes into position deletes of the same records (C27)."""

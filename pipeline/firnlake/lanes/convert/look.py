@@ -1,0 +1,24 @@
+"""When lane `convert` is due: many equality delete files apply to a segment, or some hold up the other lanes (C27)."""
+
+from firnlake.job.lane import Lane
+from firnlake.lanes.answer import Waits, Work
+from firnlake.table.budget import excess
+from firnlake.table.partition import PartitionState
+from firnlake_expectations.wording import count
+
+
+def look(state: PartitionState, force: bool) -> Work | Waits:
+    """All segments to which equality deletes apply; with ``force``, one such file is enough."""
+    reached = tuple(one for one in state.segments if one.equality_deletes)
+    for segment in reached:
+        if problem := next(iter(excess(segment, state.policy)), None):
+            return Waits("C18", problem)
+    most = max((one.equality_deletes for one in reached), default=0)
+    holds = any(one.holding_deletes for one in reached)
+    needed = 1 if force or holds else state.policy.convert_equality_deletes
+    told = f"{most} of {count(needed, 'equality delete file')}"
+    if reached and most >= needed:
+        return Work(Lane.CONVERT, reached, told)
+    if not most and any(one.holding_deletes for one in state.segments):
+        return Waits(Lane.CONVERT.traits.rule, "each equality delete file applies to a data file that no plan takes")
+    return Waits(Lane.CONVERT.traits.rule, told)

@@ -1,0 +1,118 @@
+"""What each lane says of a topic partition: `look` is the only answer to whether a lane is due.
+
+Plans, `firn status`, `firn explain`, the trigger and dry runs all show it. Since when a lane has had work, and from
+when on it will have some, is found by asking at other clocks.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Final
+
+from firnlake.job.lane import Lane
+from firnlake.lanes import clean, full, merge, retention, tier
+from firnlake.lanes.answer import Waits, Work
+from firnlake.lanes.convert import look as convert
+from firnlake.lanes.erasure import look as erasure
+from firnlake.table.partition import PartitionState
+from firnlake.table.policy import LONG_MAX
+from firnlake.table.segment import Segment
+
+LOOKS: Final[Mapping[Lane, Callable[[PartitionState, bool], Work | Waits]]] = {
+    Lane.RETAIN: retention.look,
+    Lane.ERASE: erasure.look,
+    Lane.CONVERT: convert.look,
+    Lane.MERGE: merge.look,
+    Lane.CLEAN: clean.look,
+    Lane.TIER: tier.look,
+    Lane.FULL: full.look,
+}
+"""What is asked of each lane, unless something keeps it from the topic partition."""
+
+
+def look(lane: Lane, state: PartitionState, force: bool = False) -> Work | Waits:
+    """The work of ``lane`` in ``state``, or why it waits.
+
+    ``force`` ignores thresholds, but never the rules on which records may be removed, such as retention times.
+    """
+    if state.blockers and not lane.traits.unblocked:
+        return Waits("C20", state.blockers[0])
+    if state.policy.problem and lane.traits.writes == "nothing":
+        return Waits("C20", state.policy.problem)
+    if lane.traits.cleans and not state.policy.compacts:
+        return Waits("C19", f"the topic is not compacted (cleanup.policy = {state.policy.cleanup_policy})")
+    answer = LOOKS[lane](state, force)
+    mixed = state.requested.mixed if state.requested and lane.traits.level_out is not None else ""
+    if isinstance(answer, Work) and mixed in {one.path for one in (*answer.inputs, *answer.beside)}:
+        return Waits("C30", f"segment {mixed} must first be read for a new request to erase keys")
+    return answer
+
+
+def has_work(state: PartitionState, lanes: Iterable[Lane]) -> bool:
+    """True when one of ``lanes`` has work."""
+    return any(isinstance(look(lane, state), Work) for lane in lanes)
+
+
+def until(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
+    """The earliest clock (epoch milliseconds) after the state's own at which one of ``lanes`` has work, if nothing is
+    written; None when only new data can change that, or something blocks the topic partition.
+
+    As time passes, more segments become cleanable or pass a limit, and never fewer, so a lane that is due stays due.
+    Therefore a binary search finds the first such clock among the few at which anything changes.
+    """
+    if state.blockers:
+        return None
+    clocks = sorted({clock for clock in _turning_points(state) if state.now_ms < clock <= LONG_MAX})
+    # The lanes with the most to say about time come last.
+    asked = sorted(lanes, reverse=True)
+    first = bisect_left(clocks, True, key=lambda clock: has_work(replace(state, now_ms=clock), asked))  # noqa: FBT003  # the value
+    return clocks[first] if first < len(clocks) else None
+
+
+def since(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
+    """The clock (epoch milliseconds) since which ``lane`` has had work, by the arrivals of the segments that are there.
+
+    If it would have none without the last of ``inputs``, or was forced, that arrival counts.
+    """
+    arrived = {arrived_ms(segment) for segment in inputs}
+    passed = {clock for clock in _turning_points(state) if clock <= state.now_ms}
+    clocks = sorted(arrived | passed)
+
+    def worked(clock: int) -> bool:
+        there = tuple(segment for segment in state.segments if arrived_ms(segment) <= clock)
+        return has_work(replace(state, now_ms=clock, segments=there), [lane])
+
+    first = bisect_left(clocks, True, key=worked)  # noqa: FBT003  # the value
+    return clocks[first] if first < len(clocks) else max(arrived)
+
+
+def arrived_ms(segment: Segment) -> int:
+    """The arrival time of ``segment``: that of its commit, or its newest timestamp if the snapshot has expired."""
+    return segment.newest_ms if segment.committed_ms is None else segment.committed_ms
+
+
+def _turning_points(state: PartitionState) -> Iterator[int]:
+    """Every clock at which something in ``state`` passes a limit of time."""
+    policy = state.policy
+    newest = _extremes(max, (segment.newest_ms for segment in state.head))
+    oldest = _extremes(min, (segment.oldest_ms for segment in state.head))
+    # A segment that is too young holds back all segments after it, so only the extremes so far matter, in offset order.
+    yield from (clock + policy.min_compaction_lag_ms for clock in newest)
+    yield from (clock + policy.max_compaction_lag_ms + 1 for clock in oldest)
+    if policy.full_interval_ms >= 0:
+        last = full.last_full_ms(state)
+        yield from (clock + policy.full_interval_ms + 1 for clock in (oldest if last is None else {last}))
+    if state.requested and state.requested.due_ms is not None:
+        yield state.requested.due_ms
+    if policy.deletes and policy.retention_ms >= 0:
+        times = (retention.aged_from_ms(segment) for segment in state.segments)
+        yield from (time + policy.retention_ms + 1 for time in times if time is not None)
+    for segment in state.tail:
+        for horizon in (segment.first_horizon_ms, segment.last_horizon_ms):
+            if horizon is not None:
+                yield from (horizon, horizon + 1)
+
+
+def _extremes(choose: Callable[[int, int], int], clocks: Iterable[int]) -> set[int]:
+    return set(accumulate(clocks, choose))

@@ -1,0 +1,47 @@
+"""Lane `merge`: joins neighbouring landed segments, and keeps every record (C13).
+
+Compaction lags don't matter, because a merge removes nothing. A group has ``merge.segments`` segments, so that every L1
+segment is made of the same number of L0 segments.
+"""
+
+from itertools import takewhile
+
+from firnlake.job.lane import Lane
+from firnlake.lanes.answer import Waits, Work
+from firnlake.lanes.numbers import FEWEST, too_few
+from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
+from firnlake.table.partition import PartitionState
+from firnlake.table.segment import LANDED, Segment
+from firnlake_expectations.wording import count
+
+
+def look(state: PartitionState, force: bool) -> Work | Waits:
+    """The oldest groups that fit a plan; with ``force``, two neighbours are enough."""
+    whole = state.policy.merge_segments
+
+    def possible(segment: Segment) -> bool:
+        return segment.path not in state.active and not excess(segment, state.policy) and state.bounds.hold(segment)
+
+    longest = 0
+    for series in state.series(LANDED, possible):
+        longest = max(longest, len(series))
+        # If the oldest segments are too large together, the lane takes later ones.
+        for start in range(len(series) - (FEWEST if force else whole) + 1):
+            if groups := _groups(series[start:], state, force):
+                reason = f"{len(series)} of {count(whole, 'L0 segment')}"
+                return Work(Lane.MERGE, groups, reason, inputs_per_segment=whole)
+    return too_few(Lane.MERGE, longest, state.policy, "merge_segments", "adjacent L0 segments")
+
+
+def _groups(series: tuple[Segment, ...], state: PartitionState, force: bool) -> tuple[Segment, ...]:
+    """The segments of the first groups of ``series`` that fit a plan together.
+
+    The segments of an incomplete group wait for later neighbours, unless ``force`` is set.
+    """
+    whole = state.policy.merge_segments
+    groups = (series[first : first + whole] for first in range(0, len(series), whole))
+    possible = takewhile(
+        lambda group: (force or len(group) == whole) and can_be_cleaned_as_one(group, state.policy), groups
+    )
+    taken = Budget.of_copies(state.policy).fitting(possible)
+    return tuple(segment for group in taken for segment in group)
