@@ -20,7 +20,7 @@ from firnlake.run import run
 from firnlake.table import records
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import Server, at_free_port, logged_in
-from tests.support.overviews import rows_of, write_overview
+from tests.support.pages import rows_of, write_overview
 
 pytestmark = pytest.mark.nightly
 

@@ -14,7 +14,7 @@ from firnlake.iceberg.catalog import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
 from tests.conformance.workloads import groups
-from tests.support.clocks import judging_late
+from tests.support.machine import judging_late
 
 SUMMARIES = Path(".firn", "conformance")
 

@@ -10,8 +10,8 @@ from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, equality_file
 from tests.faults.failing import LATER
 from tests.faults.world import DAY, NOW, PROPERTIES, TABLE, World
+from tests.support.commands import Ran
 from tests.support.faults import Gate, Killed
-from tests.support.in_process import Ran
 from tests.support.topics import Record
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.failing import ADDED, FAULTS, Call, Failing, Fault
 from tests.faults.steps import STEPS, Step, collect, finish
 from tests.faults.world import Seen, World
-from tests.support.in_process import Ran
+from tests.support.commands import Ran
 
 TABLE_OF_FAULTS: Final = [(fault, call) for fault, calls in FAULTS.items() for call in calls]
 TURNS: Final = 8
@@ -26,8 +26,8 @@ PLACES: Final = ("db.t", "/db/t/", "catalog lake")
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
-    return World(tmp_path / "world", monkeypatch, capsys)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "world")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A table that a step of Firn is about to change, and what must hold of it afterwards, read without Firn."""
 
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +9,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
-import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import firnlake
-from firnlake.cli.main import main
 from firnlake.door import MaintainedTable
 from firnlake.errors import FirnError
 from infra.environment import variable
 from tests.nightly.trials.files import Files
 from tests.nightly.trials.files import Row as FileRow
 from tests.nightly.trials.store import on_disk
+from tests.support.commands import Ran, command
 from tests.support.faults import Gate, Killed, properties_of
-from tests.support.in_process import Ran
 from tests.support.records import rows_of
 from tests.support.topics import Record, foreign_rows
 
@@ -70,8 +67,6 @@ class World:
     """A lake in ``folder``, which can be kept and put back; Firn works on it as one process after the other."""
 
     folder: Path
-    monkeypatch: pytest.MonkeyPatch
-    capsys: pytest.CaptureFixture[str]
     names: dict[str, list[str]] = field(default_factory=dict)
     """What the preparation of a step has learned: its plan files, its stage, its file."""
     _copies: Path = field(init=False)
@@ -117,20 +112,12 @@ class World:
 
     def firn(self, *arguments: object, gate: Gate | None = None) -> Ran:
         """The command in this process; one that was killed has the code -9 and has said nothing."""
-        for name, value in self.properties(gate).items():
-            self.monkeypatch.setenv(variable("lake", name), value)
-        self.monkeypatch.setenv("FIRN_HOME", str(self.folder / "home"))
-        self.monkeypatch.setenv("FIRN_ENGINE", "local")
-        self.monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
-        code: int | str | None = 0
+        told = {variable("lake", name): value for name, value in self.properties(gate).items()}
+        told |= {"FIRN_HOME": str(self.folder / "home"), "FIRN_ENGINE": "local"}
         try:
-            main()
-        except SystemExit as left:
-            code = left.code
+            return command(*arguments, variables=told)
         except Killed:
-            code = -9
-        printed = self.capsys.readouterr()
-        return Ran(int(code or 0), printed.out, printed.err)
+            return Ran(-9, "", "")
 
     def by_door(self, call: Callable[[], Sequence[Any]]) -> Ran:
         """A call of the door that returns findings; what has failed is told as the command would."""

@@ -11,9 +11,7 @@ from firnlake.ingest.quarantine import Selection, as_of_now
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
 from tests.support.faults import late
-from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, ready, row
-from tests.support.moving import files_on
-from tests.support.publishing import publish
+from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, files_on, publish, ready, row
 
 
 def quarantined(lake: Lake, start: int, partition: int = 0) -> str:

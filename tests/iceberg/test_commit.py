@@ -23,11 +23,21 @@ from firnlake.job.stage import Stage
 from firnlake.maintain import manifests
 from firnlake.maintain.side_branches import old_tombstones
 from tests.support import lakes
-from tests.support.committing import commit
 from tests.support.faults import Nth, watched
-from tests.support.lakes import NOW, TABLE, append, append_two, row
-from tests.support.moving import audit, heads, null_key_stage, removed_tombstone, seen
-from tests.support.publishing import publish
+from tests.support.lakes import (
+    NOW,
+    TABLE,
+    append,
+    append_two,
+    audit,
+    commit,
+    heads,
+    null_key_stage,
+    publish,
+    removed_tombstone,
+    row,
+    seen,
+)
 from tests.support.templates import Templates
 
 YEAR_MS = 366 * 86_400_000

@@ -12,7 +12,7 @@ from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
 from firnlake.lanes import convert
 from tests.support.faults import Nth, watched
-from tests.support.publishing import publish
+from tests.support.lakes import publish
 from tests.support.scenario import Scenario
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 

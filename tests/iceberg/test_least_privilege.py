@@ -26,8 +26,7 @@ from firnlake.plan.make import plan_table
 from firnlake.publish.publish_jobs import retain_plans
 from firnlake.table import records
 from infra.foreign.files import files_under, on_disk
-from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, ready, row
-from tests.support.publishing import publish
+from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, publish, ready, row
 
 DAY = 86_400_000
 USED = {"load_table", "commit_table"}

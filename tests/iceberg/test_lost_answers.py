@@ -11,8 +11,7 @@ from firnlake.job.stage import Stage, stages_of
 from firnlake.table import records
 from tests.support import lakes
 from tests.support.faults import Forgetful, through
-from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
-from tests.support.publishing import publish
+from tests.support.lakes import TABLE, Fates, append, only_plan, publish, ready, row
 from tests.support.templates import Templates
 
 WAYS = ["", "sql", "busy"]

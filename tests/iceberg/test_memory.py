@@ -22,8 +22,7 @@ from firnlake.iceberg.snapshots import MIN_SNAPSHOTS
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from firnlake.table.policy import DAY_MS
-from tests.support.lakes import TABLE, append, row
-from tests.support.other_lives import begin_anew
+from tests.support.lakes import TABLE, append, begin_anew, row
 from tests.support.row_deletes import data_file
 
 WALKS = 12

@@ -13,9 +13,7 @@ from firnlake.maintain.mend import MOST_FILES, mend
 from firnlake.table.policy import DAY_MS
 from firnlake.validate.committed import Committed
 from infra.foreign.files import on_disk
-from tests.support.erasing import request
-from tests.support.mending import head, held, landed, lose, shown, take, tear
-from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.topics import DAY, NOW, Topic, head, held, landed, lose, request, shown, take, tear, updates
 
 
 @pytest.fixture

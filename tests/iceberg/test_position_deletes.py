@@ -21,7 +21,7 @@ from firnlake.iceberg.position_deletes import POSITION, PositionDeleteWriter, Wr
 from firnlake.iceberg.row_deletes import bounds_of_paths, only_path, partition_values
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.row_deletes import add, equality_file
-from tests.support import committing
+from tests.support import lakes
 from tests.support.faults import Nth, watched
 from tests.support.lakes import TABLE, append, offsets, row
 from tests.support.row_deletes import data_files, delete_at, delete_files, places
@@ -71,7 +71,7 @@ def hiding(lake: Lake, *wanted: int) -> DataFile:
 
 def commit(lake: Lake, change: Change) -> dict[str, str]:
     """Commit ``change`` to main; Iceberg's summary of the snapshot."""
-    committing.commit(lake, Commit(lake.table(TABLE), [(MAIN_BRANCH, change)]))
+    lakes.commit(lake, Commit(lake.table(TABLE), [(MAIN_BRANCH, change)]))
     snapshot = lake.table(TABLE).current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
@@ -109,7 +109,7 @@ def test_c25_manifests_of_deletes_are_prepared_once_however_often_the_race_is_lo
     prepared = Commit(landed.table(TABLE), [(MAIN_BRANCH, change)])
     before = files_under(on_disk(metadata_folder(landed.table(TABLE))))
     race = Nth(1, lambda: append(landed, [row(7, partition=7)]), only="before swap")
-    assert committing.commit(watched(landed, race), prepared).tries == 2
+    assert lakes.commit(watched(landed, race), prepared).tries == 2
     assert offsets(landed) == [0, 1, 3, 4, 7]
     written = files_under(on_disk(metadata_folder(landed.table(TABLE)))) - before
     lists = {path for path in written if path.name.startswith("snap-")}

@@ -7,8 +7,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.table import records
 from tests.support import lakes
-from tests.support.lakes import TABLE, Fates, append_two, only_plan, ready, row
-from tests.support.publishing import publish
+from tests.support.lakes import TABLE, Fates, append_two, only_plan, publish, ready, row
 
 
 def made(lake: Lake) -> None:

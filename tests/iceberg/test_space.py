@@ -10,8 +10,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.document import HistorySpace, TableSpace, TopicSpace
 from firnlake.inspect.status.gather import status_of
 from firnlake.inspect.status.space import history_space
-from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
-from tests.support.publishing import publish
+from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, publish, ready, row
 
 
 def sizes(table: Table, snapshot_id: int | None = None) -> Mapping[str, int]:

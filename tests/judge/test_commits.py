@@ -22,12 +22,10 @@ from firnlake.table.partition import PartitionState
 from firnlake.validate import tasks
 from firnlake.validate.validate import validate, verify
 from infra.foreign.files import on_disk
-from tests.support.committing import commit
-from tests.support.erasing import request
-from tests.support.lakes import Row
+from tests.support.lakes import Row, commit
 from tests.support.row_deletes import data_file
 from tests.support.scenario import Scenario
-from tests.support.topics import NOW, Topic, updates
+from tests.support.topics import NOW, Topic, request, updates
 
 ERASE = "firn erase {table} --now {now} --key "
 IN_PLACE = " | ".join(f"k{at}={'x' * 500} l{at}={'y' * 500} m{at}={'z' * 500}" for at in range(4))

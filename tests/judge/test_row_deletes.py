@@ -12,8 +12,8 @@ from firnlake.compact.inputs import PlanInputs
 from firnlake.iceberg.deleted_rows import HiddenRecords
 from firnlake.lanes import convert
 from infra.foreign.files import on_disk
+from tests.support.judged import replaced
 from tests.support.row_deletes import data_files, delete_files
-from tests.support.sabotage import replaced
 from tests.support.scenario import Scenario
 
 Change = Callable[[Any], None]

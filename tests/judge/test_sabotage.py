@@ -17,9 +17,8 @@ from firnlake.iceberg.keys import NO_KEY
 from firnlake.lanes.erasure import erase
 from firnlake.lanes.erasure.digests import RequestedKeys
 from firnlake.validate.validate import validate
-from tests.support.erasing import request
-from tests.support.sabotage import refused, replaced
-from tests.support.topics import DAY, NOW, Record, Topic, updates
+from tests.support.judged import refused, replaced
+from tests.support.topics import DAY, NOW, Record, Topic, request, updates
 
 HISTORY = [
     *updates("a=1", "b=1", "c=", "a=2", "d=1", "b="),

@@ -22,11 +22,10 @@ from firnlake.table.transactions import Marker
 from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, equality_file
-from tests.support.clocks import judging_late
-from tests.support.erasing import request
+from tests.support.machine import judging_late
 from tests.support.row_deletes import delete
 from tests.support.scenario import Scenario
-from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.topics import DAY, NOW, Topic, request, updates
 
 MODELS = (Plan, Input, PlanResult, StagedResult, RecordCounts)
 NOBODY: Final = "nobody reads it to decide about a record"

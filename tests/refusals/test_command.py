@@ -4,13 +4,14 @@ import io
 import os
 import subprocess
 import sys
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from infra.environment import CHECKOUT, SOURCES
-from tests.support.in_process import Firn, Ran, command, command_on, refused
+from tests.support.commands import Firn, Ran, command, refused
 from tests.support.scenario import Scenario
 
 COMMANDS = (
@@ -27,19 +28,19 @@ COMMAND = str(Path(sys.executable).with_name("firn"))
 
 
 @pytest.fixture
-def firn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+def firn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Firn:
     """The command in an empty folder, for a person who has configured nothing."""
     for name in ("HOME", "PYICEBERG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return command(monkeypatch, capsys)
+    return command
 
 
 @pytest.fixture
-def on_lake(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+def on_lake(scenario: Scenario) -> Firn:
     """The command on the lake of ``scenario``, which is its own."""
     scenario.answer("alone")
-    return command_on(scenario.opened.lake, monkeypatch, capsys)
+    return partial(command, lake=scenario.opened.lake)
 
 
 def test_every_command_explains_itself_in_a_line_and_by_its_help(firn: Firn) -> None:

@@ -22,20 +22,20 @@ from firnlake.table.condition import quoted
 from firnlake_expectations.claim import Finding, Verdict
 from firnlake_expectations.table_report import Seen, Tombstones
 from firnlake_expectations.wording import plain
-from tests.support.fuzz import HOSTILE_NAMES
+from tests.support.examples import HOSTILE_NAMES
 from tests.support.judged import CLAIM, verdict_document
 from tests.support.lakes import NOW, TABLE
-from tests.support.overviews import (
+from tests.support.pages import (
     HOUR,
     SPACE,
     TAKEN,
+    Page,
     publication_of,
     row_of,
     rows_of,
     verdict_of,
     write_overview,
 )
-from tests.support.pages import Page
 from tests.support.plans import example
 
 SHOP = "shop.orders"

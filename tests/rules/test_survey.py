@@ -13,7 +13,7 @@ from firnlake.compact import large_survey
 from firnlake.compact.keys import latest_per_key
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.keys import NO_KEY
-from tests.support.plan_inputs import Held, Row, damage_keys, plan_inputs
+from tests.support.plans import Held, Row, damage_keys, plan_inputs
 
 KEYS = (b"", b"a", b"aa", b"b")
 Rows = list[tuple[int, int, bool]]

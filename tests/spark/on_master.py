@@ -21,11 +21,10 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from tests.support import engine_contract
-from tests.support.engine_contract import Holding, SparkContract
-from tests.support.pairs import Pair
-from tests.support.plan_inputs import Held, Row, damage_keys, plan_inputs
+from tests.support.commands import until
+from tests.support.engine_contract import Holding, Pair, SparkContract
+from tests.support.plans import Held, Row, damage_keys, plan_inputs
 from tests.support.topics import DAY, NOW, Topic, updates
-from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,10 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
 from firnlake.job.lane import Lane
 from firnlake.table import records
-from tests.support.erasing import request
+from tests.support.engine_contract import Pair, through_all_lanes
 from tests.support.examples import times
 from tests.support.log_segments import Entry, batch, marker, segment
-from tests.support.pairs import Pair, through_all_lanes
-from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Record, Topic
+from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Record, Topic, request
 
 PER_SEGMENT = 20
 

@@ -15,10 +15,8 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.search import search
 from firnlake.maintain.maintain import maintain_table
 from infra.foreign.files import files_under, on_disk
-from tests.support.erasing import certified, erasures, request
-from tests.support.lakes import held
-from tests.support.publishing import publish
-from tests.support.topics import DAY, NOW, Record, Topic, updates
+from tests.support.lakes import held, publish
+from tests.support.topics import DAY, NOW, Record, Topic, certified, erasures, request, updates
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
 from firnlake.maintain.manifests import rewrite_manifests
-from tests.support.committing import commit
-from tests.support.lakes import NOW
+from tests.support.lakes import NOW, commit
 from tests.support.row_deletes import delete_files
 from tests.support.topics import Topic, updates
 

@@ -4,7 +4,7 @@ from random import Random
 
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.catalog import Lake
-from tests.support.publishing import publish
+from tests.support.lakes import publish
 from tests.support.row_deletes import data_files
 from tests.support.topics import DAY, NOW, Topic
 from tests.support.upserts import Row, equality_deletes_left, upserts

@@ -25,8 +25,8 @@ from firnlake.table import records
 from firnlake.table.published_plans import NOW_MS
 from infra.environment import CHECKOUT, SOURCES
 from infra.stack.stack import Stack
+from tests.support.commands import until
 from tests.support.lakes import held
-from tests.support.waiting import until
 
 PROPERTIES = {
     "firn.merge.segments": "4",

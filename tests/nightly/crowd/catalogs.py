@@ -10,7 +10,7 @@ from firnlake.iceberg.catalog import EMBEDDED_NAME, Lake
 from infra.processes import stop
 from infra.stack import postgres
 from infra.stack.settings import SQL, Settings
-from tests.support.waiting import until
+from tests.support.commands import until
 
 
 class Kind(StrEnum):

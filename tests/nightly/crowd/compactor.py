@@ -18,8 +18,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.run import LaneRun, run
 from tests.nightly.crowd.processes import ENDS_WITHIN, forked
-from tests.support.clocks import judging_late
 from tests.support.faults import Ending, Forgetful, Gate, Repeating, through
+from tests.support.machine import judging_late
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

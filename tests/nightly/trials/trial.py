@@ -21,7 +21,7 @@ from tests.nightly.trials.processes import processes
 from tests.nightly.trials.product import one_by_one
 from tests.nightly.trials.violation import Violation
 from tests.nightly.trials.world import World
-from tests.support.unsynced import unsynced
+from tests.support.machine import unsynced
 
 KINDS: Final[Mapping[str, Callable[[World], None]]] = {
     "commit": commits,

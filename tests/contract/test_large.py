@@ -1,4 +1,5 @@
-"""C1, C6: keys, headers and names of files of any size and letters are kept and compared as they are."""
+"""C1, C6, C12, C16, C27 at size: huge keys and any names stay as they are, the footers of small files count in no
+ratio, and of a tail with deletes only what is hidden goes."""
 
 import os
 
@@ -8,6 +9,11 @@ from infra.foreign.files import on_disk
 from tests.support.foreign import rename
 from tests.support.records import Record, rows_of
 from tests.support.scenario import Scenario
+
+
+def records(start: int, end: int, size: int = 512) -> str:
+    """Records of so many bytes, which no codec makes less."""
+    return " ".join(f"k{number:03}=0x{os.urandom(size).hex()}@{number}" for number in range(start, end))
 
 
 def land(scenario: Scenario, *records: Record) -> None:
@@ -50,8 +56,52 @@ def test_ten_thousand_headers_of_one_record_stay_in_their_order(scenario: Scenar
 def test_segments_may_have_any_name(scenario: Scenario) -> None:
     """Names are literal: a percent sign in one is no escape, a question mark begins no query."""
     for number, name in enumerate(("50% é", "a%20b", "q?x=1#y", "it's [0-9]* {a,b}", "-")):
-        scenario.answer(f"land a={number}")
-        scenario.answer("files")
+        scenario.play(f"land a={number}", "files")
         path = rename(scenario.opened.lake, scenario.named[-1], f"{name}.parquet", scenario.name)
         assert on_disk(path).exists()
     assert scenario.answer("full!") == ["5 to 1 segments, 5 to 1 records; superseded 4"]
+
+
+def test_many_small_files_are_as_dirty_as_their_records(scenario: Scenario) -> None:
+    """By the sizes of files, a head of a fifth of the records would be two thirds of the table."""
+    scenario.play(
+        "create full.interval.ms=-1",
+        f"land {records(0, 800, 100)}",
+        "full!",
+        "append " + " | ".join(records(start, start + 5, 100) for start in range(800, 1000, 5)),
+    )
+    sizes = [row["file_size_in_bytes"] for row in scenario.loaded().inspect.data_files().to_pylist()]
+    assert sum(sizes) - max(sizes) > 0.65 * sum(sizes)
+    (part,) = scenario.table.status().partitions
+    assert part.dirty_ratio < 0.5
+    assert scenario.answer("full") == ["nothing due"]
+
+
+def offsets(scenario: Scenario) -> list[int]:
+    return [row["offset"] for row in scenario.rows()]
+
+
+def test_c16_c27_places_are_right_where_row_groups_of_the_tail_are_skipped(scenario: Scenario) -> None:
+    scenario.play(
+        "create",
+        "property write.parquet.row-group-size-bytes=4096",
+        f"land {records(0, 300)}",
+        "full!",
+        "delete 5 150 151 290",
+        "land k152=new k150=new k291=",
+        "at 1d",
+        "full!",
+    )
+    assert offsets(scenario) == [one for one in range(303) if one not in {5, 150, 151, 152, 290, 291}]
+    assert scenario.answer("deletes") == ["position 0, equality 0"]
+
+
+def test_c16_c27_tail_segments_with_deletes_do_not_stay_in_place(scenario: Scenario) -> None:
+    scenario.play("create segment.bytes=1024", f"land {records(0, 20)} | {records(20, 40)}", "full!")
+    before = {path for _, path in scenario.data_files()}
+    scenario.play("delete 0", "land new=new", "at 1d", "full!")
+    after = {path for _, path in scenario.data_files()}
+    assert before & after
+    assert before - after
+    assert offsets(scenario) == [*range(1, 41)]
+    assert scenario.answer("deletes") == ["position 0, equality 0"]
