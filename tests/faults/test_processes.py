@@ -12,12 +12,11 @@ from typing import Any, Final
 import pytest
 
 from infra.environment import CHECKOUT, environment
-from tests.faults.failing import LATER
 from tests.faults.steps import STEPS, collect, finish
-from tests.faults.world import DAY, NOW, PROPERTIES, TABLE, World
+from tests.faults.world import LATER, NOW, PROPERTIES, TABLE, World
 from tests.support.commands import firn, start, until
 from tests.support.faults import Ending, Gate
-from tests.support.topics import Record
+from tests.support.records import DAY, Record
 
 KILLED: Final = (
     *(("compact", Ending(f"write {kind}", half=True)) for kind in ("data", "plans", "staged manifest", "result")),

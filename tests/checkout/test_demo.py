@@ -1,21 +1,63 @@
-"""The demo's producer: its seed and clock tell what it lands, whatever gets in its way."""
+"""The demo: its changelog is cut into landed files, and its producer's seed and clock tell what it lands, whatever gets
+in its way.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from firnlake.iceberg.catalog import Lake
-from infra.demo import carts, producer
+from infra.demo import carts, changelog, producer, segments
+from infra.demo.changelog import Change, Entry
 from infra.demo.producer import SECONDS, TABLE, produce
 from tests.support.faults import Forgetful, through
 from tests.support.lakes import append, row
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> list[Change]:
+    return list(changelog.read_changelog())
+
+
+def test_the_shipped_changelog_says_what_the_shipped_tree_says(shipped: list[Change]) -> None:
+    tree = changelog.read_tree()
+    newest = {change.path: change.entry for change in shipped}
+    assert all(Entry.parse(entry.value()) == entry for entry in tree.values())
+    assert {path: entry for path, entry in newest.items() if entry} == tree
+    assert (len(shipped), len(tree)) == (98_257, 6_519)
+    assert sum(change.entry is None for change in shipped) == 3_624
+    assert any(later.time < sooner.time for sooner, later in pairwise(shipped))
+
+
+def test_offsets_are_dense_and_partitions_are_librdkafkas(shipped: list[Change]) -> None:
+    log_end: Counter[tuple[str, int]] = Counter()
+    for record in segments.records(shipped):
+        assert record.partition == crc32(record.key) % 4
+        assert record.offset == log_end[record.topic, record.partition]
+        log_end[record.topic, record.partition] += 1
+    assert len(log_end) == 8
+
+
+@pytest.mark.parametrize(
+    ("path", "topic"),
+    [
+        ("core/src/main/scala/kafka/log/LogCleaner.scala", "kafka.sources"),
+        ("core/src/test/scala/unit/kafka/log/LogCleanerTest.scala", "kafka.tests"),
+        ("tests/kafkatest/services/kafka.py", "kafka.tests"),
+        ("build/test", "kafka.sources"),
+    ],
+)
+def test_topic_of(path: str, topic: str) -> None:
+    assert segments.topic_of(path) == topic
 
 
 def moments(commits: int, first: int = 0) -> Iterator[datetime]:
@@ -42,16 +84,10 @@ def test_the_same_seed_and_clock_land_the_same_records_whenever_it_was_restarted
     produce(other, moments(1))
     produce(other, moments(3, first=1))
     assert landed(other) == landed(lake)
-    assert len(landed(lake)) == 4 * carts.RECORDS
-
-
-def test_offsets_are_dense_in_each_partition(lake: Lake) -> None:
-    produce(lake, moments(3))
-    offsets: dict[int, list[int]] = {}
-    for record in landed(lake):
-        offsets.setdefault(record["partition"], []).append(record["offset"])
-    assert set(offsets) == set(range(carts.PARTITIONS))
-    assert all(own == list(range(len(own))) for own in offsets.values())
+    places = [(record["partition"], record["offset"]) for record in landed(lake)]
+    ends = Counter(partition for partition, _ in places)
+    assert places == [(partition, offset) for partition in range(carts.PARTITIONS) for offset in range(ends[partition])]
+    assert len(places) == 4 * carts.RECORDS
 
 
 def test_others_that_commit_at_the_same_time_lose_nothing(lake: Lake) -> None:

@@ -1,16 +1,86 @@
-"""What readers may see of a line of records (C1 to C9): nothing invented, nothing lost, nothing twice."""
+"""What main shows at each of its snapshots, as its writers know it, and what readers may see of that (C1 to C9):
+nothing invented, nothing lost, nothing twice.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tests.nightly.trials.files import Row
-from tests.nightly.trials.lines import Line
-from tests.nightly.trials.records import Record
+from tests.support.records import DAY, Record
 
-_DAY: Final = 86_400_000
 Wrong = tuple[str, object]
 Requested = Mapping[tuple[int, bytes], int]
+"""The offset below which records of a key of a partition are to be erased."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The content of main at one snapshot."""
+
+    records: tuple[Record, ...] = ()
+    """Everything appended since the line began, less what users deleted."""
+    batches: tuple[int, ...] = ()
+    """The appends in their order, each of which may be there once."""
+    cut: frozenset[int] = frozenset()
+    """Partitions whose newest records a user has deleted: what the end of their log is nobody promises."""
+    forgotten: frozenset[Record] = frozenset()
+    """Tombstones of partitions whose newest records a user had deleted: once Firn has removed them from main, nobody
+    promises to keep them."""
+
+    def ends(self) -> Mapping[int, Record]:
+        """The record with the highest offset of each partition."""
+        ends = {one.partition: one for one in sorted(self.records, key=lambda one: one.offset)}
+        return {partition: one for partition, one in ends.items() if partition not in self.cut}
+
+    def newest(self) -> Mapping[tuple[int, bytes], Record]:
+        """The newest record of each key of a partition, by offset."""
+        in_order = sorted(self.records, key=lambda one: one.offset)
+        return {(one.partition, one.key): one for one in in_order if one.key is not None}
+
+
+EMPTY: Final = Line()
+
+
+Effect = Callable[[Line], Line]
+"""What a commit on main does to its line."""
+
+
+def nothing(line: Line) -> Line:
+    """Readers see the same afterwards."""
+    return line
+
+
+def appends(batch: int, records: tuple[Record, ...]) -> Effect:
+    """An append of ``records``."""
+
+    def change(line: Line) -> Line:
+        return replace(
+            line,
+            records=(*line.records, *records),
+            batches=(*line.batches, batch),
+            cut=line.cut - {one.partition for one in records},
+        )
+
+    return change
+
+
+def overwrites(batch: int, records: tuple[Record, ...]) -> Effect:
+    """A load of ``records`` in place of everything."""
+    return lambda line: replace(line, records=records, batches=(*line.batches, batch), cut=frozenset())
+
+
+def deletes(goes: Callable[[Record], bool]) -> Effect:
+    """A user's DELETE FROM."""
+
+    def change(line: Line) -> Line:
+        cut = {partition for partition, end in line.ends().items() if goes(end)}
+        left = tuple(one for one in line.records if not goes(one))
+        forgotten = {one for one in left if one.partition in cut and one.value is None}
+        return replace(line, records=left, cut=line.cut | cut, forgotten=line.forgotten | forgotten)
+
+    return change
 
 
 class Branches(NamedTuple):
@@ -40,11 +110,11 @@ def wrong(line: Line, seen: Branches, requested: Requested) -> Iterator[Wrong]:
 
 def _invented(line: Line, seen: Branches) -> Iterator[Wrong]:
     appended = Counter(line.records)
-    places = {one.place for one in line.records}
+    places = {(one.partition, one.offset) for one in line.records}
     for record, times in Counter(row.record for row in seen.main).items():
         if record not in appended:
-            what = "a record has changed" if record.place in places else "a record is there that this line never had"
-            yield what, record
+            known = (record.partition, record.offset) in places
+            yield "a record has changed" if known else "a record is there that this line never had", record
         elif times > appended[record]:
             yield "a record is seen twice", record
 
@@ -80,8 +150,8 @@ def _should_be_gone(row: Row, newest: set[Record], requested: Requested, now_ms:
     if record not in newest:
         return "a superseded record is still there"
     if record.value is None and row.horizon_ms is not None:
-        if row.horizon_ms > now_ms + _DAY:
+        if row.horizon_ms > now_ms + DAY:
             return "a tombstone stays for more than a day"
-        if row.horizon_ms < now_ms - _DAY:
+        if row.horizon_ms < now_ms - DAY:
             return "a tombstone is there a day past its horizon"
     return None
