@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -108,14 +109,14 @@ def test_the_shell_completes_commands_and_options(tmp_path: Path, words: str, of
     assert offered in ran.stdout.splitlines()
 
 
-@pytest.mark.parametrize("columns", [80, 120, 200, None])
 def test_tables_fit_the_terminal_and_no_name_is_cut(
-    scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch, columns: int | None
+    scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario.answer(f"land {LONG}:a=1 {LONG}:a=2 11/a=1 | 11/a=2")
-    if columns:
-        monkeypatch.setenv("COLUMNS", str(columns))
-    for arguments in (["status"], ["status", scenario.name], ["plan", scenario.name], ["config", scenario.name]):
+    commands = (["status"], ["status", scenario.name], ["plan", scenario.name], ["config", scenario.name])
+    for columns, arguments in product((None, 80, 120, 200), commands):
+        if columns:
+            monkeypatch.setenv("COLUMNS", str(columns))
         ran = on_lake(*arguments)
         assert ran.code == 0
         lines = [line for line in ran.out.splitlines() if "cleaned through" not in line and "-0 full" not in line]
@@ -139,14 +140,12 @@ def test_a_message_breaks_at_its_clauses_on_a_narrow_terminal_and_is_said_once(
     assert on_lake("run", scenario.name, "--now", scenario.now).err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, "no record"), ("n", 1, "-=lost@0"), ("", 1, "-=lost@0")])
-def test_c5_clearing_asks_without_yes(
-    scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: str
-) -> None:
+def test_c5_clearing_asks_without_yes(scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in ("land -=lost a=1", "full!"):
         scenario.answer(line)
     head = scenario.loaded().metadata.refs["firn_quarantine"].snapshot_id
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n" if answer else ""))
-    ran = on_lake("quarantine", scenario.name, "--clear", "--as-of", head)
-    assert (ran.code, "remove 1 record from quarantine?" in ran.out) == (code, True)
-    assert scenario.answer("read quarantined") == [left]
+    for answer, code, left in (("n", 1, "-=lost@0"), ("", 1, "-=lost@0"), ("y", 0, "no record")):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n" if answer else ""))
+        ran = on_lake("quarantine", scenario.name, "--clear", "--as-of", head)
+        assert (ran.code, "remove 1 record from quarantine?" in ran.out) == (code, True)
+        assert scenario.answer("read quarantined") == [left]

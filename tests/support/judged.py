@@ -39,13 +39,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from firnlake.job.plan import Plan
     from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.wording import Shown
-    from tests.support.topics import Topic
 from collections.abc import Callable
-
-from firnlake.validate.validate import Judged, validate
 
 KAFKAS: Final = JudgedColumns()
 """Each column under Kafka's own name."""
@@ -237,13 +233,3 @@ def replaced(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, broken: Cal
     """Have ``broken`` called in place of a function of a module or class; its first argument is that function."""
     sound = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *args, **kwargs: broken(sound, *args, **kwargs))
-
-
-def refused(topic: Topic, plans: Sequence[Plan]) -> Judged:
-    """Compact the one plan, and have the judge refuse what it gives."""
-    (outcome,) = topic.compacted(*plans)
-    (judged,) = validate(topic.lake, [outcome.stage], topic.engine)
-    assert judged.error is None
-    assert judged.verdict is not None
-    assert not judged.passed
-    return judged
