@@ -1,30 +1,195 @@
-"""C29: many small manifests become few, and main lists the very same files, whatever other writers wrote or do."""
+"""Manifests: read by a few columns, copied as bytes, and many small ones made few, so that main lists the very same
+files (C26, C27, C29)."""
 
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.avro.file import MAGIC, AvroFile, AvroOutputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType
 
 from firnlake.door import OpenCatalog
+from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from infra.foreign.files import files_under, on_disk
+from firnlake.iceberg.manifest_entries import without
+from firnlake.iceberg.manifests import DAMAGED, fetch, records
+from infra.foreign.files import on_disk
 from tests.support import foreign, lakes
 from tests.support.examples import bounded
-from tests.support.faults import watched
 from tests.support.lakes import TABLE, append, row
 from tests.support.manifests import FEW, MANY, MIN_COUNT, listed, live, many_small, rewritten, seen
 
-REFERENCED_DATA_FILE = 143
+
+@pytest.fixture
+def written(lake: Lake, table: str) -> Table:
+    """Manifests with several files each, deleted ones among them."""
+    for start in (0, 10, 20):
+        append(lake, [row(start + number, partition=number) for number in range(3)])
+    lake.table(table).delete("partition = 1")
+    return lake.table(table)
+
+
+def content(table: Table, location: str) -> bytes:
+    with table.io.new_input(location).open() as stream:
+        return stream.read()
+
+
+def found(table: Table, location: str, *columns: int) -> list[list[Any]]:
+    return [list(one) for one in records(content(table, location), columns)]
+
+
+@pytest.mark.parametrize("columns", [(517, 500), (507,)])
+def test_records_that_share_a_block_are_read_to_their_end(written: Table, columns: tuple[int, ...]) -> None:
+    """As Java writes them; PyIceberg gives each entry a block of its own."""
+    snapshot = written.current_snapshot()
+    assert snapshot is not None
+    manifests = snapshot.manifests(written.io)
+    schema = MANIFEST_LIST_FILE_SCHEMAS[2]
+    location = f"{written.location()}/metadata/one-block.avro"
+    with AvroOutputFile[Any](written.io.new_output(location), schema, "manifest_file") as output:
+        output.write_block([*manifests, *manifests])
+    places = [[field.field_id for field in schema.fields].index(column) for column in columns if column != 507]
+    told = [[one[place] for place in places] for one in (*manifests, *manifests)]
+    if 507 in columns:
+        assert len(found(written, location, *columns)) == len(told)
+    else:
+        assert found(written, location, *columns) == told
+
+
+@given(st.data())
+@bounded(200)
+def test_a_damaged_file_is_read_or_is_one_of_the_errors_of_damaged_files(written: Table, data: st.DataObject) -> None:
+    whole = content(written, written.metadata.snapshots[-1].manifest_list)
+    start = data.draw(st.integers(len(MAGIC), len(whole) - 1))
+    damage = data.draw(st.binary(min_size=1, max_size=24))
+    rest = whole[start + len(damage) :] if data.draw(st.booleans()) else b""
+    with suppress(*DAMAGED):
+        list(records(whole[:start] + damage + rest, (500, 501)))
+
+
+ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
+PATH, EQUALITY_IDS, REFERENCED = 1, 14, 17
+"""Places of fields in a data file."""
+SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=3)
+
+
+def entry(name: str, status: ManifestEntryStatus, number: int | None) -> ManifestEntry:
+    """One of an equality delete file, with a field that PyIceberg's type of format version 2 does not have."""
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=None if number is None else 50 + number,
+        sequence_number=number,
+        file_sequence_number=number,
+        data_file=DataFile.from_args(
+            _table_format_version=3,
+            content=DataFileContent.EQUALITY_DELETES,
+            file_path=name,
+            file_format=FileFormat.PARQUET,
+            partition=Record(Decimal("1.50")),
+            record_count=3,
+            file_size_in_bytes=4,
+            column_sizes={1: 40},
+            equality_ids=[1],
+            referenced_data_file=f"data of {name}",
+        ),
+    )
+
+
+ENTRIES = (
+    [entry("a", ADDED, None), entry("b", EXISTING, 5), entry("c", DELETED, 6)],
+    [entry("d", DELETED, 6)],
+    [entry("e", EXISTING, 4), entry("f", ADDED, None)],
+)
+"""Several entries in a block, as Java's writer makes them."""
+
+
+@pytest.fixture(params=["deflate", "null"])
+def of_deletes(tmp_path: Path, request: pytest.FixtureRequest) -> ManifestFile:
+    """A delete manifest of ``ENTRIES``."""
+    held = data_file_with_partition(SPEC.partition_type(Schema(NestedField(1, "p", DecimalType(9, 2)))), 3)
+    with AvroOutputFile[ManifestEntry](
+        output_file=PyArrowFileIO().new_output(f"{tmp_path}/manifest.avro"),
+        file_schema=manifest_entry_schema_with_data_file(2, held),
+        schema_name="manifest_entry",
+        metadata={"content": "deletes", "avro.codec": request.param},
+    ) as writer:
+        for one in ENTRIES:
+            writer.write_block(one)
+    return ManifestFile.from_args(
+        manifest_path=f"{tmp_path}/manifest.avro",
+        manifest_length=1,
+        partition_spec_id=3,
+        content=ManifestContent.DELETES,
+        sequence_number=9,
+        added_snapshot_id=59,
+        added_files_count=2,
+        existing_files_count=2,
+        deleted_files_count=2,
+    )
+
+
+def test_c27_a_copy_keeps_what_pyiceberg_does_not_know_and_its_line_in_the_list_counts(
+    of_deletes: ManifestFile, tmp_path: Path
+) -> None:
+    io, location = PyArrowFileIO(), f"{tmp_path}/copy.avro"
+    copy = without(io, of_deletes, {"b", "f"}, location, 77)
+    assert copy is not None
+    own = copy.fetch_manifest_entry(io, discard_deleted=False)
+    assert [
+        (one.data_file.file_path, one.status, one.snapshot_id, one.sequence_number, one.file_sequence_number)
+        for one in own
+    ] == [("a", EXISTING, 59, 9, 9), ("b", DELETED, 77, 5, 5), ("e", EXISTING, 54, 4, 4), ("f", DELETED, 77, 9, 9)]
+    assert all(one.data_file.partition == Record(Decimal("1.50")) for one in own)
+    with AvroFile[Record](io.new_input(location)) as file:
+        stored = [one[-1] for one in file]
+        assert file.header.meta["content"] == "deletes"
+    assert [(one[PATH], one[EQUALITY_IDS], one[REFERENCED]) for one in stored] == [
+        (name, [1], f"data of {name}") for name in "abef"
+    ]
+    assert copy.manifest_length == len(fetch(io, location))
+    assert (copy.content, copy.partition_spec_id, copy.added_snapshot_id) == (ManifestContent.DELETES, 3, 77)
+    assert (copy.added_files_count, copy.existing_files_count, copy.deleted_files_count) == (0, 2, 2)
+    assert (copy.added_rows_count, copy.existing_rows_count, copy.deleted_rows_count) == (0, 6, 6)
+    assert copy.min_sequence_number == 4
+
+
+@pytest.mark.parametrize("damage", ["a block is missing", "half is missing"])
+def test_c26_a_damaged_manifest_is_refused(of_deletes: ManifestFile, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "manifest.avro"
+    content = path.read_bytes()
+    cut = content[:-16].rindex(content[-16:]) + 16 if damage == "a block is missing" else len(content) // 2
+    path.write_bytes(content[:cut])
+    with pytest.raises(RefusedError, match=r"manifest .*manifest\.avro"):
+        without(PyArrowFileIO(), of_deletes, (), f"{tmp_path}/copy.avro", 77)
+    assert not (tmp_path / "copy.avro").exists()
+
+
 ONE = [f"{MANY} {TABLE} (manifests of partition spec 0)"]
 _numbers = itertools.count()
 
@@ -62,36 +227,10 @@ def test_none_grows_beyond_the_target_by_more_than_an_entry_and_a_full_one_stays
         append(lake, [row(100 + number)])
     assert len(rewritten(lake)) == 1
     assert full.manifest_path in {one.manifest_path for one in listed(lake.table(TABLE))}
-    # Where PyIceberg merges on append, it takes all that stay below the target together.
-    lake.set_properties(TABLE, {"commit.manifest-merge.enabled": "true"})
-    append(lake, [row(200)])
-    assert full.manifest_path in {one.manifest_path for one in listed(lake.table(TABLE))}
-
-
-def test_c26_who_is_slower_every_time_says_so_and_deletes_nothing(lake: Lake) -> None:
-    many_small(lake)
-    offsets = iter(range(100))
-
-    def meanwhile(call: str) -> None:
-        if call == "before commit":
-            lake.table(TABLE).delete(f"offset = {next(offsets)}")
-
-    (reason,) = rewritten(watched(lake, meanwhile))
-    assert reason.startswith("other commits were faster in all ")
-    table = lake.table(TABLE)
-    held = {one.manifest_path for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
-    held |= {snapshot.manifest_list for snapshot in table.snapshots()}
-    there = {path for path in files_under(on_disk(table.location())) if path.suffix == ".avro"}
-    assert there > {on_disk(path) for path in held}
 
 
 def test_those_with_fields_that_would_be_lost_stay_as_they_are(lake: Lake) -> None:
     many_small(lake)
-    foreign.rewrite_manifests(lake, more=NestedField(REFERENCED_DATA_FILE, "referenced_data_file", StringType()))
-    for number in range(MIN_COUNT - 1):
-        append(lake, [row(100 + number)])
-    assert len(rewritten(lake)) == 1, "data files have no such field, and other writers write it all the same"
-    assert len(listed(lake.table(TABLE))) == 1
     foreign.rewrite_manifests(lake, more=NestedField(999, "of a later version", StringType()))
     (strange,) = listed(lake.table(TABLE))
     for number in range(MIN_COUNT):
@@ -137,21 +276,6 @@ def test_manifests_of_format_version_1_stay_as_they_are(lake: Lake) -> None:
     after = lake.table("lake.old")
     assert live(after) == live(before)
     assert len(listed(after)) == MIN_COUNT + 1
-
-
-def test_a_column_that_a_spec_used_may_be_gone(lake: Lake) -> None:
-    lake.table(TABLE).update_schema().add_column("region", IntegerType()).commit()
-    lake.table(TABLE).update_spec().add_identity("region").commit()
-    lake.set_properties(TABLE, FEW)
-    for number in range(MANY):
-        rows = lakes.stored([row(number)])
-        lake.table(TABLE).append(rows.append_column("region", pa.array([number % 2], pa.int32())))
-    lake.table(TABLE).update_spec().remove_field("region").commit()
-    lake.table(TABLE).update_schema().delete_column("region").commit()
-    before = lake.table(TABLE)
-    assert len(rewritten(lake)) == 1
-    assert live(lake.table(TABLE)) == live(before)
-    assert seen(lake.table(TABLE)) == seen(before)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a process of its own tests on the Spark that its environment names; `test_cluster` starts it.
+"""What a process of its own tests on the Spark that its environment names; `test_starting` starts it.
 
 Executors of a cluster have Firn and its packages, and no tests: these functions travel by value.
 """
