@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
 SET_3 := tests/contract/test_contract.py
-SET_4 := tests/faults tests/spark tests/rules
+SET_4 := tests/faults tests/engines tests/rules
 SET_5 := tests/judge tests/iceberg
 SET_6 := $(filter-out $(SET_3),$(wildcard tests/contract/test_*.py)) $(filter-out tests/airflow tests/conformance \
 	tests/contract tests/support tests/__pycache__ $(SET_4) $(SET_5),$(patsubst %/,%,$(wildcard tests/*/)))
@@ -134,12 +134,12 @@ fuzz: setup ## damage plans, properties, landing files and status files in EXAMP
 HISTORIES ?= 300
 .PHONY: row-deletes
 row-deletes: setup $(DONE)/jars ## compare Firn with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
-	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
+	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/engines/test_row_deletes.py -k every_reader_agrees $(PYTEST_ARGS)
 
-OTHER_HISTORIES := tests/judge/test_sums.py tests/spark/test_engines.py
+OTHER_HISTORIES := tests/judge/test_sums.py tests/engines/test_results.py
 TIMES ?= 10
 .PHONY: histories
-histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does
+histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make nightly` does
 	@FIRN_EXAMPLES=$(TIMES) $(SIDE_BY_SIDE) tests/nightly/histories "$(OTHER_HISTORIES)" -- $(PYTEST_ARGS)
 
 .PHONY: pictures

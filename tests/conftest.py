@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.scenario import Scenario
     from tests.support.topics import Topic
 
-pytest_plugins = ["tests.support.seconds"]
+pytest_plugins = ["tests.support.processes"]
 
 _numbers = itertools.count()
 
@@ -56,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_to_survive() -> Iterator[None]:
     """No test outlives a power cut: SQLite need not wait for the disk."""
-    from tests.support.unsynced import unsynced
+    from tests.support.machine import unsynced
 
     with unsynced():
         yield
@@ -65,7 +65,7 @@ def nothing_to_survive() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def late_in_time() -> Iterator[None]:
     """The machine's clock is after the time of every test's plan."""
-    from tests.support.clocks import judging_late
+    from tests.support.machine import judging_late
 
     with judging_late():
         yield

@@ -119,6 +119,11 @@ class LocalAirflow:
         return {partition: sorted(levels) for partition, levels in found.items()}
 
 
+def without_database(home: Path) -> LocalAirflow:
+    """An Airflow without a metadata database, which parsing does not need."""
+    return LocalAirflow(settings.environment(home), Lake.embedded(home), home)
+
+
 def make(home: Path, tables: Mapping[str, str], migrated: Path) -> LocalAirflow:
     """An Airflow with the metadata database and the configuration of `migrated`, and with `tables` created and empty;
     each with its lines in tables.toml."""
@@ -146,8 +151,7 @@ def make(home: Path, tables: Mapping[str, str], migrated: Path) -> LocalAirflow:
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of an Airflow without a DAG: making its metadata database takes fifteen seconds, so others copy it."""
     home = tmp_path_factory.mktemp("migrated")
-    made = LocalAirflow(settings.environment(home), Lake.embedded(home), home)
-    done = made.python("-m", "airflow", "db", "migrate")
+    done = without_database(home).python("-m", "airflow", "db", "migrate")
     assert done.returncode == 0, done.stderr
     return home / "airflow"
 

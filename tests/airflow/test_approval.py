@@ -2,8 +2,7 @@
 
 from firnlake.airflow.dag.approval import figures_of
 from firnlake.job.job import jobs_of
-from tests.support.erasing import request
-from tests.support.topics import Topic, updates
+from tests.support.topics import Topic, request, updates
 
 
 def figures(text: str) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.conftest import TABLES, LocalAirflow, make
+from tests.airflow.conftest import LocalAirflow, make, without_database
 
 LANES = ("erase", "convert", "merge", "clean", "tier", "full")
 
@@ -69,14 +69,36 @@ def parse(airflow: LocalAirflow, folder: Path, tables: str | None = None, **chan
     return Parsed(**json.loads(result.read_text()))
 
 
+TABLES = ("shop.orders", "shop.my orders", "shop.orders#1", "shop.orders#2", "shop.bestellungen_für_" + "o" * 300)
+"""Most names are no ids of DAGs."""
+SETTINGS = """
+[defaults]
+owner = "data platform"
+pool = "spark"
+retries = 2
+notify = [{ class = "airflow.providers.smtp.notifications.smtp.SmtpNotifier", to = "lake@example.org" }]
+
+[tables."shop.orders"]
+pool_slots = 3
+timeout_minutes = 90
+deadline_minutes = 120
+tags = ["gold"]
+"""
+
+
 @pytest.fixture(scope="module")
-def parsed(airflow: LocalAirflow, tmp_path_factory: pytest.TempPathFactory) -> Parsed:
-    return parse(airflow, tmp_path_factory.mktemp("parsed"))
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Parsed:
+    folder = tmp_path_factory.mktemp("parsed")
+    others = "".join(f'[tables."{name}"]\n' for name in TABLES[1:])
+    return parse(without_database(folder), folder, SETTINGS + others)
 
 
-def test_one_dag_per_table(parsed: Parsed, record_property: Callable[[str, object], None]) -> None:
+def test_r20_one_dag_per_table_whatever_its_name(
+    parsed: Parsed, record_property: Callable[[str, object], None]
+) -> None:
     assert parsed.errors == {}
-    assert set(parsed.dags) == {"firn__" + table.replace(".", "__") for table in TABLES}
+    assert {dag["starts_on"][0] for dag in parsed.dags.values()} == {f"{name} is due" for name in TABLES}
+    assert len({uri for dag in parsed.dags.values() for uri in dag["uris"]}) == len(TABLES)
     assert "firn_maintain" in parsed.all
     record_property(f"s to parse the DAGs of {len(TABLES)} tables", round(parsed.seconds, 2))
 
@@ -89,7 +111,7 @@ def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
 
 
 def test_lanes_follow_each_other(parsed: Parsed) -> None:
-    tasks = parsed.dags["firn__t__busy"]["tasks"]
+    tasks = parsed.dags["firn__shop__orders"]["tasks"]
     assert tasks["turn"] == []
     assert tasks["due"] == ["turn"]
     assert tasks["retain.plan"] == ["due"]
@@ -108,13 +130,13 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
 
 
 def test_groups_show_the_levels_and_every_task_is_documented(parsed: Parsed) -> None:
-    dag = parsed.dags["firn__t__busy"]
+    dag = parsed.dags["firn__shop__orders"]
     assert set(dag["groups"]) == {"retain", *(name for lane in LANES for name in (lane, f"{lane}.jobs"))}
     assert sorted(dag["documented"]) == sorted(dag["tasks"])
 
 
 def test_params_are_typed_and_described(parsed: Parsed) -> None:
-    params = parsed.dags["firn__t__busy"]["params"]
+    params = parsed.dags["firn__shop__orders"]["params"]
     assert {name: param["value"] for name, param in params.items()} == {
         "lane": "all",
         "topics": [],
@@ -133,37 +155,14 @@ def test_params_are_typed_and_described(parsed: Parsed) -> None:
 
 
 def test_the_clock_runs_from_now_on_and_what_becomes_due_starts_the_dag_too(parsed: Parsed) -> None:
-    dag = parsed.dags["firn__t__busy"]
+    dag = parsed.dags["firn__shop__orders"]
     assert dag["catchup"] is False
     assert "*/15 * * * *" in dag["clock"]
-    assert dag["starts_on"] == ["t.busy is due"]
+    assert dag["starts_on"] == ["shop.orders is due"]
 
 
-def test_the_shipped_tables_file_is_read(airflow: LocalAirflow, tmp_path: Path) -> None:
-    found = parse(airflow, tmp_path, FIRN_TABLES=None)
-    assert found.errors == {}
-    assert set(found.dags) == {"firn__kafka__files"}
-
-
-SETTINGS = """
-[defaults]
-owner = "data platform"
-pool = "spark"
-retries = 2
-notify = [{ class = "airflow.providers.smtp.notifications.smtp.SmtpNotifier", to = "lake@example.org" }]
-
-[tables."shop.orders"]
-pool_slots = 3
-timeout_minutes = 90
-deadline_minutes = 120
-tags = ["gold"]
-"""
-
-
-def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None:
-    found = parse(airflow, tmp_path, SETTINGS)
-    assert found.errors == {}
-    dag = found.dags["firn__shop__orders"]
+def test_settings_reach_the_tasks(parsed: Parsed) -> None:
+    dag = parsed.dags["firn__shop__orders"]
     assert dag["settings"]["full.jobs.compact"] == ["data platform", "spark", 3, 2, "1:30:00"]
     assert dag["settings"]["full.plan"] == ["data platform", "default_pool", 1, 2, "None"]
     assert "SmtpNotifier" in dag["notified"][0]
@@ -171,12 +170,10 @@ def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None
     assert dag["tags"] == ["firn", "gold", "shop"]
 
 
-def test_r20_a_name_that_is_no_dag_id_has_a_dag(airflow: LocalAirflow, tmp_path: Path) -> None:
-    names = ("shop.my orders", "shop.orders#1", "shop.orders#2", "shop.bestellungen_f\u00fcr_" + "o" * 300)
-    found = parse(airflow, tmp_path, "".join(f'[tables."{name}"]\n' for name in names))
+def test_the_shipped_tables_file_is_read(tmp_path: Path) -> None:
+    found = parse(without_database(tmp_path), tmp_path, FIRN_TABLES=None)
     assert found.errors == {}
-    assert {dag["starts_on"][0] for dag in found.dags.values()} == {f"{name} is due" for name in names}
-    assert len({uri for dag in found.dags.values() for uri in dag["uris"]}) == len(names)
+    assert set(found.dags) == {"firn__kafka__files"}
 
 
 @pytest.mark.nightly

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
-from infra.airflow import settings
 from infra.environment import CHECKOUT
-from tests.airflow.conftest import LocalAirflow
+from tests.airflow.conftest import without_database
 from tests.support.lakes import append, row
 
 AT_MOST = 2
@@ -60,11 +58,6 @@ class ParsedFile:
     seconds: float
 
 
-def airflow_in(home: Path) -> LocalAirflow:
-    """An Airflow without a metadata database, which parsing does not need."""
-    return LocalAirflow(settings.environment(home), Lake.embedded(home), home)
-
-
 def parse(home: Path, tables: str, *files: str, at_most: int = AT_MOST, **changes: str) -> Mapping[str, ParsedFile]:
     """Parse each of the checkout's DAG ``files``, by default all, with ``tables`` in firn.toml.
 
@@ -76,7 +69,7 @@ def parse(home: Path, tables: str, *files: str, at_most: int = AT_MOST, **change
         source = CHECKOUT / "dags" / file
         shutil.copy(source if source.exists() else CHECKOUT / "dags" / "firn.py", folder / file)
     (folder / "firn.toml").write_text(tables)
-    done = airflow_in(home).python("-c", PARSE, str(folder), str(at_most), **changes)
+    done = without_database(home).python("-c", PARSE, str(folder), str(at_most), **changes)
     assert done.returncode == 0, done.stderr
     return {name: ParsedFile(**one) for name, one in json.loads((folder / "said.json").read_text()).items()}
 
@@ -140,17 +133,11 @@ def test_a_table_without_a_dag_is_an_import_error(tmp_path: Path) -> None:
     assert "shop.good" not in told
 
 
-@pytest.mark.parametrize(
-    ("dag_id", "files"), [("firn_maintain", {"firn.py"}), ("firn__shop__e", {"firn.py", "firn_2.py", "firn_3.py"})]
-)
-def test_f1_a_task_builds_its_own_dag_alone(tmp_path: Path, dag_id: str, files: set[str]) -> None:
+def test_f1_a_task_builds_its_own_dag_alone(tmp_path: Path) -> None:
     """Also from a file that held the table before it moved to the next one."""
-    parsed = parse(
-        tmp_path, listed(*TABLES), "firn.py", "firn_2.py", "firn_3.py", _AIRFLOW_PARSING_CONTEXT_DAG_ID=dag_id
-    )
-    assert {name: list(file.dags) for name, file in parsed.items()} == {
-        name: [dag_id] if name in files else [] for name in ("firn.py", "firn_2.py", "firn_3.py")
-    }
+    files = ("firn.py", "firn_2.py", "firn_3.py")
+    parsed = parse(tmp_path, listed(*TABLES), *files, _AIRFLOW_PARSING_CONTEXT_DAG_ID="firn__shop__e")
+    assert {name: list(file.dags) for name, file in parsed.items()} == {name: ["firn__shop__e"] for name in files}
 
 
 @pytest.mark.nightly
@@ -198,7 +185,7 @@ asyncio.run(main())
 
 
 def test_f1_a_loop_that_polls_goes_on_with_the_table_that_comes_later(tmp_path: Path) -> None:
-    airflow = airflow_in(tmp_path)
+    airflow = without_database(tmp_path)
     for table in ("t.idle", "t.first", "t.later"):
         records.create(airflow.lake, table, {"firn.merge.segments": "2"})
     for table in ("t.first", "t.later") * 2:

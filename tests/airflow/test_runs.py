@@ -1,6 +1,8 @@
 """DAG runs from end to end: real Airflow tasks, a real Spark, a real catalog."""
 
 import re
+import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,10 +19,40 @@ FOUR_BATCHES = (
 )
 
 
-def test_nothing_due_is_green(airflow: LocalAirflow) -> None:
-    """No task starts for a lane without work."""
-    run = airflow.run("t.idle")
-    assert run.succeeded
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)  # nobody reads before the run has ended
+        found.bind(("127.0.0.1", 0))
+        found.settimeout(0.2)
+        yield found
+
+
+def heard(listener: socket.socket) -> dict[str, float]:
+    """The gauges among what has arrived, by name."""
+    found: dict[str, float] = {}
+    while True:
+        try:
+            lines = listener.recv(65_535).decode().splitlines()
+        except TimeoutError:
+            return found
+        for line in lines:
+            name, _, rest = line.partition(":")
+            value, _, kind = rest.partition("|")
+            if kind.startswith("g"):
+                found[name] = float(value)
+
+
+def test_nothing_due_is_green_and_sends_kafkas_gauges(airflow: LocalAirflow, listener: socket.socket) -> None:
+    """No task starts for a lane without work. Gauges go to what listens to Airflow's own StatsD."""
+    run = airflow.run(
+        "t.idle",
+        AIRFLOW__METRICS__STATSD_ON="True",
+        AIRFLOW__METRICS__STATSD_HOST="127.0.0.1",
+        AIRFLOW__METRICS__STATSD_PORT=str(listener.getsockname()[1]),
+        AIRFLOW__METRICS__STATSD_PREFIX="airflow",
+    )
+    assert run.succeeded, run.errors
     assert run.states == {
         "turn": "success",
         "due": "success",
@@ -28,6 +60,11 @@ def test_nothing_due_is_green(airflow: LocalAirflow) -> None:
         "verdict": "success",
         "sweep": "success",
     }
+    gauges = heard(listener)
+    for scope in ("firn", "firn.t.idle"):
+        assert gauges[f"airflow.{scope}.max-dirty-percent"] == 0
+        assert gauges[f"airflow.{scope}.uncleanable-partitions-count"] == 0
+        assert gauges[f"airflow.{scope}.max-compaction-delay-secs"] == 0
 
 
 def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> None:

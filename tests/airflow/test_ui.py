@@ -20,7 +20,7 @@ from tests.airflow import browser
 from tests.airflow.browser import LOCAL, Visitor, visiting
 from tests.airflow.conftest import LocalAirflow, make
 from tests.airflow.server import HANGS, Server, question, serving
-from tests.support.overviews import rows_of, write_overview
+from tests.support.pages import rows_of, write_overview
 
 pytestmark = [
     pytest.mark.nightly,

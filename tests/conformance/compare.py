@@ -5,10 +5,13 @@ where Kafka has not looked since a horizon passed (C12). Everything else is a di
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from tests.conformance import firn, kafka
 from tests.conformance.workloads import Entry, Group, Mode, Workload
@@ -31,21 +34,32 @@ class Rule(StrEnum):
 
 @dataclass
 class Tally:
-    """The comparison and its result. ``equal`` counts cleanings with the same set on both sides."""
+    """The comparison and its result: figures by their names, the differences by rule, and what no rule explains."""
 
-    workloads: int = 0
-    records: int = 0
-    cleanings: int = 0
-    passes: int = 0
-    equal: int = 0
-    removed: int = 0
-    stamps: int = 0
-    null_keys: int = 0
+    figures: Counter[str] = field(default_factory=Counter)
     differences: Counter[Rule] = field(default_factory=Counter)
     disagreements: list[str] = field(default_factory=list)
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return Tally(
+            self.figures + other.figures,
+            self.differences + other.differences,
+            self.disagreements + other.disagreements,
+        )
+
+    def __str__(self) -> str:
+        """The figures, a line each."""
+        counted = [f"{count:>9,} {name}" for name, count in self.figures.items()]
+        by_rule = [f"{self.differences[rule]:>9,} × {rule}" for rule in Rule]
+        return "\n".join([*counted, *by_rule, f"{len(self.disagreements)} disagreements"])
+
+
+def run(lake: Lake, engine: Engine, groups: Iterable[Group], scratch: Path) -> Iterator[tuple[Group, Tally]]:
+    """Compare group by group: Kafka's cleaner for all first (one JVM), then Firn for each."""
+    chosen = list(groups)
+    answers = iter(kafka.clean([workload for group in chosen for workload in group.workloads], scratch))
+    for group in chosen:
+        yield group, compare(group, [next(answers) for _ in group.workloads], firn.clean(lake, engine, group))
 
 
 def compare(group: Group, kafkas: Sequence[Sequence[kafka.Cleaned]], firns: Sequence[Sequence[firn.Cleaned]]) -> Tally:
@@ -57,7 +71,7 @@ def compare(group: Group, kafkas: Sequence[Sequence[kafka.Cleaned]], firns: Sequ
 def _workload(
     group: Group, workload: Workload, kafkas: Sequence[kafka.Cleaned], firns: Sequence[firn.Cleaned]
 ) -> Tally:
-    tally = Tally(workloads=1, records=len(workload.entries))
+    tally = Tally(Counter({"workloads": 1, "records appended": len(workload.entries)}))
     landed: dict[int, Entry] = {}
     retention = int(workload.configs["delete.retention.ms"])
     idle_clocks: list[int] = []
@@ -69,16 +83,16 @@ def _workload(
         delayed |= _markers_of_empty_batches(landed, theirs)
         step = _Step(group.mode, retention, landed, theirs, ours, tuple(idle_clocks), frozenset(delayed))
         where = f"{workload.id} ({group.mode}) cleaning {number} at {theirs.now}"
-        tally += Tally(
-            cleanings=1,
-            passes=len(theirs.passes),
-            equal=int(theirs.records.keys() == ours.records.keys()),
-            removed=len(landed) - len(ours.records),
-            stamps=sum(held.horizon is not None for held in ours.records.values()),
-            null_keys=len(ours.quarantined),
-            differences=Counter(step.differences()),
-            disagreements=[f"{where}: {problem}" for problem in step.disagreements()],
-        )
+        figures = {
+            "cleanings of a topic partition compared": 1,
+            "passes of Kafka's cleaner": len(theirs.passes),
+            "cleanings with equal sets": int(theirs.records.keys() == ours.records.keys()),
+            "records gone": len(landed) - len(ours.records),
+            "records stamped": sum(held.horizon is not None for held in ours.records.values()),
+            "records quarantined": len(ours.quarantined),
+        }
+        problems = [f"{where}: {problem}" for problem in step.disagreements()]
+        tally += Tally(Counter(figures), Counter(step.differences()), problems)
     # A producer's last batch stays in Kafka, empty, as long as the producer is known; so does the marker past it (C10).
     kept = delayed - firns[-1].records.keys()
     last = (kafkas[-1].records.keys() ^ firns[-1].records.keys()) - kept

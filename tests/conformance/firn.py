@@ -1,7 +1,7 @@
 """The Firn side: the workloads of a group land as topics of one table and are cleaned by the steps that users run."""
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,16 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firnlake.clock import to_ms
+from firnlake.door import MaintainedTable, OpenCatalog
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.branches import QUARANTINE, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.ingest.land import land
 from firnlake.job.lane import Lane
-from firnlake.run import run
-from firnlake.table import records
-from tests.conformance.workloads import Entry, Group, Mode, Workload
+from firnlake.table.records import arrow_schema
+from tests.conformance.workloads import Entry, Group, Mode
 
-_FIELDS = ("topic", "offset", "key", "value", "level", "delete_horizon")
 _LOW_THRESHOLDS = {
     "merge.segments": "2",
     "clean.segments": "2",
@@ -47,19 +45,17 @@ class Cleaned(NamedTuple):
 
 def clean(lake: Lake, engine: Engine, group: Group) -> list[list[Cleaned]]:
     """Records that Firn leaves after each step of each workload. Raises AssertionError when a plan fails."""
-    table = f"conformance.{group.name}"
-    records.create(lake, table, _properties(group), transactions=group.mode is Mode.TRANSACTIONS)
+    clocks = [step.now for step in group.workloads[0].steps]
+    name = f"conformance.{group.name}"
+    OpenCatalog(lake).table(name).create(_properties(group), transactions=group.mode is Mode.TRANSACTIONS)
     found: list[list[Cleaned]] = [[] for _ in group.workloads]
-    steps = len(group.workloads[0].steps)
-    for number in range(steps):
-        _land(lake, table, group, number)
-        now = group.workloads[0].steps[number].now
-        lanes = _run(lake, engine, table, group.mode, now, settling=number >= steps - group.settling)
-        seen = _records(lake, table, group)
-        aside = _quarantined(lake, table)
-        for own, workload in zip(found, group.workloads, strict=True):
-            topic = workload.id
-            own.append(Cleaned(now, tuple(lanes.get(topic, ())), seen[topic], frozenset(aside.get(topic, ()))))
+    for number, now in enumerate(clocks):
+        table = OpenCatalog(lake, lambda now=now: now, engine).table(name)  # type: ignore[misc]  # of this turn
+        _land(table, group, number)
+        lanes = _run(table, group.mode, settling=number >= len(clocks) - group.settling)
+        seen, quarantined = _records(table), _quarantined(table)
+        for own, topic in zip(found, (workload.id for workload in group.workloads), strict=True):
+            own.append(Cleaned(now, tuple(lanes[topic]), seen[topic], frozenset(quarantined[topic])))
     return found
 
 
@@ -77,73 +73,61 @@ def _properties(group: Group) -> dict[str, str]:
     return properties
 
 
-def _run(lake: Lake, engine: Engine, table: str, mode: Mode, now: int, settling: bool) -> dict[str, list[Lane]]:
-    """Let Firn do what ``mode`` says; the lanes that were published, per topic."""
-    force = mode is Mode.FULL or (mode is Mode.LEVELS and settling)
-    lanes = tuple(Lane) if mode is Mode.LEVELS and not force else (Lane.FULL,)
-    published: dict[str, list[Lane]] = {}
-    for done in run(lake, table, now, lambda _: engine, lanes, force, until_idle=mode in (Mode.BUDGETS, Mode.LEVELS)):
-        assert not done.failures, done.failures
-        for plan in done.plans:
-            published.setdefault(plan.topic, []).append(done.lane)
-    return published
-
-
-def _land(lake: Lake, table: str, group: Group, number: int) -> None:
+def _land(table: MaintainedTable, group: Group, number: int) -> None:
     """Land a step: the n-th segments of all topics are one file, and a file becomes a segment of each of its topics."""
-    steps = [(workload, workload.steps[number].segments) for workload in group.workloads]
+    steps = [(workload.id, workload.steps[number].segments) for workload in group.workloads]
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for position in range(max(len(segments) for _, segments in steps)):
-            nth = [(workload, segments[position]) for workload, segments in steps if position < len(segments)]
-            rows = _rows(nth, group.mode is Mode.TRANSACTIONS)
+            nth = [(topic, segments[position]) for topic, segments in steps if position < len(segments)]
+            rows = [_row(topic, entry) for topic, entries in nth for entry in entries]
             paths.append(Path(folder) / f"{position}.parquet")
-            pq.write_table(rows, paths[-1])
+            pq.write_table(pa.Table.from_pylist(rows, arrow_schema(group.mode is Mode.TRANSACTIONS)), paths[-1])
         if paths:
-            land(lake, table, paths)
+            table.land(*paths)
 
 
-def _rows(segments: Iterable[tuple[Workload, Iterable[Entry]]], transactions: bool) -> pa.Table:
-    rows: list[dict[str, Any]] = [
-        {
-            "key": entry.key,
-            "value": entry.value,
-            "topic": workload.id,
-            "partition": 0,
-            "offset": entry.offset,
-            "timestamp": entry.timestamp * 1000,
-            "timestampType": 0,
-            "headers": [],
-            "is_control": entry.marker is not None,
-            "is_transactional": entry.producer is not None,
-            "producer_id": entry.producer,
-            "producer_epoch": 0 if entry.producer is not None else None,
-        }
-        for workload, entries in segments
-        for entry in entries
-    ]
-    return pa.Table.from_pylist(rows, schema=records.arrow_schema(transactions))
+def _row(topic: str, entry: Entry) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "value": entry.value,
+        "topic": topic,
+        "partition": 0,
+        "offset": entry.offset,
+        "timestamp": entry.timestamp * 1000,
+        "timestampType": 0,
+        "headers": [],
+        "is_control": entry.marker is not None,
+        "is_transactional": entry.producer is not None,
+        "producer_id": entry.producer,
+        "producer_epoch": 0 if entry.producer is not None else None,
+    }
 
 
-def _records(lake: Lake, table: str, group: Group) -> dict[str, dict[int, Held]]:
-    found: dict[str, dict[int, Held]] = {workload.id: {} for workload in group.workloads}
-    for row in lake.table(table).scan(selected_fields=_FIELDS).to_arrow().to_pylist():
-        horizon = row["delete_horizon"]
-        held = Held(row["key"], row["value"], to_ms(horizon) if horizon else None, row["level"] or 0)
-        own = found[row["topic"]]
+def _run(table: MaintainedTable, mode: Mode, *, settling: bool) -> dict[str, list[Lane]]:
+    """Let Firn do what ``mode`` says; the lanes that were published, per topic."""
+    force = mode is Mode.FULL or (mode is Mode.LEVELS and settling)
+    lanes = () if mode is Mode.LEVELS and not force else (Lane.FULL,)
+    published: dict[str, list[Lane]] = defaultdict(list)
+    for done in table.run(*lanes, force=force, until_idle=mode in (Mode.BUDGETS, Mode.LEVELS)):
+        assert not done.failures, done.failures
+        for plan in done.plans:
+            published[plan.topic].append(done.lane)
+    return published
+
+
+def _records(table: MaintainedTable) -> dict[str, dict[int, Held]]:
+    found: dict[str, dict[int, Held]] = defaultdict(dict)
+    for row in table.opened.lake.table(table.name).scan().to_arrow().to_pylist():
+        horizon, own = row["delete_horizon"], found[row["topic"]]
         assert row["offset"] not in own, f"{row['topic']}: offset {row['offset']} is seen twice"
-        own[row["offset"]] = held
+        own[row["offset"]] = Held(row["key"], row["value"], to_ms(horizon) if horizon else None, row["level"] or 0)
     return found
 
 
-def _quarantined(lake: Lake, table: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, offset in _quarantine_rows(lake, table):
-        found.setdefault(topic, []).append(offset)
-    return found
-
-
-def _quarantine_rows(lake: Lake, table: str) -> Iterator[tuple[str, int]]:
-    quarantine = on_branch(lake.table(table), QUARANTINE)
+def _quarantined(table: MaintainedTable) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    quarantine = on_branch(table.opened.lake.table(table.name), QUARANTINE)
     for row in quarantine.scan(selected_fields=("topic", "offset")).to_arrow().to_pylist():
-        yield row["topic"], row["offset"]
+        found[row["topic"]].append(row["offset"])
+    return found

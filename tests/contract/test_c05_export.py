@@ -39,8 +39,7 @@ def test_c1_c5_what_is_exported_lands_as_it_was(scenario: Scenario, suffix: str)
     pq.write_table(pa.Table.from_pylist(rows, schema=plain.schema), path)
     scenario.table.land(path)
     assert stored(scenario) == LOST
-    scenario.answer("full!")
-    scenario.answer(f"export lost.{suffix}")
+    scenario.play("full!", f"export lost.{suffix}")
     assert scenario.answer("clear") == [f"{{table}}: {len(LOST)} records removed from quarantine"]
     scenario.answer(f"firn land {{table}} {{folder}}/lost.{suffix}")
     assert stored(scenario) == LOST

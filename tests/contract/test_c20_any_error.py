@@ -54,6 +54,7 @@ WRONG: dict[str, Wrong] = {
     "date_as_text": ({}, bounds("seq", b"2026-01-01"), "lower bound 0x323032362d30312d3031 of column seq"),
     "wrong_way": ({}, bounds("seq", struct.pack("<q", 9), struct.pack("<q", 3)), "bounds 9 and 3 of"),
 }
+THIRD = {IDS["seq"]: struct.pack("<q", 3)}
 HARMLESS: dict[str, Wrong] = {
     "year_12000": ({"at": times(316_516_118_400_000_000)}, {}, ""),
     "infinity": ({"at": times(BEYOND)}, {}, ""),
@@ -63,6 +64,7 @@ HARMLESS: dict[str, Wrong] = {
     "day_in_bc": ({"day": pa.array([-800_000], pa.date32())}, {}, ""),
     "size_of_column": ({}, {"column_sizes": {IDS["id"]: -1}}, ""),
     "all_size_of_column": ({}, {"column_sizes": {IDS["id"]: BEYOND}}, ""),
+    "bounds_of_key": ({}, {f"{side}_bounds": THIRD | {IDS["id"]: b"\1"} for side in ("lower", "upper")}, ""),
 }
 GOOD = "good"
 
@@ -70,8 +72,7 @@ GOOD = "good"
 @pytest.fixture
 def shop(scenario: Scenario) -> Scenario:
     """A table with a topic for each kind of file, each with two records of a key."""
-    scenario.answer(COLUMNS)
-    scenario.answer("adopt --key id --offset seq --topic topic --property firn.min.cleanable.dirty.ratio=0")
+    scenario.play(COLUMNS, "adopt --key id --offset seq --topic topic --property firn.min.cleanable.dirty.ratio=0")
     topics = [*WRONG, *HARMLESS, GOOD]
     scenario.answer("rows " + " | ".join(f"topic={one} id=1 seq={seq} note=n" for one in topics for seq in (1, 2)))
     return scenario
@@ -120,14 +121,6 @@ def test_c20_any_value_and_any_figure_stops_its_topic_partition_alone(shop: Scen
         assert not {IDS[name] for name in values} & set(kept[topic].lower_bounds or {}), "no bound stands for it"
 
 
-def test_c20_bounds_of_a_key_that_make_no_sense_stop_nothing(shop: Scenario) -> None:
-    file = written(shop, GOOD, {}, {})
-    known = (file.lower_bounds or {}) | {IDS["id"]: b"\1"}
-    add(shop.opened.lake, shop.name, [], [relisted(file, lower_bounds=known, upper_bounds=known)])
-    shop.answer("run")
-    assert offsets(shop)[GOOD] == [3]
-
-
 @pytest.mark.parametrize("harm", ["manifest list", "file format"])
 def test_c20_metadata_that_can_not_be_decoded_is_named(shop: Scenario, harm: str) -> None:
     if harm == "file format":
@@ -155,8 +148,10 @@ DIFFERENT = (
 @pytest.mark.parametrize("samples", ["full", "keys"])
 def test_c20_two_records_at_one_offset_say_what_differs(scenario: Scenario, samples: str) -> None:
     """Their column, always; both values, as far as firn.report.samples allows."""
-    scenario.answer("table shard=int id=long seq=long score=double note=string body=binary at=timestamptz")
-    scenario.answer(f"adopt --key id --offset seq --partition shard --property firn.report.samples={samples}")
+    scenario.play(
+        "table shard=int id=long seq=long score=double note=string body=binary at=timestamptz",
+        f"adopt --key id --offset seq --partition shard --property firn.report.samples={samples}",
+    )
     for side in (0, 1):
         rows = (f"shard={shard} id=1 seq=1 {values[side]}" for shard, values in enumerate(DIFFERENT))
         scenario.answer("rows " + " | ".join(rows))
@@ -192,6 +187,8 @@ def test_c20_a_property_that_makes_no_sense_is_named_and_marks_nothing(scenario:
         for command in ("full!", "firn status {table} --check"):
             assert f": table {{table}}: property {name} is {value!r}; allowed: " in scenario.answer(command)[0]
         scenario.answer(f"property {name}=")
-    scenario.answer("property write.parquet.compression-codec=LZ4_RAW write.parquet.compression-level=3")
-    scenario.answer("property write.parquet.bloom-filter-enabled.column.gone=true")
+    scenario.play(
+        "property write.parquet.compression-codec=LZ4_RAW write.parquet.compression-level=3",
+        "property write.parquet.bloom-filter-enabled.column.gone=true",
+    )
     assert scenario.answer("full!") == ["1 to 1 segments, 3 to 2 records; superseded 1"]

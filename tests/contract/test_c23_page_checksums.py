@@ -53,9 +53,7 @@ def assert_notices_flipped_bits(path: Path) -> None:
 def test_c20_c23_a_flipped_bit_in_a_segment_blocks_its_topic_partition_alone(
     scenario: Scenario, lane: str, validation: str, codec: str
 ) -> None:
-    scenario.answer(f"create validate={validation}")
-    scenario.answer(f"land {RECORDS} 1/a=1 | a=2 1/a=2")
-    scenario.answer("files")
+    scenario.play(f"create validate={validation}", f"land {RECORDS} 1/a=1 | a=2 1/a=2", "files")
     path = on_disk(scenario.named[0])
     written_with_checksums(path, codec)
     flip(path)
@@ -70,8 +68,7 @@ def test_c23_a_flipped_bit_in_a_result_is_named_by_the_judge(scenario: Scenario)
     scenario.answer(f"land {RECORDS}")
     home = on_disk(scenario.loaded().location())
     before = files_under(home)
-    scenario.answer("plans full!")
-    scenario.answer("compact")
+    scenario.play("plans full!", "compact")
     (path,) = (path for path in files_under(home) - before if path.suffix == ".parquet")
     flip(path)
     said = "\n".join(scenario.answer("firn validate {stage}"))
@@ -80,12 +77,9 @@ def test_c23_a_flipped_bit_in_a_result_is_named_by_the_judge(scenario: Scenario)
 
 
 def test_c23_every_parquet_file_that_firn_writes_notices_flipped_bits(scenario: Scenario) -> None:
-    scenario.answer(f"land {RECORDS} -=lost | a=2")
-    scenario.answer("delete_equal 0/key b")
+    scenario.play(f"land {RECORDS} -=lost | a=2", "delete_equal 0/key b")
     foreign = {on_disk(path) for path in equality_deletes(scenario.loaded())}
-    scenario.answer("convert!")
-    scenario.answer("full!")
-    scenario.answer("export quarantine.parquet")
+    scenario.play("convert!", "full!", "export quarantine.parquet")
     table = on_disk(scenario.loaded().location())
     written = {path for path in files_under(table) if path.suffix == ".parquet"} - foreign
     for path in (*written, scenario.folder / "quarantine.parquet"):
@@ -93,12 +87,10 @@ def test_c23_every_parquet_file_that_firn_writes_notices_flipped_bits(scenario: 
     assert len(written) == 5, "two landed, the position deletes, the tail, the quarantine"
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_c23_land_refuses_a_file_with_a_flipped_bit(scenario: Scenario, codec: str) -> None:
-    scenario.answer("create")
-    scenario.answer(f"write records.parquet {RECORDS}")
+def test_c23_land_refuses_a_file_with_a_flipped_bit(scenario: Scenario) -> None:
+    scenario.play("create", f"write records.parquet {RECORDS}")
     path = scenario.folder / "records.parquet"
-    written_with_checksums(path, codec)
+    written_with_checksums(path, "zstd")
     flip(path)
     said = scenario.answer("firn land {table} {folder}/records.parquet")
     assert re.match(

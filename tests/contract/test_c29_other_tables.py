@@ -1,9 +1,9 @@
 """C29: files that other tables or other catalogs need stay; what nobody names goes at the operator's word only."""
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.table.update import SetPartitionStatisticsUpdate
@@ -12,8 +12,7 @@ from firnlake.door import OpenCatalog
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from infra.foreign.files import files_under, on_disk
-from tests.support.faults import Nth, watched
-from tests.support.heads_only import heads_only
+from tests.support.faults import HeadsOnly, Nth, through, watched
 from tests.support.scenario import Scenario
 
 DATA_PATH, METADATA_PATH = "write.data.path", "write.metadata.path"
@@ -23,13 +22,8 @@ OTHER = "elsewhere.other"
 @pytest.fixture
 def home(scenario: Scenario) -> Path:
     """The location of a table with one record, in a lake of its own."""
-    scenario.answer("alone")
-    scenario.answer("land a=1")
+    scenario.play("alone", "land a=1")
     return on_disk(scenario.loaded().location())
-
-
-def do(scenario: Scenario, *lines: str) -> list[str]:
-    return [said for line in lines for said in scenario.answer(line)]
 
 
 def other_table(scenario: Scenario, location: str | None = None, **properties: str) -> None:
@@ -65,9 +59,9 @@ def test_c29_any_overlap_with_another_table_keeps_every_unnamed_file(
         name: value.format(home=home).replace(f"{home}/..", str(home.parent)) for name, value in properties.items()
     }
     other_table(scenario, location and location.format(home=home), **filled)
-    do(scenario, "stray data/stray.parquet", "later 4d", "maintain")
+    scenario.play("stray data/stray.parquet", "later 4d", "maintain")
     assert offsets(scenario.opened.lake, OTHER) == [0, 1]
-    said = do(scenario, "set maintenance=manifests,orphans,snapshots", "maintained")
+    said = scenario.play("set maintenance=manifests,orphans,snapshots", "maintained")
     assert any(f"table {OTHER} " in line and line.endswith(", exit code 1") for line in said), said
     assert scenario.answer("strays") == ["data/stray.parquet"]
     assert offsets(scenario.opened.lake, OTHER) == [0, 1]
@@ -79,8 +73,8 @@ def test_c29_a_table_that_can_not_be_loaded_keeps_unnamed_files_but_none_of_firn
     other_table(scenario)
     on_disk(scenario.opened.lake.catalog.load_table(OTHER).metadata_location).unlink()
     own = "data/_firn/{uuid}/0123456789abcdef/left.parquet"
-    do(scenario, f"stray data/stray.parquet {own}", "set maintenance=manifests,orphans,snapshots", "later 4d")
-    assert any(f"table {OTHER} can't be loaded" in line for line in do(scenario, "maintained"))
+    scenario.play(f"stray data/stray.parquet {own}", "set maintenance=manifests,orphans,snapshots", "later 4d")
+    assert any(f"table {OTHER} can't be loaded" in line for line in scenario.play("maintained"))
     assert scenario.answer("strays") == ["data/stray.parquet"]
     assert home.exists()
 
@@ -89,12 +83,12 @@ def test_c29_a_table_that_can_not_be_loaded_keeps_unnamed_files_but_none_of_firn
 def test_c29_what_another_tool_has_expired_goes_also_when_the_log_names_its_metadata_no_longer(
     scenario: Scenario, home: Path, versions: str
 ) -> None:
-    do(scenario, f"property write.metadata.previous-versions-max={versions}")
+    scenario.play(f"property write.metadata.previous-versions-max={versions}")
     before = files_under(home)
-    do(scenario, "append b=1", "drop offset = 1")
+    scenario.play("append b=1", "drop offset = 1")
     expired = {path for path in files_under(home) - before if path.suffix == ".parquet"}
     scenario.loaded().maintenance.expire_snapshots().older_than(datetime(2100, 1, 1, tzinfo=UTC)).commit()
-    do(scenario, *(f"append c={number}" for number in range(4)), "later 4d", "maintain")
+    scenario.play(*(f"append c={number}" for number in range(4)), "later 4d", "maintain")
     assert len(expired) == 1
     assert not any(path.exists() for path in expired)
     named = {on_disk(one.metadata_file) for one in scenario.loaded().metadata.metadata_log}
@@ -103,12 +97,15 @@ def test_c29_what_another_tool_has_expired_goes_also_when_the_log_names_its_meta
 
 
 def test_c29_damaged_metadata_files_of_the_past_hold_nothing_up(scenario: Scenario, home: Path) -> None:
-    do(scenario, "stray data/stray.parquet data/_firn/{uuid}/0123456789abcdef/left.parquet")
-    do(scenario, "set maintenance=manifests,orphans,snapshots", "later 4d")
+    scenario.play(
+        "stray data/stray.parquet data/_firn/{uuid}/0123456789abcdef/left.parquet",
+        "set maintenance=manifests,orphans,snapshots",
+        "later 4d",
+    )
     for path in home.glob("metadata/*.metadata.json"):
         if on_disk(scenario.loaded().metadata_location) != path:
             path.write_text("{")
-    do(scenario, "maintain")
+    scenario.play("maintain")
     assert scenario.answer("strays") == ["none"]
 
 
@@ -129,7 +126,7 @@ def test_c29_what_writers_that_moved_to_another_catalog_have_written_stays(
     for batch in scenario.batches("b=1@1 | c=1@2"):
         moved.catalog.load_table(scenario.name).append(scenario.foreign_rows(batch))
     written = files_under(home) - before
-    do(scenario, f"later {age}", "maintain")
+    scenario.play(f"later {age}", "maintain")
     assert written <= files_under(home)
     assert offsets(moved, scenario.name) == [0, 1, 2]
 
@@ -138,7 +135,7 @@ def test_c29_whatever_a_catalog_answers_maintenance_ends_in_words(scenario: Scen
     def refuse() -> None:
         raise ValueError("sequence number is taken")
 
-    do(scenario, "overwrite b=1@1", "later 6d")
+    scenario.play("overwrite b=1@1", "later 6d")
     refusing = Nth(1, refuse, only="before commit")
     opened = OpenCatalog(watched(scenario.opened.lake, refusing), scenario.opened.now, scenario.opened.engine)
     with suppress(FirnError):
@@ -154,26 +151,27 @@ DIFFERENT = ["snapshots", "references", "manifest lists", "table UUID", "no loca
 def test_c29_a_load_that_tells_less_than_the_metadata_file_deletes_nothing(
     scenario: Scenario, home: Path, differs: str
 ) -> None:
-    do(scenario, "ref tag kept", "overwrite b=1@1", "overwrite c=1@2", "later 6d")
+    scenario.play("ref tag kept", "overwrite b=1@1", "overwrite c=1@2", "later 6d")
     before = files_under(home)
-    lake = heads_only(scenario.opened.lake, differs=differs)
+    lake = through(scenario.opened.lake, HeadsOnly(differs))
     opened = OpenCatalog(lake, scenario.opened.now, scenario.opened.engine)
     with pytest.raises(FirnError, match=f"table {scenario.name}.*{'does not name' if 'no' in differs else differs}"):
         opened.table(scenario.name).maintain()
     assert files_under(home) == before
 
 
-@pytest.mark.parametrize("setting", ["snapshot-loading-mode", "override"])
-def test_c29_all_snapshots_are_loaded_whatever_is_configured(scenario: Scenario, home: Path, setting: str) -> None:
-    do(scenario, "overwrite b=1@1")
+@pytest.mark.parametrize("override", [False, True], ids=["by the client", "by the server"])
+def test_c29_all_snapshots_are_loaded_whatever_is_configured(scenario: Scenario, home: Path, override: bool) -> None:
+    scenario.play("overwrite b=1@1")
     assert home.exists()
-    known: Any = {setting: "refs"}
-    loaded = heads_only(scenario.opened.lake, **known).table(scenario.name)
+    lake = scenario.opened.lake
+    configured = replace(lake, properties={**lake.properties, "snapshot-loading-mode": "refs"})
+    loaded = through(configured, HeadsOnly(override=override)).table(scenario.name)
     assert loaded.metadata.snapshots == scenario.loaded().metadata.snapshots
 
 
 def test_c29_partition_statistics_go_with_their_snapshot(scenario: Scenario, home: Path) -> None:
-    do(scenario, "overwrite b=1@1")
+    scenario.play("overwrite b=1@1")
     paths = []
     for snapshot in (scenario.loaded().metadata.snapshots[0], scenario.loaded().metadata.snapshots[-1]):
         paths.append(home / "metadata" / f"{snapshot.snapshot_id}.parquet")
@@ -181,5 +179,5 @@ def test_c29_partition_statistics_go_with_their_snapshot(scenario: Scenario, hom
         named = {"snapshot-id": snapshot.snapshot_id, "statistics-path": f"file://{paths[-1]}", "file-size-in-bytes": 4}
         update = SetPartitionStatisticsUpdate.model_validate({"partition-statistics": named})
         scenario.opened.lake.catalog.commit_table(scenario.loaded(), (), (update,))
-    do(scenario, "later 6d", "maintain")
+    scenario.play("later 6d", "maintain")
     assert [path.exists() for path in paths] == [False, True]

@@ -21,12 +21,17 @@ def documents(scenario: Scenario, pattern: str) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "name", ["data/copy#1.parquet", "data/copy?1.parquet", "data/a#b/copy.parquet", "metadata/erasures/copy.parquet"]
+    ("name", "columns"),
+    [
+        ("data/copy#1.parquet", "other"),
+        ("data/copy?1.parquet", None),
+        ("data/a#b/copy.parquet", None),
+        ("metadata/erasures/copy.parquet", None),
+        ("metadata/erasures/copy.parquet", "other"),
+    ],
 )
-@pytest.mark.parametrize("columns", [None, "other"])
 def test_c30_a_copy_of_any_name_prevents_the_certificate(scenario: Scenario, name: str, columns: str | None) -> None:
-    scenario.answer("land b=1 c=1")
-    scenario.answer("ask a")
+    scenario.play("land b=1 c=1", "ask a")
     path = on_disk(scenario.loaded().location()) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = rows_of(History().records("a=1"))
@@ -38,10 +43,8 @@ def test_c30_a_key_that_comes_back_in_a_file_of_another_table_of_firn_is_erased(
     scenario: Scenario, tmp_path: Path
 ) -> None:
     other = Scenario(scenario.opened, tmp_path)
-    for line in ("land a=1 | e=1", "merge!"):
-        other.answer(line)
-    for line in ("land b=1@5 c=1", "erased a"):
-        scenario.answer(line)
+    other.play("land a=1 | e=1", "merge!")
+    scenario.play("land b=1@5 c=1", "erased a")
     add(scenario.opened.lake, scenario.name, [], data_files(other.loaded()))
     assert scenario.answer("erase!") == ["1 to 1 segments, 2 to 1 records; erased 1"]
     assert scenario.answer("read") == ["e=1@1 b=1@5 c=1@6"]
@@ -60,35 +63,30 @@ def test_c30_a_process_that_saw_the_first_try_of_a_request_knows_the_second(
     lake = watched(scenario.opened.lake, Nth(1, late, only="before commit"))
     asked = OpenCatalog(lake, lambda: scenario.now, scenario.opened.engine).table(scenario.name).erase(b"a")
     assert asked.log_ends == {0: 4}
-    scenario.answer("append e=1@4")
-    scenario.answer("erase!")
+    scenario.play("append e=1@4", "erase!")
     assert scenario.answer("read") == ["b=1@0 c=1@1 d=1@3 e=1@4"]
 
 
 def test_c30_a_certificate_is_never_written_again(scenario: Scenario) -> None:
-    for line in ("land a=1 b=1", "erased a"):
-        scenario.answer(line)
+    scenario.play("land a=1 b=1", "erased a")
     (path,) = documents(scenario, "*.certificate.json")
     content = path.read_bytes()
     assert b"logs of Airflow, Spark and other engines" in content, "not covered (R23)"
-    for line in ("certify again", "later 9d", "maintain"):
-        scenario.answer(line)
+    scenario.play("certify again", "later 9d", "maintain")
     assert path.read_bytes() == content
     (copy,) = (scenario.opened.lake.home / "reports" / "erasures" / scenario.name).glob("request-*.json")
     assert json.loads(copy.read_bytes()) == json.loads(content)
 
 
 def test_c30_a_changed_certificate_does_not_hold(scenario: Scenario) -> None:
-    for line in ("land a=1 b=1", "erased a"):
-        scenario.answer(line)
+    scenario.play("land a=1 b=1", "erased a")
     (path,) = documents(scenario, "*.certificate.json")
     path.write_bytes(path.read_bytes().replace(b'"in_time": true', b'"in_time": false'))
     assert "it has been changed since it was issued" in scenario.answer("certify again")[0]
 
 
 def test_c30_a_lost_or_damaged_request_stops_the_table_and_is_named(scenario: Scenario) -> None:
-    for line in ("land a=1 b=1", "ask a", "erase!"):
-        scenario.answer(line)
+    scenario.play("land a=1 b=1", "ask a", "erase!")
     (path,) = documents(scenario, f"{'[0-9a-f]' * 32}.json")
     content = path.read_bytes()
     path.unlink()

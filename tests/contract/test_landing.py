@@ -1,8 +1,13 @@
-"""C1, C26: a file lands as it is in every format, once, or is refused by name and leaves nothing."""
+"""C1, C22, C26: a file lands as it is in every format, once, one in memory at a time, or is refused by name and leaves
+nothing, as does a full disk."""
 
 import io
 import json
-from collections.abc import Callable
+import random
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -15,12 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firnlake.door import OpenCatalog
-from firnlake.errors import RefusedError
+from firnlake.errors import RefusedError, UnavailableError
 from infra.foreign.files import files_under, on_disk
+from tests.support.examples import fuzzed_less
 from tests.support.faults import Nth, watched
-from tests.support.files import HEADING, json_lines
-from tests.support.fuzz import fuzzed_less
-from tests.support.records import NOW, History, Record, rows_of
+from tests.support.records import HEADING, NOW, History, Record, json_lines, rows_of
 from tests.support.scenario import Scenario
 
 BEYOND_DOUBLES = 2**53 + 1
@@ -230,3 +234,51 @@ def test_c1_what_lands_is_what_was_in_the_file(fresh: Callable[[], Scenario], re
 def fresh(scenario: Scenario) -> Callable[[], Scenario]:
     """A table of its own for each call."""
     return lambda: Scenario(scenario.opened, scenario.folder)
+
+
+def small(scenario: Scenario, number: int = 3) -> list[Path]:
+    return [scenario.landing_file(batch) for batch in scenario.batches(" | ".join(["a=1"] * number))]
+
+
+def large(scenario: Scenario, size: int) -> Path:
+    return scenario.landing_file([Record(100, b"k", random.Random(size).randbytes(size))])  # noqa: S311
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """A limit on file sizes stands for a full disk: to the writer, both are a failed write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, former)
+
+
+def assert_nothing_landed(scenario: Scenario) -> None:
+    assert scenario.answer("read") == ["no record"]
+    assert [path for path in files_under(on_disk(scenario.loaded().location())) if path.suffix == ".parquet"] == []
+
+
+def test_a_full_disk_is_as_full_as_before(scenario: Scenario) -> None:
+    paths = [*small(scenario), large(scenario, 1 << 20)]
+    for _ in range(2):
+        with full_disk(1 << 17), pytest.raises(UnavailableError, match=r"a segment can't be written: .*nothing was la"):
+            scenario.table.land(*paths)
+        assert_nothing_landed(scenario)
+    assert scenario.table.land(*paths).records == 4
+
+
+def test_no_file_is_in_memory_once_it_is_written(scenario: Scenario) -> None:
+    size = 8 << 20
+    scenario.answer("create")
+    paths = [large(scenario, size + number) for number in range(3)]
+    before, seen = pa.total_allocated_bytes(), list[int]()
+    lake = watched(
+        scenario.opened.lake, lambda call: seen.append(pa.total_allocated_bytes()) if "commit" in call else None
+    )
+    OpenCatalog(lake).table(scenario.name).land(*paths)
+    assert max(seen) - before < size
+    assert len(scenario.rows()) == 3

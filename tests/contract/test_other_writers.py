@@ -1,12 +1,11 @@
-"""What other writers look up in snapshot summaries gives the same after a publication and an expiry of Firn.
-
-The models are those of the trials, each of which names the source file that it follows.
-"""
+"""What other writers look up in snapshot summaries gives the same after a publication and an expiry of Firn, and what
+they delete by equality is gone or named (C27)."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from infra.foreign.row_deletes import add, equality_file
 from tests.support.lookups import WRITERS, Summary, Writer
 from tests.support.scenario import Scenario
 
@@ -33,8 +32,7 @@ def test_neither_a_publication_nor_an_expiry_hides_a_writers_progress(scenario: 
         scenario.answer("ref tag redpanda.tag")
     scenario.answer("full!")
     assert writer.look_up(line_of(scenario)) == str(COMMIT)
-    for line in ("append c=1 | c=2", "full!", "later 6d", "maintain"):
-        scenario.answer(line)
+    scenario.play("append c=1 | c=2", "full!", "later 6d", "maintain")
     assert writer.look_up(line_of(scenario)) == str(COMMIT)
 
 
@@ -56,8 +54,25 @@ def test_a_summary_that_nobody_can_read_ends_no_work_and_is_not_kept_for_ever(
     (records,) = scenario.batches("b=1")
     scenario.loaded().append(scenario.foreign_rows(records), snapshot_properties=claimed)
     assert scenario.answer("full!") == ["2 to 1 segments, 3 to 2 records; superseded 1"]
-    for line in ("append c=1", "later 40d", "maintain"):
-        scenario.answer(line)
+    scenario.play("append c=1", "later 40d", "maintain")
     newest = next(line_of(scenario))
     assert not newest.keys() & {"kafka.connect.offsets"}
     assert scenario.answer("status")[0].startswith("orders-0: ")
+
+
+@pytest.mark.xfail(strict=True, reason="an equality delete never reaches records that were cleaned, nobody is told")
+@pytest.mark.parametrize("partitioned_anew", [False, True], ids=["by level", "partitioned anew"])
+def test_c27_a_delete_in_a_former_partition_reaches_what_was_cleaned(
+    scenario: Scenario, partitioned_anew: bool
+) -> None:
+    """Writers know the partition of landed records only, or the partitioning that the table had."""
+    scenario.play("upserted" if partitioned_anew else "create", "append a=1 b=1 | a=2 c=1")
+    former = scenario.loaded()
+    if partitioned_anew:
+        scenario.answer("alter by timestampType")
+    scenario.answer("full!")
+    values = ("orders", 0) if partitioned_anew else ("orders", 0, None)
+    add(scenario.opened.lake, scenario.name, [equality_file(former, ["key"], [(b"a",)], former.spec().spec_id, values)])
+    scenario.play("at 1d", "run")
+    (part,) = scenario.table.status().partitions
+    assert part.blockers or not any(row["key"] == b"a" for row in scenario.rows())

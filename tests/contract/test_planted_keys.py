@@ -10,8 +10,9 @@ from firnlake import clock
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.records import PARTITION_FIELDS
+from infra.environment import environment
 from tests.support import foreign_tables
-from tests.support.in_process import Firn, Ran, command_on
+from tests.support.commands import Firn, Ran, command
 from tests.support.plants import KEY, TABLE, TIME_MS, Place, Site, parquet, rows
 from tests.support.templates import Templates
 from tests.support.topics import DAY, Record, Topic
@@ -55,8 +56,10 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
 
 
 @pytest.fixture
-def firn(templates: Templates, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
-    return command_on(templates.empty(), monkeypatch, capsys)
+def firn(templates: Templates, monkeypatch: pytest.MonkeyPatch) -> Firn:
+    for name, value in environment(templates.empty()).items():
+        monkeypatch.setenv(name, value)
+    return command
 
 
 def landed(lake: Lake, engine: Engine) -> None:

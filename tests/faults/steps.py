@@ -8,11 +8,10 @@ import pytest
 
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, equality_file
-from tests.faults.failing import LATER
-from tests.faults.world import DAY, NOW, PROPERTIES, TABLE, World
+from tests.faults.world import LATER, NOW, PROPERTIES, TABLE, World
+from tests.support.commands import Ran
 from tests.support.faults import Gate, Killed
-from tests.support.in_process import Ran
-from tests.support.topics import Record
+from tests.support.records import DAY, Record
 
 
 def _batch(start: int, age_ms: int) -> list[Record]:

@@ -12,13 +12,11 @@ from typing import Any, Final
 import pytest
 
 from infra.environment import CHECKOUT, environment
-from tests.faults.failing import LATER
 from tests.faults.steps import STEPS, collect, finish
-from tests.faults.world import DAY, NOW, PROPERTIES, TABLE, World
-from tests.support.commands import firn, start
+from tests.faults.world import LATER, NOW, PROPERTIES, TABLE, World
+from tests.support.commands import firn, start, until
 from tests.support.faults import Ending, Gate
-from tests.support.topics import Record
-from tests.support.waiting import until
+from tests.support.records import DAY, Record
 
 KILLED: Final = (
     *(("compact", Ending(f"write {kind}", half=True)) for kind in ("data", "plans", "staged manifest", "result")),
@@ -39,8 +37,8 @@ def _most_nightly(rows: Sequence[tuple[str, Any]]) -> list[Any]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
-    return World(tmp_path / "world", monkeypatch, capsys)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "world")
 
 
 def _arguments(world: World, step: str) -> list[str]:

@@ -1,34 +1,30 @@
 """A table that a step of Firn is about to change, and what must hold of it afterwards, read without Firn."""
 
 import shutil
-import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
-import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import firnlake
-from firnlake.cli.main import main
 from firnlake.door import MaintainedTable
 from firnlake.errors import FirnError
 from infra.environment import variable
-from tests.nightly.trials.files import Files
-from tests.nightly.trials.files import Row as FileRow
-from tests.nightly.trials.store import on_disk
+from tests.nightly.trials import files
+from tests.nightly.trials.files import Files, on_disk
+from tests.support.commands import Ran, command
 from tests.support.faults import Gate, Killed, properties_of
-from tests.support.in_process import Ran
-from tests.support.records import rows_of
-from tests.support.topics import Record, foreign_rows
+from tests.support.records import DAY, Record, rows_of
+from tests.support.topics import foreign_rows
 
 TABLE: Final = "db.t"
-DAY: Final = 86_400_000
+LATER: Final = 10 * DAY
+"""By a clock so far ahead, all that lies there is old."""
 NOW: Final = int(time.time() * 1000)
 """What `firn` takes for the time, about."""
 PROPERTIES: Final = {
@@ -61,7 +57,7 @@ class _Files(Files):
         super().__init__()
         self._lost = {on_disk(path) for path in lost}
 
-    def held(self, path: str) -> list[FileRow]:
+    def held(self, path: str) -> list[files.Row]:
         return [] if path in self._lost else super().held(path)
 
 
@@ -70,27 +66,21 @@ class World:
     """A lake in ``folder``, which can be kept and put back; Firn works on it as one process after the other."""
 
     folder: Path
-    monkeypatch: pytest.MonkeyPatch
-    capsys: pytest.CaptureFixture[str]
     names: dict[str, list[str]] = field(default_factory=dict)
     """What the preparation of a step has learned: its plan files, its stage, its file."""
-    _copies: Path = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._copies = self.folder.with_name("copies")
-
-    # The lake and its copies. Metadata hold absolute paths, so a copy is always put back to the same place.
+    # The lake and its copy. Metadata hold absolute paths, so a copy is always put back to the same place.
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "home" / "warehouse").mkdir(parents=True)
 
-    def keep(self, name: str) -> None:
-        shutil.copytree(self.folder, self._copies / name)
+    def keep(self) -> None:
+        shutil.copytree(self.folder, self.folder.with_name("kept"))
 
-    def put_back(self, name: str) -> None:
+    def put_back(self) -> None:
         shutil.rmtree(self.folder)
-        shutil.copytree(self._copies / name, self.folder)
+        shutil.copytree(self.folder.with_name("kept"), self.folder)
 
     def properties(self, gate: Gate | None = None) -> dict[str, str]:
         """Those of the catalog to a process whose calls ask ``gate``."""
@@ -117,20 +107,12 @@ class World:
 
     def firn(self, *arguments: object, gate: Gate | None = None) -> Ran:
         """The command in this process; one that was killed has the code -9 and has said nothing."""
-        for name, value in self.properties(gate).items():
-            self.monkeypatch.setenv(variable("lake", name), value)
-        self.monkeypatch.setenv("FIRN_HOME", str(self.folder / "home"))
-        self.monkeypatch.setenv("FIRN_ENGINE", "local")
-        self.monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
-        code: int | str | None = 0
+        told = {variable("lake", name): value for name, value in self.properties(gate).items()}
+        told |= {"FIRN_HOME": str(self.folder / "home"), "FIRN_ENGINE": "local"}
         try:
-            main()
-        except SystemExit as left:
-            code = left.code
+            return command(*arguments, variables=told)
         except Killed:
-            code = -9
-        printed = self.capsys.readouterr()
-        return Ran(int(code or 0), printed.out, printed.err)
+            return Ran(-9, "", "")
 
     def by_door(self, call: Callable[[], Sequence[Any]]) -> Ran:
         """A call of the door that returns findings; what has failed is told as the command would."""
@@ -164,39 +146,26 @@ class World:
     # What must hold.
 
     def seen(self) -> Seen:
-        files, metadata = _Files(self.names.get("lost", [])), self._metadata()
-        refs = {name: ref["snapshot-id"] for name, ref in metadata.get("refs", {}).items()}
+        found, metadata = _Files(self.names.get("lost", [])), self._metadata()
 
         def on(branch: str) -> list[Row]:
-            rows = (row.record for row in files.rows(metadata, refs.get(branch)))
+            rows = (row.record for row in found.on(metadata, branch))
             return sorted((one.partition, one.offset, one.key, one.value) for one in rows)
 
         return Seen(on("main"), on("firn_quarantine"), on("firn_tombstones"))
 
     def lost(self) -> list[str]:
         """Files that a snapshot needs and that are gone."""
-        reached = Files().reach(self.table().metadata_location).lengths
         known = {on_disk(path) for path in self.names.get("lost", [])}
-        return [path for path in reached if path not in known and not Path(path).exists()]
+        return [path for path in Files().gone(self.table().metadata_location) if path not in known]
 
     def published_twice(self) -> list[str]:
         """Jobs that several snapshots of main say they are."""
-        table, jobs = self.table(), Counter[str]()
-        at = table.current_snapshot()
-        while at is not None:
-            own: Mapping[str, Any] = at.summary.additional_properties if at.summary else {}
-            if job := own.get("firn.job-id") or own.get("firn.plan-id"):
-                jobs[job] += 1
-            at = table.snapshot_by_id(at.parent_snapshot_id or 0)
-        return [job for job, times in jobs.items() if times > 1]
+        return files.jobs_twice(files.line_of(self._metadata()))
 
     def left(self) -> list[str]:
-        """Files below the table's location that its metadata do not reach, but for those of erasures, which stay."""
-        table = self.table()
-        reached = set(Files().reach(table.metadata_location).lengths)
-        reached |= {on_disk(one.metadata_file) for one in table.metadata.metadata_log}
-        below = (path for path in Path(on_disk(table.location())).rglob("*") if path.is_file())
-        return sorted(str(path) for path in below if str(path) not in reached and path.parent.name != "erasures")
+        """Files that nothing reaches."""
+        return Files().unreached(self.table().metadata_location)
 
     def _metadata(self) -> dict[str, Any]:
         return Files().document(self.table().metadata_location)

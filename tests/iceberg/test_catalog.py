@@ -1,19 +1,41 @@
-"""The lake of a process: its catalog and where it lies, tables found and made in it, and no credentials in words."""
+"""The lake of a process: its catalog and where it lies, tables and documents in it, no credentials in words, and no
+more asked of catalog and store than one table needs (docs/security.md)."""
 
 import itertools
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 
-from firnlake.errors import RefusedError
+from firnlake import clock
+from firnlake.errors import RefusedError, UnavailableError
+from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.credentials import credentials, without_credentials
+from firnlake.iceberg.files import Document
+from firnlake.ingest.land import land
+from firnlake.ingest.quarantine import as_of_now, batches, clear
+from firnlake.inspect.explain.key import explain_key
+from firnlake.inspect.status.gather import status_of, write_snapshot
+from firnlake.job.collect import discard, retry, sweep
+from firnlake.job.failures import mark
+from firnlake.job.job import Job
+from firnlake.job.lane import Lane
+from firnlake.job.stage import open_stage
+from firnlake.maintain.maintain import maintain_table
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish_jobs import retain_plans
 from firnlake.table import records
 from firnlake.table.records import SCHEMA, SPEC
+from infra.foreign.files import files_under, on_disk
+from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, publish, ready, row
 
 
 def test_the_environment_or_the_yaml_file_configures_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,23 +109,17 @@ def test_c26_what_is_no_table_of_records_is_refused(
         records.check(table, "checks.bad")
 
 
-@pytest.mark.parametrize("transactions", [False, True])
-def test_c10_a_created_table_is_one_with_exact_metrics_and_the_columns_for_transactions_when_told_to(
-    lake: Lake, transactions: bool
-) -> None:
-    table = records.create(lake, "checks.good", {"write.parquet.compression-codec": "snappy"}, transactions)
+def test_c10_a_created_table_has_exact_metrics_and_given_properties_win(lake: Lake) -> None:
+    table = records.create(lake, "checks.good", {"write.parquet.compression-codec": "snappy"}, transactions=True)
     records.check(table, "checks.good")
-    assert records.has_transactions(table) is transactions
     found = {field.name: field.field_type for field in table.schema().fields}
-    assert {name: found.get(name) for name in TRANSACTIONS} == (
-        TRANSACTIONS if transactions else dict.fromkeys(TRANSACTIONS)
-    )
+    assert {name: found.get(name) for name in TRANSACTIONS} == TRANSACTIONS
     assert table.properties["write.metadata.metrics.column.offset"] == "full"
-    assert table.properties["write.parquet.compression-codec"] == "snappy", "given properties win"
+    assert table.properties["write.parquet.compression-codec"] == "snappy"
 
 
 @pytest.mark.parametrize(
-    "names", [set(some) for size in range(1, 5) for some in itertools.combinations(TRANSACTIONS, size)]
+    "names", [set(some) for size in range(5) for some in itertools.combinations(TRANSACTIONS, size)]
 )
 def test_c10_the_columns_may_sit_anywhere_but_not_by_halves(lake: Lake, names: set[str]) -> None:
     """Without one of the three nobody can tell an aborted record; the epoch decides nothing."""
@@ -119,3 +135,95 @@ def test_c10_the_columns_may_sit_anywhere_but_not_by_halves(lake: Lake, names: s
     else:
         records.check(table, "checks.grown")
         assert records.has_transactions(table) is (names >= DECIDING)
+
+
+def test_c26_a_store_that_fails_is_no_damaged_document(lake: Lake, table: str) -> None:
+    target = lake.table(table)
+    document = Document.write(target, f"{target.location()}/metadata", "told", "{}")
+    path = on_disk(document.location)
+    path.write_text("[]")
+    with pytest.raises(RefusedError, match=r"allowed: [0-9a-f]{64}, as Firn wrote it"):
+        document.read(target, "snapshot 1")
+    path.unlink()
+    with pytest.raises(RefusedError, match="is gone"):
+        document.read(target, "snapshot 1")
+    path.symlink_to(path)
+    with pytest.raises(UnavailableError, match="can't be read: "):
+        document.read(target, "snapshot 1")
+
+
+DAY = 86_400_000
+USED = {"load_table", "commit_table"}
+"""All that maintaining a table takes; `firn create` also makes namespace and table."""
+
+
+class NarrowCatalog(SqlCatalog):
+    """The SQL catalog for somebody who may read and write ``lake.records``, and list, make or drop nothing."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self.calls: set[str] = set()
+        super().__init__(name, **properties)
+
+
+def _narrow(call: str) -> Any:
+    def guarded(self: NarrowCatalog, identifier: Any = (), *arguments: Any, **named: Any) -> Any:
+        asked = identifier.name() if call == "commit_table" else Catalog.identifier_to_tuple(identifier)
+        if call not in USED or asked != ("lake", "records"):
+            raise PermissionError(f"{call} of {identifier}")
+        self.calls.add(call)
+        return getattr(super(NarrowCatalog, self), call)(identifier, *arguments, **named)
+
+    return guarded
+
+
+for _call in Catalog.__abstractmethods__ - {"supports_server_side_planning"}:  # which asks nobody
+    setattr(NarrowCatalog, _call, _narrow(_call))
+
+
+@pytest.fixture
+def narrow(lake: Lake, table: str) -> Lake:
+    """``lake`` for whoever may read and write one table; others are beside it, in its namespace and in another one."""
+    for other in ("other.records", "lake.others"):
+        records.create(lake, other, {})
+    lake.set_properties(table, {"firn.cleanup.policy": "compact,delete"})
+    where = {name: value for name, value in lake.properties.items() if name != "type"}
+    return Lake(lake.name, where | {"py-catalog-impl": f"{__name__}.{NarrowCatalog.__name__}"}, lake.home)
+
+
+def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake: Lake, tmp_path: Path) -> None:
+    """Land, plan, stage, publish to main and both side branches, clear, retain, discard, sweep, collect, retry, status,
+    explain."""
+    others = {path: path.stat().st_mtime_ns for path in beside(lake)}
+    pq.write_table(kafka([row(0), row(1, key=None), row(2, b"gone", None)]), tmp_path / "records.parquet")
+    land(narrow, TABLE, [tmp_path / "records.parquet"])
+    append(narrow, [row(3), row(4, b"z")])
+    open_stage(narrow, Job((only_plan(narrow, Lane.MERGE),)))
+    discard(narrow, Job((only_plan(narrow, Lane.MERGE),)).stage)
+    mark(narrow, only_plan(narrow), "compact", "told so")
+    assert len(retry(narrow, TABLE)) == 1
+    kept = [row(1, key=None, level=QUARANTINED), row(2, b"gone", None, level=REMOVED), row(3), row(4, b"z")]
+    fates = Fates(superseded=1, quarantined=1, tombstones_removed=1)
+    publish(narrow, ready(narrow, only_plan(narrow), kept, fates).identifier)
+    assert [batch.records for batch in batches(narrow, TABLE)] == [1]
+    assert clear(narrow, TABLE, as_of_now(narrow, TABLE)) == 1
+    sweep(narrow, TABLE)
+    maintain_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
+    status_of(narrow, TABLE, NOW)
+    write_snapshot(narrow, TABLE, NOW)
+    explain_key(narrow, TABLE, (b"k",), NOW)
+    append(narrow, [row(10)])
+    (plan,) = plan_table(narrow, TABLE, Lane.RETAIN, NOW + 8 * DAY)
+    assert len(retain_plans(narrow, [plan]).publications) == 1
+    catalog = narrow.catalog
+    assert isinstance(catalog, NarrowCatalog)
+    assert catalog.calls == USED
+    with pytest.raises(PermissionError):
+        catalog.load_table("lake.others")
+    assert {path: path.stat().st_mtime_ns for path in beside(lake)} == others, "files outside of the table's own folder"
+    assert lake.tables("lake") == ["lake.others", TABLE], "nothing was created beside it"
+
+
+def beside(lake: Lake) -> set[Path]:
+    """The files of the warehouse that do not lie below the table's location."""
+    location = on_disk(lake.table(TABLE).location())
+    return {path for path in files_under(location.parents[1]) if location not in path.parents}

@@ -22,10 +22,8 @@ from firnlake.errors import ConflictError, OutcomeUnknownError
 from firnlake.iceberg.catalog import Lake, Time
 from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.manifests import Manifests
-from tests.support.faults import Nth, Watch, late, watched
-from tests.support.heads_only import different
-from tests.support.lakes import TABLE, append, row
-from tests.support.moving import audit, heads
+from tests.support.faults import Nth, Watch, different, late, watched
+from tests.support.lakes import TABLE, append, audit, heads, row
 
 ANSWERS = [
     CommitFailedException("branch main has changed"),

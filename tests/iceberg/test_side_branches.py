@@ -1,14 +1,20 @@
-"""Side branches are made when Firn takes a table in hand, or else with the first commit that needs them (C5, C25)."""
+"""Side branches are made when Firn takes a table in hand, or else with the first commit that needs them (C5, C25);
+``clear`` takes records out of quarantine: what comes meanwhile stays (C5, C22)."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from firnlake.iceberg.branches import QUARANTINE, SIDE_BRANCHES, on_branch
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, SIDE_BRANCHES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.side_branches import create_side_branches
+from firnlake.ingest import quarantine
+from firnlake.ingest.quarantine import as_of_now
 from firnlake.table import records
 from tests.support import lakes
-from tests.support.lakes import TABLE, Fates, append_two, only_plan, ready, row
-from tests.support.publishing import publish
+from tests.support.faults import late
+from tests.support.lakes import TABLE, Fates, append, append_two, files_on, only_plan, publish, ready, row
 
 
 def made(lake: Lake) -> None:
@@ -42,3 +48,36 @@ def test_c5_a_table_whose_creation_was_cut_short_gets_them_with_the_first_commit
     publish(lake, ready(lake, only_plan(lake), [row(0, key=None, level=-1), row(1)], Fates(quarantined=1)).identifier)
     aside = on_branch(lake.table(TABLE), QUARANTINE).scan().to_arrow()["offset"].to_pylist()
     assert (lakes.offsets(lake), aside) == ([1], [0])
+
+
+def quarantined(lake: Lake, start: int) -> None:
+    """Land a record without a key at offset ``start`` and one with a key, and move the former away."""
+    append(lake, [row(start, key=None, headers=[]), row(start + 1, b"%d" % start)])
+    rows = [
+        one | {"level": QUARANTINED if one["key"] is None else 3}
+        for one in lake.table(TABLE).scan().to_arrow().to_pylist()
+    ]
+    publish(lake, ready(lake, only_plan(lake), rows, Fates(quarantined=1)).identifier)
+
+
+def left(lake: Lake) -> list[int]:
+    """The offsets of what is in quarantine."""
+    return [one.offset for one in quarantine.records(lake, TABLE, 10)]
+
+
+@pytest.mark.usefixtures("table")
+def test_c5_what_is_quarantined_during_a_clear_is_not_lost_and_a_mistake_can_be_undone(lake: Lake) -> None:
+    """The files stay until the branch's snapshots are expired."""
+    quarantined(lake, 0)
+    before, files = lake.table(TABLE).metadata.refs[QUARANTINE].snapshot_id, files_on(lake, QUARANTINE)
+    slow, catalog = late(lake, "records", "yes")
+    with ThreadPoolExecutor(1) as other:
+        clearing = other.submit(quarantine.clear, slow, TABLE, as_of_now(lake, TABLE))
+        assert catalog.came.wait(60)
+        quarantined(lake, 30)
+        catalog.go.set()
+        assert clearing.result() == 1
+    assert left(lake) == [30]
+    assert all(file.exists() for file in files)
+    lake.table(TABLE).manage_snapshots().create_branch(before, QUARANTINE).commit()
+    assert left(lake) == [0]

@@ -1,5 +1,7 @@
-"""Bytes of a table by what keeps them, beside a count of every file of every snapshot (C29)."""
+"""Bytes of a table by what keeps them, and files that nothing refers to: these go, beside others who list them, and at
+strange locations (C25, C29)."""
 
+import json
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -10,8 +12,12 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.document import HistorySpace, TableSpace, TopicSpace
 from firnlake.inspect.status.gather import status_of
 from firnlake.inspect.status.space import history_space
-from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
-from tests.support.publishing import publish
+from infra.foreign.files import on_disk
+from infra.foreign.row_deletes import add
+from tests.support.faults import Nth, watched
+from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, publish, ready, row
+from tests.support.row_deletes import data_files
+from tests.support.scenario import Scenario
 
 
 def sizes(table: Table, snapshot_id: int | None = None) -> Mapping[str, int]:
@@ -73,18 +79,6 @@ def test_c29_what_was_removed_is_held_until_its_snapshots_go(removed_twice: Tabl
     assert freed[0] == told.history_bytes > freed[1] > freed[2] == 0
 
 
-def test_a_tag_whose_neighbours_have_expired_may_hold_more(lake: Lake, removed_twice: Table) -> None:
-    stays = set(heads(removed_twice).values())
-    *_, old, _, _, last, _ = (one.snapshot_id for one in removed_twice.metadata.snapshots)
-    going = {one.snapshot_id for one in removed_twice.metadata.snapshots} - stays - {old, last}
-    removed_twice.manage_snapshots().create_tag(old, "audit").commit()
-    lake.table(TABLE).maintenance.expire_snapshots().by_ids(sorted(going)).commit()
-    left = lake.table(TABLE)
-    told, right = history_space(left, stays), counted(left, stays)
-    assert 0 < told.history_bytes < right.history_bytes
-    assert (told.history_is_exact, told.expirable_is_exact) == (False, False)
-
-
 def space(lake: Lake, now_ms: int = NOW) -> TableSpace:
     return status_of(lake, TABLE, now_ms).summary.space
 
@@ -130,3 +124,41 @@ def test_garbage_is_estimated_by_what_cleanings_removed(lake: Lake, table: str) 
     share = found.summary.saved_bytes / landed
     assert 0 < share < 1
     assert found.summary.space.compactable_bytes == round(share * cleanable)
+
+
+@pytest.fixture
+def orphan(scenario: Scenario) -> Scenario:
+    """A table that may lose a file that it has never named."""
+    for line in ("alone", "create maintenance=manifests,orphans,snapshots", "append a=1", "stray data/stray.parquet"):
+        scenario.answer(line)
+    scenario.answer("later 4d")
+    return scenario
+
+
+def test_c25_what_is_in_use_again_at_the_time_of_deletion_stays(scenario: Scenario) -> None:
+    for line in ("alone", "land a=1 | a=2", "full!"):
+        scenario.answer(line)
+    (file,) = data_files(scenario.loaded())
+    for line in ("drop offset = 1", "expire", "later 4d"):
+        scenario.answer(line)
+    lake = scenario.opened.lake
+    listing = Nth(1, lambda: add(lake, scenario.name, [], [file]), only="before commit")
+    scenario.use(watched(lake, listing))
+    said = scenario.answer("maintained")
+    assert listing.acted
+    assert any("in use again at the time of deletion" in line for line in said)
+    assert (scenario.answer("read"), scenario.answer("whole")) == (["a=2@1"], ["missing 0, left 0"])
+
+
+def test_a_location_through_a_link_takes_nothing(orphan: Scenario) -> None:
+    """The store lists files under paths that the metadata does not name: their names hold them."""
+    table, catalog = orphan.loaded(), orphan.opened.lake.catalog
+    home, link = on_disk(table.location()), orphan.folder / "link"
+    link.symlink_to(home)
+    document = json.loads(on_disk(table.metadata_location).read_text())
+    moved = home / "metadata" / "moved.metadata.json"
+    moved.write_text(json.dumps(document | {"location": f"file://{link}"}))
+    catalog.drop_table(orphan.name)
+    catalog.register_table(orphan.name, f"file://{moved}")
+    orphan.answer("maintained")
+    assert (orphan.answer("read"), orphan.answer("strays")) == (["a=1@0"], ["none"])

@@ -8,8 +8,8 @@ from firnlake.airflow.site.page import overview_html, reports_html, table_html
 from firnlake.compact import keys
 from firnlake.inspect.status.rows import Query, read
 from firnlake_expectations.wording import digest
+from tests.support.judged import replaced
 from tests.support.records import NOW
-from tests.support.sabotage import replaced
 from tests.support.scenario import Scenario
 
 KEY, VALUE = b"kept-secret-key", b"kept-secret-value"

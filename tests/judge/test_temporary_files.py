@@ -24,7 +24,7 @@ from firnlake_expectations.findings import Findings
 from firnlake_expectations.tables import BEFORE, Part
 from firnlake_expectations.temporary import temporary_folder
 from tests.support import judged
-from tests.support.plan_inputs import Held, Row, plan_inputs
+from tests.support.plans import Held, Row, plan_inputs
 from tests.support.records import Record
 
 FORK = get_context("fork")  # begins at once, with all modules of this process

@@ -4,7 +4,8 @@ The work follows the wrong plan honestly. A new field of a model that is in neit
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,9 @@ from pydantic import BaseModel
 
 from firnlake.compact.compact import compact
 from firnlake.door import OpenCatalog
+from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanResult, StagedResult
 from firnlake.job.stage import RESULT, Stage
@@ -22,11 +25,10 @@ from firnlake.table.transactions import Marker
 from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, equality_file
-from tests.support.clocks import judging_late
-from tests.support.erasing import request
+from tests.support.machine import judging_late
 from tests.support.row_deletes import delete
 from tests.support.scenario import Scenario
-from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.topics import DAY, NOW, Topic, request, updates
 
 MODELS = (Plan, Input, PlanResult, StagedResult, RecordCounts)
 NOBODY: Final = "nobody reads it to decide about a record"
@@ -148,21 +150,59 @@ def only(topic: Topic, lane: str) -> Plan:
     return plan
 
 
-def passes(topic: Topic, plan: Plan, told: Callable[[StagedResult], StagedResult] = lambda result: result) -> bool:
-    """Compact ``plan`` and change the result by ``told``; True if validation passes what came out."""
-    (done,) = compact(topic.lake, [plan], topic.engine)
-    if done.error:
-        return False
-    stage = Stage.load(topic.lake, done.stage)
-    assert stage.result is not None
-    changed = told(stage.result)
-    if changed != stage.result:
-        for document in on_disk(stage.documents.location).glob(f"{RESULT}*"):
+@dataclass(frozen=True)
+class Compaction:
+    """A plan, and the documents of the stage into which it was compacted."""
+
+    topic: Topic
+    plan: Plan
+    stage: Stage
+    documents: Mapping[Path, bytes]
+
+    def passes(self, told: Callable[[StagedResult], StagedResult] = lambda result: result) -> bool:
+        """True if validation passes what the result tells, changed by ``told``."""
+        folder = on_disk(self.stage.documents.location)
+        for document in folder.iterdir():
             document.unlink()
-        stage.documents.write(RESULT, changed.model_dump_json())
+        for path, content in self.documents.items():
+            path.write_bytes(content)
+        assert self.stage.result is not None
+        if (changed := told(self.stage.result)) != self.stage.result:
+            for document in folder.glob(f"{RESULT}*"):
+                document.unlink()
+            self.stage.documents.write(RESULT, changed.model_dump_json())
+        return passed(self.topic, self.stage.identifier)
+
+
+@pytest.fixture(scope="module")
+def compacted(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Compaction]:
+    """A compaction of each of HISTORIES; nothing is published, so that one serves all tests."""
+
+    @cache
+    def made(history: str) -> Compaction:
+        topic = Topic(lake, engine, f"db.told_{history}")
+        plan = HISTORIES[history](topic, tmp_path_factory.mktemp(history))
+        (done,) = compact(lake, [plan], engine)
+        stage = Stage.load(lake, done.stage)
+        folder = on_disk(stage.documents.location)
+        return Compaction(topic, plan, stage, {path: path.read_bytes() for path in folder.iterdir()})
+
+    return made
+
+
+def passed(topic: Topic, stage: str) -> bool:
     with judging_late(NOW + DAY):
-        judged = validate(topic.lake, [done.stage], topic.engine)
+        judged = validate(topic.lake, [stage], topic.engine)
     return bool(judged) and all(one.passed for one in judged)
+
+
+def compacts_and_passes(topic: Topic, plan: Plan) -> bool:
+    """True if ``plan`` is compacted, and validation passes what came out."""
+    try:
+        (done,) = compact(topic.lake, [plan], topic.engine)
+        return done.error is None and passed(topic, done.stage)
+    except FirnError:
+        return False
 
 
 def changed(model: BaseModel, place: str, value: Callable[[Any], object]) -> BaseModel:
@@ -190,19 +230,19 @@ def test_r15_every_field_is_told_wrong_or_can_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-def test_what_is_told_right_passes(topic: Topic, tmp_path: Path, history: str) -> None:
-    assert passes(topic, HISTORIES[history](topic, tmp_path))
+def test_what_is_told_right_passes(compacted: Callable[[str], Compaction], history: str) -> None:
+    assert compacted(history).passes()
 
 
 @pytest.mark.parametrize("field", WRONG)
-def test_r15_what_is_told_wrong_is_noticed(topic: Topic, tmp_path: Path, field: str) -> None:
+def test_r15_what_is_told_wrong_is_noticed(compacted: Callable[[str], Compaction], field: str) -> None:
     history, value = WRONG[field]
-    plan = HISTORIES[history](topic, tmp_path)
+    right = compacted(history)
     if field.partition(".")[0] in ("Plan", "Input"):
-        wrong = changed(plan, field, value)
+        wrong = changed(right.plan, field, value)
         assert isinstance(wrong, Plan)
-        assert wrong != plan
-        assert not _passes_or_refuses(topic, wrong.sealed())
+        assert wrong != right.plan
+        assert not compacts_and_passes(right.topic, wrong.sealed())
         return
 
     def told(result: StagedResult) -> StagedResult:
@@ -211,12 +251,4 @@ def test_r15_what_is_told_wrong_is_noticed(topic: Topic, tmp_path: Path, field: 
         assert wrong != result
         return wrong
 
-    assert not passes(topic, plan, told)
-
-
-def _passes_or_refuses(topic: Topic, plan: Plan) -> bool:
-    """``passes``; False if the plan is refused before."""
-    try:
-        return passes(topic, plan)
-    except FirnError:
-        return False
+    assert not right.passes(told)

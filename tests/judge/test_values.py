@@ -52,8 +52,9 @@ KEYS: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("names", [("k",), ("k", "K")], ids=["alone", "composite"])
-@pytest.mark.parametrize(("kind", "values"), KEYS, ids=[str(kind) for kind, _ in KEYS])
+@pytest.mark.parametrize(
+    ("kind", "values", "names"), [*((*one, ("k",)) for one in KEYS), *((*one, ("k", "K")) for one in KEYS[:3])]
+)
 def test_c6_c30_keys_are_told_apart_exactly(kind: pa.DataType, values: list[Any], names: tuple[str, ...]) -> None:
     """The bytes of which a request's digest is made have one definition and two programs: Arrow's buffers and SQL."""
     reading = JudgedColumns(names, topic=None, partition=None, topic_name="t", tombstone=None, told_by=())

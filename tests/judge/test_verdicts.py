@@ -19,8 +19,7 @@ from firnlake_expectations.claim import MAX_VERDICT_BYTES, Claim, Finding, Sampl
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS, VERDICTS
 from firnlake_expectations.verdicts import verdicts
-from tests.support.judged import CLEANING, findings_on
-from tests.support.sabotage import replaced
+from tests.support.judged import CLEANING, findings_on, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable

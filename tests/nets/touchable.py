@@ -1,4 +1,5 @@
-"""Everything that a user can touch, taken from the code, a line each; `touchable.txt` beside this file holds it.
+"""Everything that a user can touch, taken from the code, a line each; `touchable.txt` beside this file holds it. Only a
+table's properties are elsewhere: docs/settings.md is made of them.
 
     python -m tests.nets.touchable            rewrite the file; whoever changes a line does so on purpose
 
@@ -20,8 +21,6 @@ from firnlake import errors
 from firnlake.airflow.configuration import Notifier, Settings
 from firnlake.cli.main import app
 from firnlake.table import published_plans
-from firnlake.table.policies import OVERRIDABLE, TABLE_ONLY
-from firnlake.table.policy import NAMES, Policy
 from firnlake.table.published_plans import RecordCounts
 from tests.nets.layout import ROOT, modules
 
@@ -45,7 +44,6 @@ def lines() -> list[str]:
     """The list, sorted within each kind."""
     kinds = (
         ("command", commands(typer.main.get_command(app), "firn")),
-        ("table property", table_properties()),
         ("firn.toml", chain(keys(Settings), (f"notify.{key}" for key in keys(Notifier)))),
         ("param of a run", names_in(FORM, "params")),
         ("environment variable", environment_variables()),
@@ -72,17 +70,6 @@ def commands(command: Any, path: str) -> Iterator[str]:
             # As when it is called: a listed subcommand is a stand-in without options.
             _, subcommand, _ = command.resolve_command(context, [name, "--help"])
             yield from commands(subcommand, f"{path} {name}")
-
-
-def table_properties() -> Iterator[str]:
-    """The properties of a table with their defaults, and who else may set them."""
-    for name, field in NAMES.items():
-        notes = [
-            note
-            for note, applies in (("of the table alone", name in TABLE_ONLY), ("overridable", name in OVERRIDABLE))
-            if applies
-        ]
-        yield ", ".join([f"firn.{name} = {Policy.model_fields[field].default}", *notes])
 
 
 def keys(model: type[BaseModel]) -> Iterator[str]:

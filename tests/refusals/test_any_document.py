@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from firnlake.errors import FirnError
 from infra.foreign.files import files_under, on_disk
-from tests.support.fuzz import HOSTILE_NAMES, JSON, damaged, fuzzed, fuzzed_less, refused_or
+from tests.support.examples import HOSTILE_NAMES, JSON, damaged, fuzzed, fuzzed_less, refused_or
 
 if TYPE_CHECKING:
     from pathlib import Path

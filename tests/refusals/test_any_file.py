@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from firnlake.errors import FirnError, RefusedError
 from infra.foreign.files import files_under, on_disk
 from tests.contract.test_landing import written
-from tests.support.files import csv_lines
-from tests.support.fuzz import JSON, damaged, fuzzed, refused_or
-from tests.support.records import History, rows_of
+from tests.support.examples import JSON, damaged, fuzzed, refused_or
+from tests.support.records import History, csv_lines, rows_of
 
 if TYPE_CHECKING:
     from tests.support.scenario import Scenario

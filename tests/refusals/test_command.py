@@ -4,13 +4,15 @@ import io
 import os
 import subprocess
 import sys
+from functools import partial
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from infra.environment import CHECKOUT, SOURCES
-from tests.support.in_process import Firn, Ran, command, command_on, refused
+from tests.support.commands import Firn, Ran, command, refused
 from tests.support.scenario import Scenario
 
 COMMANDS = (
@@ -27,19 +29,19 @@ COMMAND = str(Path(sys.executable).with_name("firn"))
 
 
 @pytest.fixture
-def firn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+def firn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Firn:
     """The command in an empty folder, for a person who has configured nothing."""
     for name in ("HOME", "PYICEBERG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return command(monkeypatch, capsys)
+    return command
 
 
 @pytest.fixture
-def on_lake(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+def on_lake(scenario: Scenario) -> Firn:
     """The command on the lake of ``scenario``, which is its own."""
     scenario.answer("alone")
-    return command_on(scenario.opened.lake, monkeypatch, capsys)
+    return partial(command, lake=scenario.opened.lake)
 
 
 def test_every_command_explains_itself_in_a_line_and_by_its_help(firn: Firn) -> None:
@@ -107,14 +109,14 @@ def test_the_shell_completes_commands_and_options(tmp_path: Path, words: str, of
     assert offered in ran.stdout.splitlines()
 
 
-@pytest.mark.parametrize("columns", [80, 120, 200, None])
 def test_tables_fit_the_terminal_and_no_name_is_cut(
-    scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch, columns: int | None
+    scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario.answer(f"land {LONG}:a=1 {LONG}:a=2 11/a=1 | 11/a=2")
-    if columns:
-        monkeypatch.setenv("COLUMNS", str(columns))
-    for arguments in (["status"], ["status", scenario.name], ["plan", scenario.name], ["config", scenario.name]):
+    commands = (["status"], ["status", scenario.name], ["plan", scenario.name], ["config", scenario.name])
+    for columns, arguments in product((None, 80, 120, 200), commands):
+        if columns:
+            monkeypatch.setenv("COLUMNS", str(columns))
         ran = on_lake(*arguments)
         assert ran.code == 0
         lines = [line for line in ran.out.splitlines() if "cleaned through" not in line and "-0 full" not in line]
@@ -138,14 +140,12 @@ def test_a_message_breaks_at_its_clauses_on_a_narrow_terminal_and_is_said_once(
     assert on_lake("run", scenario.name, "--now", scenario.now).err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, "no record"), ("n", 1, "-=lost@0"), ("", 1, "-=lost@0")])
-def test_c5_clearing_asks_without_yes(
-    scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: str
-) -> None:
+def test_c5_clearing_asks_without_yes(scenario: Scenario, on_lake: Firn, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in ("land -=lost a=1", "full!"):
         scenario.answer(line)
     head = scenario.loaded().metadata.refs["firn_quarantine"].snapshot_id
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n" if answer else ""))
-    ran = on_lake("quarantine", scenario.name, "--clear", "--as-of", head)
-    assert (ran.code, "remove 1 record from quarantine?" in ran.out) == (code, True)
-    assert scenario.answer("read quarantined") == [left]
+    for answer, code, left in (("n", 1, "-=lost@0"), ("", 1, "-=lost@0"), ("y", 0, "no record")):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n" if answer else ""))
+        ran = on_lake("quarantine", scenario.name, "--clear", "--as-of", head)
+        assert (ran.code, "remove 1 record from quarantine?" in ran.out) == (code, True)
+        assert scenario.answer("read quarantined") == [left]

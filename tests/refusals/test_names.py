@@ -6,9 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.foreign.files import files_under, on_disk
-from tests.support.fuzz import HOSTILE_NAMES
+from tests.support.commands import command
+from tests.support.examples import HOSTILE_NAMES
 from tests.support.records import Record, rows_of
-from tests.support.scenario import Scenario, command
+from tests.support.scenario import Scenario
 
 
 def test_no_path_contains_a_topic_and_a_terminal_sees_text(scenario: Scenario) -> None:
@@ -23,7 +24,7 @@ def test_no_path_contains_a_topic_and_a_terminal_sees_text(scenario: Scenario) -
     path.unlink()
     for line in ("status {table}", "plan {table} --lane full --force", "explain {table} --key k"):
         words = scenario.filled(line).split()
-        code, out, err = command(scenario.opened.lake, [*words, "--limit", "1000"])
+        code, out, err = command(*words, "--limit", 1000, lake=scenario.opened.lake)
         assert code == 0, err
         assert all(letter.isprintable() or letter == "\n" for letter in out + err)
     for lane in ("merge", "clean", "full"):

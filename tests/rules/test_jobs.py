@@ -1,6 +1,7 @@
-"""Which plans share a job, and what of a plan stays in place (C16)."""
+"""Which plans share a job, what of a plan stays in place (C16), and a plan's document and counts (C23, C24)."""
 
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firnlake.errors import RefusedError
 from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
+from firnlake.table.published_plans import RecordCounts
 from firnlake.table.segment import LANDED, TAIL
 from tests.support.lakes import TABLE
 from tests.support.plans import example
@@ -116,3 +119,48 @@ def test_c16_no_more_than_a_segment_goes_along_with_each_series_which_is_cut_at_
         between = [one for one in found.inputs if left[-1].last_offset < one.base_offset < right[0].base_offset]
         assert between
         assert all(one.path in stay for one in between)
+
+
+def changed(value: Any) -> Any:
+    """Another value of the same kind; one where there is none."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return value + "x"
+        case list():
+            return [*value, *value]
+    return 77
+
+
+def test_c23_a_changed_plan_is_refused_whatever_field_is_changed() -> None:
+    filled = {"markers": ((1, 2, True),), "requests": ("0" * 32,), "removed_tombstones": example().inputs}
+    document = json.loads(example(**filled).model_dump_json())
+    (taken,) = document["inputs"]
+    changes = [{name: changed(value)} for name, value in document.items() if name not in ("version", "lane")]
+    changes += [{"inputs": [taken | {name: changed(value)}]} for name, value in taken.items()]
+    for change in [*changes, {"lane": "clean"}]:
+        with pytest.raises(RefusedError, match="the digest of its content"):
+            Plan.parse(json.dumps(document | change), "p.json")
+
+
+COUNTS = RecordCounts(
+    records_in=10, records_out=4, superseded=3, tombstones_removed=1, expired=1, quarantined=1,
+    bytes_in=100, bytes_out=50, segments_in=3, segments_out=1,
+)  # fmt: skip
+
+
+def test_c24_counts_add_up_or_are_refused_and_come_back_from_a_summary() -> None:
+    assert COUNTS.check("stage x") is COUNTS
+    for name in ("records_in", "records_out", "superseded", "tombstones_removed", "expired", "quarantined"):
+        wrong = COUNTS.model_copy(update={name: getattr(COUNTS, name) + 1})
+        with pytest.raises(
+            RefusedError, match=r"stage x: records in = 1[01], but .* = 1[01]; allowed: records in = out [+]"
+        ):
+            wrong.check("stage x")
+    figures = COUNTS.model_dump()
+    assert COUNTS.summary() == {f"firn.{name.replace('_', '-')}": str(figure) for name, figure in figures.items()}
+    assert RecordCounts.of_summary(COUNTS.summary()) == COUNTS
+    assert RecordCounts.total([COUNTS, COUNTS]).model_dump() == {name: 2 * one for name, one in figures.items()}

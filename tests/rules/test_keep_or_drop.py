@@ -1,18 +1,27 @@
-"""What becomes of a record (C2 to C5, C7 to C10): a table, and the contract's sentences beside random plans."""
+"""What becomes of a record (C2 to C5, C7 to C10): the outcome of each, which record of a key is the newest, also for
+more keys than memory holds, and which marker decides a record of a transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from firnlake.compact import large_survey
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.keys import latest_per_key
+from firnlake.compact.transactions import TransactionRecords, aborted_and_ended
+from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.keys import NO_KEY
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
+from firnlake.table.transactions import RECORDS, Marker, Undecided, first_undecided, last_of
 from tests.support import plans
+from tests.support.plans import Held, Row, damage_keys, plan_inputs
 
 NOW, STAMP, NONE = 1_000, 1_007, NO_HORIZON
 LEVELS = {"landed": LANDED, "merged": MERGED, "tail": TAIL}
@@ -245,3 +254,148 @@ def test_c2_to_c5_c7_to_c10_every_record_meets_the_fate_that_the_contract_says(c
 def test_c8_horizons_are_asked_for_in_the_unit_of_the_column(per_ms: int, now: int, stamp: int) -> None:
     plan = plans.example(now_ms=50, clean_below=4, delete_retention_ms=7)
     assert Parameters.of(plan, per_ms) == Parameters(9, 4, now, stamp)
+
+
+KEYS = (b"", b"a", b"aa", b"b")
+Rows = list[tuple[int, int, bool]]
+"""Code of the key, offset, and whether it was removed before."""
+
+
+@st.composite
+def rows(draw: st.DrawFn, least: int = NO_KEY) -> Rows:
+    """Records in any order; a removed tombstone may have the offset of anything."""
+    codes = st.integers(least, 3)
+    offsets = draw(st.lists(st.integers(0, 40), unique=True, max_size=30))
+    found = [(draw(codes), offset, False) for offset in offsets]
+    again = draw(st.lists(st.tuples(codes, st.integers(0, 40)), unique=True, max_size=10))
+    found += [(code, offset, True) for code, offset in again]
+    return sorted(found, key=lambda row: row[1]) if draw(st.booleans()) else draw(st.permutations(found))
+
+
+def naive(found: Rows) -> tuple[list[bool], list[bool]]:
+    present: dict[int, list[int]] = {}
+    gone: dict[int, list[int]] = {}
+    for code, offset, removed in found:
+        (gone if removed else present).setdefault(code, []).append(offset)
+    newest, has_older = [], []
+    for code, offset, removed in found:
+        own = present.get(code, [])
+        others = own + gone.get(code, []) if own and max(gone.get(code, [-1])) > max(own) else own
+        counts = code != NO_KEY and bool(others)
+        newest.append(counts and offset == max(others) and removed == (offset not in own))
+        has_older.append(counts and any(one < offset for one in own))
+    return newest, has_older
+
+
+def columns(found: Rows) -> list[np.ndarray]:
+    return [np.array([row[at] for row in found], kind) for at, kind in enumerate((np.int64, np.int64, np.bool_))]
+
+
+@given(rows())
+def test_c2_c9_the_newest_of_each_key_and_removed_tombstones_count_where_a_record_is_back(found: Rows) -> None:
+    newest, has_older = latest_per_key(*columns(found))
+    assert (newest.tolist(), has_older.tolist()) == naive(found)
+
+
+@given(rows(least=0), st.lists(st.integers(1, 5), min_size=1))
+def test_c2_c9_pieces_of_sorted_keys_are_compared_as_the_whole(found: Rows, sizes: Sequence[int]) -> None:
+    """Wherever the sorted rows are cut, also within the rows of one key."""
+    newest, has_older = latest_per_key(*columns(found))
+    flags = np.zeros((2, len(found)), dtype=np.bool_)
+    compare = large_survey.KeyComparison(*flags)
+    ordered = sorted(range(len(found)), key=lambda place: (found[place][0], found[place][2], found[place][1]))
+    table = pa.table(
+        {
+            "key": pa.array([KEYS[found[place][0]] for place in ordered], pa.binary()),
+            "log_offset": pa.array([found[place][1] for place in ordered], pa.int64()),
+            "place": pa.array(ordered, pa.int64()),
+            "removed": pa.array([found[place][2] for place in ordered], pa.bool_()),
+        }
+    )
+    start = 0
+    for number in range(len(found) + 1):
+        size = sizes[number % len(sizes)]
+        compare(table.slice(start, size))
+        start += size
+    assert flags[0].tolist() == newest.tolist()
+    assert (flags[0] & flags[1]).tolist() == (newest & has_older).tolist(), "of the others nobody asks"
+
+
+def test_c26_damaged_keys_and_a_full_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder can be made for what is spilled."""
+    monkeypatch.setattr(large_survey, "MEMORY_BYTES", 1 << 20)
+    inputs = plan_inputs(tmp_path, [Held(0, [Row(offset, b"%09d" % offset) for offset in range(100_000)])])
+    with pytest.raises(UnavailableError, match=r"its keys can't be sorted in .* now: .*try again later"):
+        large_survey.large_survey(inputs)
+    inputs = plan_inputs(tmp_path, [Held(0, [Row(offset, b"k") for offset in range(10)])])
+    damage_keys(inputs)
+    with pytest.raises(RefusedError, match=Path(inputs.segments[0].path).name):
+        large_survey.large_survey(inputs)
+
+
+def test_c10_a_record_without_a_producer_is_never_decided() -> None:
+    rows = pa.Table.from_pylist([{"producer_id": None, "offset": 5}], schema=RECORDS)
+    assert first_undecided(rows, last_of([])) == Undecided(5, None)
+
+
+class Told(NamedTuple):
+    """A record of ``producer`` (None: of no transaction), or a marker that commits or aborts."""
+
+    producer: int | None
+    commit: bool | None
+    level: int
+
+
+TOLD = st.lists(
+    st.builds(
+        Told,
+        st.sampled_from([None, 1, 2]),
+        st.sampled_from([None, None, None, True, False]),
+        st.sampled_from([0, 1, 2, 3]),
+    ).filter(lambda event: event.producer is not None or event.commit is None),
+    max_size=14,
+)
+
+
+def told(events: list[tuple[int, Told]], markers: list[Marker]) -> tuple[list[bool], list[bool]]:
+    """The arrays' result for ``events`` (with their offsets), each in a segment of its own."""
+    segments, offsets = [], []
+    for offset, event in events:
+        kind = -1 if event.commit is None else int(event.commit)
+        segments.append(
+            TransactionRecords(
+                control=np.array([event.commit is not None]),
+                transactional=np.array([event.producer is not None]),
+                producer=np.array([event.producer or 0], dtype=np.int64),
+                ends=np.array([kind], dtype=np.int8),
+                level=event.level,
+            )
+        )
+        offsets.append(np.array([offset], dtype=np.int64))
+    aborted, ended = aborted_and_ended(segments, offsets, markers)
+    return [bool(own[0]) for own in aborted], [bool(own[0]) for own in ended]
+
+
+@given(TOLD, st.lists(st.tuples(st.sampled_from([1, 2]), st.booleans()), max_size=3))
+def test_c10_a_record_goes_by_the_next_marker_of_its_producer(
+    events: list[Told], outside: list[tuple[int, bool]]
+) -> None:
+    placed = list(enumerate(events))
+    markers = [Marker(producer, len(events) + place, commit) for place, (producer, commit) in enumerate(outside)]
+    aborted, ended = told(placed, markers)
+    ends = [(one.offset, one.producer_id, one.commit) for one in markers]
+    inside = [(at, event.producer, event.commit) for at, event in placed]
+    ends += [(at, producer, commit) for at, producer, commit in inside if producer is not None and commit is not None]
+    for at, event in placed:
+        following = sorted(one for one in ends if one[1] == event.producer and one[0] > at)
+        is_record = event.commit is None and event.producer is not None
+        assert aborted[at] == bool(is_record and event.level < 2 and following and not following[0][2])
+        before = [other for other in placed[:at] if other[1].producer == event.producer]
+        has_records = bool(before) and before[-1][1].commit is None
+        assert ended[at] == (event.commit is not None and not has_records)
+
+
+def test_c10_a_marker_that_is_known_twice_is_one() -> None:
+    """The plan names markers outside its inputs; a copy of one may be among the inputs."""
+    events = [(0, Told(1, None, 0)), (1, Told(1, commit=False, level=0))]
+    assert told(events, [Marker(1, 1, commit=False)]) == ([True, False], [False, False])

@@ -14,7 +14,7 @@ from infra.environment import CHECKOUT
 from infra.stack import servers
 from infra.stack.settings import HOST, free_ports
 from infra.stack.stack import READY_WITHIN, Stack
-from tests.support.waiting import until
+from tests.support.commands import until
 
 SERVICES = yaml.safe_load((CHECKOUT / "infra" / "compose" / "compose.yaml").read_text())["services"]
 

@@ -1,32 +1,32 @@
 """One table on a real catalog and store, `firn` processes that work on it, and a plain model of what it must show."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
+from pyiceberg.table import Table
 
+from firnlake.door import OpenCatalog
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_folder, job_of, store
-from firnlake.ingest.land import land
 from firnlake.job.stage import stages_of
-from firnlake.table import records
 from firnlake.table.published_plans import NOW_MS
 from infra.environment import CHECKOUT, SOURCES
 from infra.stack.stack import Stack
+from tests.support.commands import until
 from tests.support.lakes import held
-from tests.support.waiting import until
+from tests.support.records import Record, rows_of
 
 PROPERTIES = {
     "firn.merge.segments": "4",
@@ -37,8 +37,8 @@ PROPERTIES = {
 PARTITIONS = 2
 DONE_WITHIN = 300  # seconds
 
-Place = tuple[int, int]
-"""Partition and offset."""
+Records = dict[tuple[int, int], tuple[bytes | None, bytes | None]]
+"""Key and value by partition and offset."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Workload:
     home: Path
     engine: str = "local"
     master: str = "local[2]"
-    landed: dict[Place, tuple[str | None, str | None]] = field(default_factory=dict)
+    landed: Records = field(default_factory=dict)
     ends: Counter[int] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
     """The output of ``firn``, and the command lines of its processes."""
@@ -60,35 +60,30 @@ class Workload:
     def lake(self) -> Lake:
         return self.stack.lake(self.catalog, self.home)
 
+    def loaded(self) -> Table:
+        """The table as it is now."""
+        return self.lake.table(self.table)
+
     def create(self) -> "Workload":
-        records.create(self.lake, self.table, PROPERTIES)
+        OpenCatalog(self.lake).table(self.table).create(PROPERTIES)
         return self
 
     def land(self, batches: int, keys: int = 20) -> None:
         """Land so many segments per partition, in one commit each; every seventh deletes, one has no key."""
         for _ in range(batches):
-            lines = []
-            for partition in range(PARTITIONS):
-                for step in range(keys):
-                    place = (partition, self.ends[partition])
-                    key = None if place == (0, 3) else f"k{(step * 7 + place[1]) % (2 * keys)}"
-                    value = None if step % 7 == 0 and key else f"{place[1]} of {partition}"
-                    self.ends[partition] += 1
-                    self.landed[place] = (key, value)
-                    lines.append(
-                        {
-                            "topic": "orders",
-                            "partition": partition,
-                            "offset": place[1],
-                            "timestamp": 1_700_000_000_000 + place[1],
-                            "key": key,
-                            "value": value,
-                        }
-                    )
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "batch.jsonl"
-                path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-                land(self.lake, self.table, [path])
+            batch = [self._next(partition, step, keys) for partition in range(PARTITIONS) for step in range(keys)]
+            path = self.home / "batch.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(rows_of(batch), path)
+            self.landed |= {(one.partition, one.offset): (one.key, one.value) for one in batch}
+            OpenCatalog(self.lake).table(self.table).land(path)
+
+    def _next(self, partition: int, step: int, keys: int) -> Record:
+        offset = self.ends[partition]
+        self.ends[partition] += 1
+        key = None if (partition, offset) == (0, 3) else b"k%d" % ((step * 7 + offset) % (2 * keys))
+        value = None if step % 7 == 0 and key else b"%d of %d" % (offset, partition)
+        return Record(offset, key, value, partition, 1_700_000_000_000 + offset)
 
     @contextmanager
     def appending(self) -> Iterator[None]:
@@ -146,7 +141,7 @@ class Workload:
 
     def published(self) -> int:
         """Number of Firn's commits in the table."""
-        snapshots = self.lake.table(self.table).metadata.snapshots
+        snapshots = self.loaded().metadata.snapshots
         return sum(NOW_MS in snapshot.summary.additional_properties for snapshot in snapshots if snapshot.summary)
 
     def staged_files(self) -> list[str]:
@@ -155,14 +150,14 @@ class Workload:
 
     def files(self) -> list[str]:
         """Every object below the table's location."""
-        table = self.lake.table(self.table)
+        table = self.loaded()
         files, folder = store(table, table.location())
         found = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
         return [info.path for info in found if info.is_file]
 
     def leave_behind(self) -> str:
         """The remains of a writer that outlives its job: a data file in the store that nothing refers to; its path."""
-        table = self.lake.table(self.table)
+        table = self.loaded()
         files, folder = store(table, job_folder(table, "0" * 16))
         path = f"{folder}/stray.parquet"
         with files.open_output_stream(path) as stream:
@@ -193,28 +188,23 @@ class Workload:
         texts = {str(path): path.read_bytes() for path in (*stored, *logged) if path.is_file()}
         texts |= {f"output {number}": text.encode() for number, text in enumerate(self.said)}
         # Each kind was looked at: else nothing would be found in it.
-        for kind in (
-            "metadata.json",
-            "/reports/",
-            "rest.log",
-            "output",
-            *(["/events/"] if self.engine == "spark" else []),
-        ):
+        kinds = ("metadata.json", "/reports/", "rest.log", "output", *(["/events/"] if self.engine == "spark" else []))
+        for kind in kinds:
             assert [name for name in texts if kind in name], kind
         if self.engine == "spark":
             assert [name for name, text in texts.items() if name.startswith("output") and b"org.apache.spark" in text]
         return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
 
-    def seen(self) -> dict[Place, tuple[str | None, str | None]]:
-        """Key and value of every record that a reader sees; no place may occur twice."""
-        rows = self.lake.table(self.table).scan().to_arrow().to_pylist()
-        found = {(row["partition"], row["offset"]): (_text(row["key"]), _text(row["value"])) for row in rows}
+    def seen(self) -> Records:
+        """Every record that a reader sees; no place may occur twice."""
+        rows = self.loaded().scan().to_arrow().to_pylist()
+        found = {(row["partition"], row["offset"]): (row["key"], row["value"]) for row in rows}
         assert len(found) == len(rows)
         return found
 
     def _referenced(self) -> set[str]:
         """Names of all data files that a snapshot of any branch holds."""
-        return {Path(path).name for path in held(self.lake.table(self.table))}
+        return {Path(path).name for path in held(self.loaded())}
 
     def _spark_configuration(self) -> Path:
         """Spark's own configuration file: an event log, in which nothing secret may be."""
@@ -267,10 +257,6 @@ class Running:
                 continue  # ended while we looked
 
 
-def _newest(found: Mapping[Place, tuple[str | None, str | None]]) -> dict[tuple[int, str], Place]:
-    """Offset of the newest record of each key, by partition."""
+def _newest(found: Records) -> dict[tuple[int, bytes], tuple[int, int]]:
+    """Place of the newest record of each key of a partition."""
     return {(place[0], key): place for place, (key, _) in sorted(found.items()) if key is not None}
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode()

@@ -20,6 +20,7 @@ from firnlake import clock
 from infra.environment import variable
 from infra.foreign.files import files_under, on_disk
 from tests.support.faults import Killed, Nth, Watched, die, properties_of, through
+from tests.support.machine import machine_at
 from tests.support.records import span
 from tests.support.under_test import TableUnderTest
 
@@ -121,7 +122,7 @@ class Disturbed(TableUnderTest):
     def disturbed(self, act: Callable[[], Iterable[str]]) -> list[str]:
         """The answer of a command while what was prepared goes wrong; then, what the others had to say."""
         at_ms = self.machine
-        with patch.object(clock, "now_ms", lambda: at_ms or 0) if at_ms else nullcontext():
+        with machine_at(at_ms) if at_ms else nullcontext():
             return self._disturbed(act)
 
     def _disturbed(self, act: Callable[[], Iterable[str]]) -> list[str]:

@@ -11,6 +11,7 @@ import re
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, Py
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO, PyArrowLocalFileSystem
 from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
 from sqlalchemy.exc import OperationalError
@@ -71,6 +73,9 @@ class Request:
 
 class Gate:
     """Lets every call pass; others say which does not."""
+
+    def opened(self, catalog: "GatedCatalog") -> None:
+        """A process has loaded the catalog."""
 
     def load(self, catalog: "GatedCatalog", identifier: Any) -> Table:
         return catalog.loaded(identifier)
@@ -132,6 +137,7 @@ class GatedCatalog(SqlCatalog):
         super().__init__(name, **properties)
         self.gate = gate_of(properties)
         self._inside = threading.local()
+        self.gate.opened(self)
 
     def load_table(self, identifier: Any) -> Table:
         if getattr(self._inside, "applying", False):
@@ -402,3 +408,46 @@ def late(lake: Lake, table: str, answers: str) -> tuple[Lake, Late]:
     """``lake`` through a catalog that is late for ``table``, and its gate."""
     gate = Late(table, answers)
     return through(lake, gate), gate
+
+
+class HeadsOnly(Gate):
+    """Loads tell less of a table than its metadata file, as a REST catalog's with ``snapshots=refs``, and differ as
+    ``differs`` says; None: they do where ``snapshot-loading-mode`` = ``refs``, which the server may ``override``.
+    """
+
+    def __init__(self, differs: str | None = None, *, override: bool = False) -> None:
+        self._differs, self._override = differs, override
+
+    def opened(self, catalog: GatedCatalog) -> None:
+        # What a server sets for all of its clients wins over their own configuration (REST specification, /v1/config).
+        if self._override:
+            catalog.properties["snapshot-loading-mode"] = "refs"
+
+    def load(self, catalog: GatedCatalog, identifier: Any) -> Table:
+        table = super().load(catalog, identifier)
+        if self._differs is None and catalog.properties.get("snapshot-loading-mode") != "refs":
+            return table
+        if self._differs == "no location":
+            return Table(table.name(), table.metadata, "", table.io, catalog)
+        metadata = different(table.metadata, self._differs or "snapshots")
+        return Table(table.name(), metadata, table.metadata_location, table.io, catalog)
+
+
+def different(metadata: TableMetadata, differs: str) -> TableMetadata:
+    """``metadata`` that differs in one respect."""
+    heads = {ref.snapshot_id for ref in metadata.refs.values()}
+    match differs:
+        case "snapshots":
+            return metadata.model_copy(
+                update={"snapshots": [one for one in metadata.snapshots if one.snapshot_id in heads]}
+            )
+        case "references":
+            main = {name: ref for name, ref in metadata.refs.items() if name == "main"}
+            return metadata.model_copy(update={"refs": main})
+        case "manifest lists":
+            oldest, *others = metadata.snapshots
+            moved = oldest.model_copy(update={"manifest_list": others[-1].manifest_list})
+            return metadata.model_copy(update={"snapshots": [moved, *others]})
+        case "table UUID":
+            return metadata.model_copy(update={"table_uuid": uuid.uuid4()})
+    raise ValueError(differs)

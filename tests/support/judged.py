@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    import pytest
+
     from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.wording import Shown
+from collections.abc import Callable
 
 KAFKAS: Final = JudgedColumns()
 """Each column under Kafka's own name."""
@@ -224,3 +227,9 @@ def verdicts_on(plans: Sequence[Planned], reports: Path, samples: Shown = "full"
 def verdict_document(claim: Claim, verdict: Verdict, validated: datetime) -> dict[str, object]:
     """The document that Firn stores of a verdict."""
     return {"validated": validated.isoformat(), "claim": claim.to_dict(), "verdict": verdict.to_dict()}
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, broken: Callable[..., Any]) -> None:
+    """Have ``broken`` called in place of a function of a module or class; its first argument is that function."""
+    sound = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args, **kwargs: broken(sound, *args, **kwargs))

@@ -4,7 +4,7 @@ Everything is real: PyIceberg on the embedded lake in a temporary folder.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,15 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 
 from firnlake.clock import from_ms
 from firnlake.errors import FirnError
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Commit, Settled, settle
 from firnlake.iceberg.files import job_folder
+from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
@@ -27,6 +31,8 @@ from firnlake.job.plan import Plan
 from firnlake.job.result import PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import Stage, open_stage
 from firnlake.plan.make import plan_table
+from firnlake.publish.attempts import Publication
+from firnlake.publish.publish import publish_job
 from firnlake.table.published_plans import RecordCounts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.topic_partition import TopicPartition
@@ -153,11 +159,6 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
     return Stage.load(lake, stage.identifier)
 
 
-def data_of(stage: Stage) -> Path:
-    """Folder of the job's data."""
-    return on_disk(job_folder(stage.table, stage.job_id))
-
-
 def write(stage: Stage, rows: Sequence[Row]) -> list[DataFile]:
     """Data files with ``rows`` in the folder of the job, one for each topic partition and level."""
     table, found = stage.table, []
@@ -201,3 +202,70 @@ def together(*actions: Callable[[], T]) -> list[T | FirnError]:
 
     with ThreadPoolExecutor(len(actions)) as threads:
         return list(threads.map(run, actions))
+
+
+def publish(lake: Lake, identifier: str) -> Publication:
+    result = publish_job(lake, identifier)
+    for error in result.failures.values():
+        raise error
+    (publication,) = result.publications
+    return publication
+
+
+def commit(lake: Lake, prepared: Commit, identifier: str = TABLE) -> Settled:
+    """Make the commit ``prepared`` to table ``identifier``."""
+    return settle(lake, identifier, lambda table: prepared.request(table, Manifests(table.io)))
+
+
+def begin_anew(lake: Lake, identifier: str) -> None:
+    """Begin main anew as CREATE OR REPLACE TABLE does: the next snapshot has no parent, all others stay
+    (`TableMetadata.buildReplacement` of Iceberg's Java library)."""
+    table = lake.table(identifier)
+    remove_main = RemoveSnapshotRefUpdate.model_validate({"ref-name": "main"})
+    lake.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (remove_main,))
+
+
+def null_key_stage(lake: Lake, start: int = 0) -> Stage:
+    """One that moves a record without a key, the one at ``start``, to the quarantine."""
+    append_two(lake, row(start, key=None), row(start + 1))
+    kept = [row(start, key=None, level=QUARANTINED), row(start + 1)]
+    (plan,) = (one for one in plan_table(lake, TABLE, Lane.FULL, NOW, force=True) if one.partition == 0)
+    return ready(lake, plan, kept, Fates(quarantined=1, superseded=plan.records - 2))
+
+
+def seen(lake: Lake) -> tuple[list[int], list[int]]:
+    """The offsets on main and in quarantine."""
+    aside = on_branch(lake.table(TABLE), QUARANTINE).scan().to_arrow()["offset"].to_pylist()
+    return offsets(lake), sorted(aside)
+
+
+def heads(lake: Lake) -> Mapping[str, int]:
+    return {name: ref.snapshot_id for name, ref in lake.table(TABLE).metadata.refs.items()}
+
+
+def audit(lake: Lake) -> None:
+    """Append to branch `audit`, which is not Firn's; main gets no snapshot."""
+    table = lake.table(TABLE)
+    if "audit" not in table.metadata.refs:
+        current = table.metadata.current_snapshot_id
+        assert current is not None
+        table.manage_snapshots().create_branch(current, "audit").commit()
+    lake.table(TABLE).append(stored([row(99, partition=9)]), branch="audit")
+
+
+def files_on(lake: Lake, branch: str) -> set[Path]:
+    """The data files of ``branch`` as it is now."""
+    return {on_disk(path) for path in paths(on_branch(lake.table(TABLE), branch))}
+
+
+def removed_tombstone(lake: Lake, start: int = 0) -> Path:
+    """Land a tombstone at offset ``start`` and a newer record, and publish a cleaning that removes the tombstone; the
+    file of removed tombstones that it has added."""
+    before = files_on(lake, REMOVED_TOMBSTONES)
+    append_two(lake, row(start, value=None, headers=[]), row(start + 1, headers=[]))
+    plan = only_plan(lake)
+    rows = [row(start, value=None, headers=[], level=REMOVED), row(start + 1, headers=[])]
+    fates = Fates(superseded=plan.records - 2, tombstones_removed=1)
+    publish(lake, ready(lake, plan, rows, fates).identifier)
+    (file,) = files_on(lake, REMOVED_TOMBSTONES) - before
+    return file

@@ -16,28 +16,21 @@ Firn itself is used through `firnlake.open` and the command alone; other writers
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import re
 import shlex
-import sys
 from collections import Counter
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-from unittest.mock import patch
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
 from firnlake import clock
 from firnlake.errors import FirnError
-from infra.environment import environment
 from infra.foreign.files import files_under, on_disk
-from tests.support import files
+from tests.support.commands import command
 from tests.support.disturbed import DISTURBING, Disturbed
 from tests.support.log_segments import Entry, batch, marker, segment
-from tests.support.records import DAY, NOW, Record, rows_of, span
+from tests.support.records import DAY, NOW, Record, csv_lines, json_lines, rows_of, span
 from tests.support.views import Views
 from tests.support.writers import Writers
 
@@ -100,6 +93,10 @@ class Scenario(Writers, Views, Disturbed):
             said = [f"{type(error).__name__.removesuffix('Error').lower()}: {error}"]
         return [self.masked(one) for one in said]
 
+    def play(self, *lines: str) -> list[str]:
+        """Do ``lines`` one after the other, and return what all of them answer."""
+        return [said for line in lines for said in self.answer(line)]
+
     def do_at(self, rest: str) -> Iterable[str]:
         self.now = NOW + span(rest)
         return ()
@@ -145,12 +142,12 @@ class Scenario(Writers, Views, Disturbed):
         return ()
 
     def do_json(self, rest: str) -> Iterable[str]:
-        """Land JSON lines: each a whole record, but for ``name=<JSON>`` and ``-name`` (see `files.json_lines`)."""
-        return self._land_file("jsonl", files.json_lines(rest))
+        """Land JSON lines: each a whole record, but for ``name=<JSON>`` and ``-name`` (see `records.json_lines`)."""
+        return self._land_file("jsonl", json_lines(rest))
 
     def do_csv(self, rest: str) -> Iterable[str]:
         r"""Land lines of CSV beneath a heading, parted by `` | ``; ``\n`` and ``\xff`` are as in Python."""
-        return self._land_file("csv", files.csv_lines(rest))
+        return self._land_file("csv", csv_lines(rest))
 
     def _run(self, lanes: Sequence[str], force: bool, words: Sequence[str]) -> list[str]:
         done = self.table.run(*lanes, force=force, until_idle="until-idle" in words)
@@ -340,13 +337,13 @@ class Scenario(Writers, Views, Disturbed):
 
     def _firn(self, *arguments: str) -> str:
         """The output of a command that has to succeed."""
-        code, out, err = command(self.opened.lake, arguments)
-        assert code == 0, (arguments, out, err)
-        return out
+        ran = command(*arguments, lake=self.opened.lake)
+        assert ran.code == 0, (arguments, ran)
+        return ran.out
 
     def _command(self, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
         """What a command prints, as in ``_told``."""
-        return self._told(*command(self.opened.lake, words, variables))
+        return self._told(*command(*words, lake=self.opened.lake, variables=variables))
 
     def _told(self, code: int, out: str, err: str) -> list[str]:
         """The lines, two blanks between the cells of tables, and the exit code unless it is 0, or 1 after a refusal."""
@@ -359,8 +356,8 @@ class Scenario(Writers, Views, Disturbed):
 
     def _quiet(self, words: Sequence[str]) -> list[str]:
         """What a command prints unless it succeeds."""
-        code, out, err = command(self.opened.lake, words)
-        return self._told(code, out, err) if code else []
+        ran = command(*words, lake=self.opened.lake)
+        return self._told(*ran) if ran.code else []
 
     def _log_batch(self, word: str) -> bytes:
         who, _, what = word.rpartition(">")
@@ -378,26 +375,6 @@ class Scenario(Writers, Views, Disturbed):
         path = self.folder / f"{next(self.numbers)}.parquet"
         pq.write_table(rows_of(records), path)
         return path
-
-
-def command(
-    lake: Any, arguments: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
-) -> tuple[int, str, str]:
-    """Run `firn` in this process on ``lake``: its exit code, standard output and standard error."""
-    from firnlake.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        patch.dict(os.environ, environment(lake, **variables)),
-        patch.object(sys, "argv", ["firn", *arguments]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as left:
-            return int(left.code or 0), out.getvalue(), err.getvalue()
-    return 0, out.getvalue(), err.getvalue()
 
 
 def _summed(found: Iterable[tuple[str, int, str]]) -> list[str]:

@@ -32,6 +32,14 @@ from tests.support.records import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+from firnlake import clock
+from firnlake.iceberg.branches import MENDED
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.certify import Certified, certify
+from firnlake.lanes.erasure.requests import Erasure, Request, erasures_of
+from firnlake.maintain.mend import NamedFiles, mend, named_files
+from infra.foreign.files import on_disk
+from tests.support.lakes import paths
 
 NOW = written.NOW
 """The clock of tests, epoch milliseconds; records are a day older unless they say otherwise."""
@@ -192,3 +200,61 @@ def record_of(row: Mapping[str, Any]) -> Record:
         headers=tuple((header["key"], header["value"]) for header in row["headers"] or ()),
         topic=row["topic"],
     )
+
+
+def request(topic: Topic, *keys: bytes, now: int = NOW, within_ms: int = 30 * DAY) -> Request:
+    """Request that ``keys`` are erased from ``topic``."""
+    return ask(topic.lake, topic.table, [(key,) for key in keys], now, topic.name, within_ms)
+
+
+def erasures(topic: Topic) -> tuple[Erasure, ...]:
+    """What the table knows of its requests now."""
+    return erasures_of(topic.lake.table(topic.table))
+
+
+def certified(topic: Topic, *requests: str) -> Certified:
+    """Search the table now, and issue what certificates of ``requests``, by default all, can be issued."""
+    return certify(topic.lake, topic.table, clock.now_ms(), topic.engine, requests)
+
+
+def tear(path: str) -> Path:
+    """Cut the end of the file off, as a writer does that died."""
+    file = on_disk(path)
+    file.write_bytes(file.read_bytes()[:-200])
+    return file
+
+
+def lose(path: str) -> Path:
+    """Delete the file, as a rule of the store does."""
+    file = on_disk(path)
+    file.unlink()
+    return file
+
+
+def shown(topic: Topic, *files: str) -> NamedFiles:
+    """What a person is shown of ``files``."""
+    return named_files(topic.lake, topic.table, files)
+
+
+def take(topic: Topic, *files: str) -> int | None:
+    """Take ``files`` from main; the snapshot that does it."""
+    return mend(topic.lake, shown(topic, *files))
+
+
+def held(topic: Topic) -> set[str]:
+    """The data files on the branch of mended files."""
+    return paths(on_branch(topic.lake.table(topic.table), MENDED))
+
+
+def head(topic: Topic) -> str:
+    """The metadata file of the table as it is now."""
+    return topic.lake.table(topic.table).metadata_location
+
+
+def landed(topic: Topic, *batches: Sequence[str]) -> list[str]:
+    """Land a segment of orders-0 for each of ``batches`` (``key=value``), one after the other; their paths."""
+    start = 0
+    for batch in batches:
+        topic.land(updates(*batch, start=start))
+        start += len(batch)
+    return [one.path for one in topic.segments()]

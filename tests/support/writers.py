@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType
 
 from firnlake.iceberg.row_deletes import partition_values
+from firnlake.ingest.adopt import Choice
+from firnlake.table.records import KAFKA_COLUMNS, SCHEMA
 from infra.foreign.files import on_disk
-from infra.foreign.row_deletes import add, position_file
-from tests.support import files, foreign, foreign_tables, row_deletes
-from tests.support.records import LOW_THRESHOLDS, NOW, rows_of, span
+from infra.foreign.row_deletes import add, equality_file, position_file
+from tests.support import foreign, foreign_tables, row_deletes
+from tests.support.records import LOW_THRESHOLDS, NOW, rows_of, span, unescaped
 from tests.support.under_test import TableUnderTest, lower, pairs
-from tests.support.upserting import adopt_upserted, delete_equal, delete_everywhere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from pyiceberg.table import Table
 
 
 class Writers(TableUnderTest):
@@ -70,13 +75,16 @@ class Writers(TableUnderTest):
         """Hide records by an equality delete of columns: ``key,value a,1 b,-``, `-` for NULL; ``1/key a`` in partition
         1 alone, ``*/key a`` by one that reaches all partitions."""
         names, *rows = rest.split()
-        where, _, columns = names.rpartition("/")
-        values = [row.split(",") for row in rows]
+        where, _, listed = names.rpartition("/")
+        table, columns = self.loaded(), listed.split(",")
+        parts = {(file.spec_id, partition_values(file)) for file in row_deletes.data_files(table)}
         if where == "*":
-            delete_everywhere(self.opened.lake, self.name, columns.split(","), values)
-        else:
-            partition = int(where) if where else None
-            delete_equal(self.opened.lake, self.name, columns.split(","), values, partition)
+            parts = {(next(number for number, spec in table.specs().items() if not spec.fields), ())}
+        elif where:
+            parts = {part for part in parts if int(where) in part[1]}
+        held = [_values(table, columns, row.split(",")) for row in rows]
+        files = [equality_file(table, columns, held, number, values) for number, values in sorted(parts, key=repr)]
+        add(self.opened.lake, self.name, files)
         return ()
 
     def do_delete_rows(self, rest: str) -> Iterable[str]:
@@ -105,7 +113,18 @@ class Writers(TableUnderTest):
         """A table that another writer upserts into, adopted; with `unpartitioned`, without any partition field."""
         words = rest.split()
         chosen = {f"firn.{name}": value for name, value in pairs(words)}
-        adopt_upserted(self.table, LOW_THRESHOLDS | chosen, partitioned="unpartitioned" not in words)
+        schema = Schema(*(field for field in SCHEMA.fields if field.name in KAFKA_COLUMNS))
+        kind = {"format-version": "2", "write.upsert.enabled": "true"}
+        self.opened.lake.create_namespace(self.name.partition(".")[0])
+        made = self.opened.lake.catalog.create_table(self.name, schema, properties=kind)
+        parts = [] if "unpartitioned" in words else ["topic", "partition"]
+        if parts:
+            with made.update_spec() as change:
+                for name in parts:
+                    change.add_identity(name)
+        topic, partition = parts or (None, None)
+        choice = Choice(("key",), "offset", "timestamp", topic, partition, "value IS NULL")
+        self.table.adopt(choice, {"firn.null.keys": "quarantine"} | LOW_THRESHOLDS | chosen)
         self.made = self.own_columns = True
         return ()
 
@@ -268,7 +287,7 @@ class Writers(TableUnderTest):
 
     def do_bytes(self, rest: str) -> Iterable[str]:
         r"""Write a file of bytes into the folder; ``\xff`` is a byte, and a line ends where it says ``\n``."""
-        return self._write(rest, files.unescaped("".join(self.text)))
+        return self._write(rest, unescaped("".join(self.text)))
 
     def do_write(self, rest: str) -> Iterable[str]:
         """Write records as a Parquet file into the folder: ``write a.parquet a=1 b=1``."""
@@ -281,3 +300,12 @@ class Writers(TableUnderTest):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return ()
+
+
+def _values(table: Table, columns: Sequence[str], row: Sequence[str]) -> list[Any]:
+    """Values of ``columns`` from their text: bytes or a whole number; ``-`` is NULL."""
+    kinds = [table.schema().find_type(name) for name in columns]
+    return [
+        None if text == "-" else text.encode() if isinstance(kind, BinaryType) else int(text)
+        for kind, text in zip(kinds, row, strict=True)
+    ]

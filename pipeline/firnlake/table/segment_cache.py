@@ -1,7 +1,7 @@
 """What manifests say, kept for all processes of this machine: a file of Arrow rows for each manifest.
 
-Manifests are immutable, so what is kept of one stays valid for as long as a snapshot lists it. A file is written under a
-temporary name and then renamed, and begins with the digest of its content. So a reader sees a whole file or none, and
+Manifests are immutable, so what is kept of one stays valid for as long as a snapshot lists it. A file is written under
+a temporary name and then renamed, and begins with the digest of its content. So a reader sees a whole file or none, and
 recognizes a damaged one, which it replaces by reading the manifest again. Processes share the files without a lock: two
 may do the same work. Deleting the folder costs nothing but time.
 """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 ASKED, CUT_OFF, DOWN, FILLED = "t.asked", "t.cut_off", "t.down", "t.backfilled"
 KILLED, QUIET, TORN, WATCHED = "t.killed", "t.quiet", "t.torn", "t.watched"
-STUCK, TORN_WATCHED = "t.stuck", "t.torn_watched"
+STUCK, TORN_WATCHED, UNWATCHED = "t.stuck", "t.torn_watched", "t.unwatched"
 DRY, OLD, CLEARED = "t.dry", "t.old_stage", "t.cleared"
 
 LEAP_DAY = 'schedule = "0 0 29 2 *"'
@@ -35,5 +35,6 @@ def lines(home: Path) -> dict[str, str]:
         STUCK: f'{LEAP_DAY}\nengine = "spark"\nconnection = "spark_nowhere"',
         TORN: f"{NEVER}\n{told('notice.txt')}",
         TORN_WATCHED: LEAP_DAY,
+        UNWATCHED: LEAP_DAY,
         WATCHED: LEAP_DAY,
     }

@@ -8,7 +8,7 @@ import pytest
 
 from firnlake.airflow.configuration import dag_id_of
 from tests.airflow.conftest import LocalAirflow, tear_manifest
-from tests.airflow.running.tables import STUCK, TORN_WATCHED, WATCHED
+from tests.airflow.running.tables import STUCK, TORN_WATCHED, UNWATCHED, WATCHED
 from tests.airflow.server import Server, ended
 
 DAG_ID = dag_id_of(WATCHED)
@@ -17,10 +17,7 @@ DAG_ID = dag_id_of(WATCHED)
 def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     airflow: LocalAirflow, server: Server, record_property: Callable[[str, object], None]
 ) -> None:
-    # Only `merge` can be due, with the second segment: the records are as old as 1970, and were never cleaned.
-    no_clean = {"firn.clean.segments": "9", "firn.clean.tail.fraction": "inf"}
-    no_full = {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"}
-    airflow.lake.set_properties(WATCHED, no_clean | no_full)
+    only_merge(airflow, WATCHED)
     airflow.land(WATCHED, {0: ["a=1"]})
     server.unpause(DAG_ID)
     # A watcher starts at the next parse after the DAG was unpaused.
@@ -50,17 +47,20 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     # What the run has done itself crosses nothing.
     assert len(server.runs(DAG_ID)) == 1
 
-    # A triggerer that dies, and what is crossed while there is none.
-    server.kill("triggerer")
-    airflow.land(WATCHED, {0: ["a=3"]}, first=2)
-    airflow.land(WATCHED, {0: ["a=4"]}, first=3)
-    server.start("triggerer")
+
+@pytest.mark.nightly
+def test_what_is_crossed_while_there_is_no_triggerer_starts_the_dag_once(airflow: LocalAirflow, server: Server) -> None:
+    dag_id = dag_id_of(UNWATCHED)
+    only_merge(airflow, UNWATCHED)
+    airflow.land(UNWATCHED, {0: ["a=1"]})
+    server.unpause(dag_id)
     server.until(lambda: watching(server))
-    server.until(lambda: len(server.runs(DAG_ID)) == 2)
-    server.until(lambda: {run["state"] for run in server.runs(DAG_ID)} == {"success"})
-    assert airflow.levels(WATCHED) == {0: [1, 1]}
-    due = server.events_of(f"{WATCHED} is due")
-    assert [event["payload"]["crossed"] for event in due] == [1, 1]
+    server.kill("triggerer")
+    airflow.land(UNWATCHED, {0: ["a=2"]}, first=1)
+    server.start("triggerer")
+    server.until(lambda: {run["state"] for run in server.runs(dag_id)} == {"success"})
+    assert airflow.levels(UNWATCHED) == {0: [1]}
+    assert [event["payload"]["crossed"] for event in server.events_of(f"{UNWATCHED} is due")] == [1]
 
 
 @pytest.mark.nightly
@@ -91,3 +91,10 @@ def test_r19_beside_a_torn_table_nothing_is_fired_twice(airflow: LocalAirflow, s
 def watching(server: Server) -> bool:
     """True when the triggerer that was started last runs a trigger."""
     return server.logs("triggerer", "trigger ID")
+
+
+def only_merge(airflow: LocalAirflow, table: str) -> None:
+    """Nothing but `merge` can be due, with the second segment: the records are as old as 1970, and never cleaned."""
+    no_clean = {"firn.clean.segments": "9", "firn.clean.tail.fraction": "inf"}
+    no_full = {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"}
+    airflow.lake.set_properties(table, no_clean | no_full)

@@ -10,22 +10,18 @@ from multiprocessing import get_context
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
-from tests.nightly.trials.summary import tell, verdict
-from tests.nightly.trials.trial import KINDS, Told, kind_of, trials
-from tests.nightly.trials.violation import explanation, known
+from tests.nightly.trials.kinds import KINDS
+from tests.nightly.trials.trial import Told, kind_of, known, trials, verdict
 
+PROCESSES: Final = 2
 PER_PROCESS: Final = 25
 """Seeds that share a process: it pays for its imports once, and what it caches of their files stays small."""
-
-console = Console(highlight=False, soft_wrap=True)
 
 
 def main(
     seeds: Annotated[str, typer.Option(help="One seed, or the first and the last one: 1-1000.")] = "1-20",
     kinds: Annotated[str, typer.Option(help=f"Kinds of seeds, of {','.join(KINDS)}; each has its turn.")] = "",
-    processes: Annotated[int, typer.Option(min=1, help="How many run at a time.")] = 2,
 ) -> None:
     """Run the trials of all seeds."""
     first, _, last = seeds.partition("-")
@@ -35,40 +31,24 @@ def main(
     work = [(seed, kind_of(seed, asked)) for seed in range(int(first), int(last or first) + 1)]
     # Sets and dictionaries of processes that are started from now on have the same order in each.
     os.environ["PYTHONHASHSEED"] = "0"
-    if len(work) == 1:
-        told_of = list(_all(work, 1))
-        _tell(told_of[0])
-    else:
-        told_of = list(_all(work, processes))
-    found = verdict(told_of, known())
-    tell(found, console)
+    done = []
+    for told in _all(work):
+        done.append(told)
+        if len(work) == 1 or verdict([told], known()).strange:
+            print(f"seed {told.seed} of kind {told.kind}", *told.log, *told.violations, sep="\n", flush=True)
+    found = verdict(done, known())
+    print(*found.lines(), sep="\n")
     raise typer.Exit(not found.passed)
 
 
-def _tell(told: Told) -> None:
-    console.print(f"seed {told.seed} of kind {told.kind}", *told.log, sep="\n", markup=False)
-    console.print(*map(str, told.violations), sep="\n", markup=False)
-
-
-def _all(work: list[tuple[int, str]], processes: int) -> Iterator[Told]:
-    parts = [work[start : start + PER_PROCESS] for start in range(0, len(work), PER_PROCESS)]
-    if len(parts) < processes:
-        parts = [part for start in range(processes) if (part := work[start::processes])]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+def _all(work: list[tuple[int, str]]) -> Iterator[Told]:
+    size = min(PER_PROCESS, -(-len(work) // PROCESSES))
+    parts = [work[start : start + size] for start in range(0, len(work), size)]
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in pool.map(trials, parts):
-            _tell_strange(done)
             yield from done
-
-
-def _tell_strange(done: list[Told]) -> None:
-    for told in done:
-        strange = [one for one in told.violations if explanation(known(), told.kind, one) is None]
-        if strange:
-            console.print(f"seed {told.seed} of kind {told.kind}:", *map(str, strange), sep="\n  ", markup=False)
 
 
 # Processes of their own import this module again.
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(main)
-    app()
+    typer.run(main)

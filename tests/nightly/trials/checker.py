@@ -2,32 +2,36 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.snapshots import Snapshot
 
-from tests.nightly.trials.catalog import TrialRequest
-from tests.nightly.trials.content import Branches, unsettled, wrong
-from tests.nightly.trials.files import Files
-from tests.nightly.trials.lines import EMPTY, Line
-from tests.nightly.trials.store import on_disk
-from tests.nightly.trials.violation import Violation
+from tests.nightly.trials.files import Files, jobs_twice, line_of, on_disk
+from tests.nightly.trials.gate import TrialCatalog, TrialRequest
+from tests.nightly.trials.model import EMPTY, Branches, Line, unsettled, wrong
+from tests.support.faults import Request
 
 if TYPE_CHECKING:
-    from tests.nightly.trials.product import Ended
-    from tests.nightly.trials.world import World
+    from tests.nightly.trials.world import Ended, World
 
 QUARANTINE: Final = "firn_quarantine"
 REMOVED_TOMBSTONES: Final = "firn_tombstones"
 
 
-def is_firns(path: str) -> bool:
-    """True for a file in a folder of Firn's own."""
-    return "/_firn/" in path
+class Violation(NamedTuple):
+    """A promise that was seen broken: its invariant (I1 to I6 of the trials), what in a few words, and the details."""
+
+    invariant: str
+    what: str
+    """The same for all seeds that show the same defect: no path, no number."""
+    details: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.what}{': ' if self.details else ''}{self.details}"
 
 
 @dataclass
@@ -64,20 +68,22 @@ class Checker:
 
     # Commits and deletions, at their moment.
 
-    def committed(self, request: TrialRequest, response: CommitTableResponse) -> None:
+    def committed(self, request: Request, response: CommitTableResponse) -> None:
         """The catalog has applied a request."""
+        assert isinstance(request, TrialRequest)
+        assert isinstance(request.catalog, TrialCatalog)
         former, self.pointer = self.pointer, response.metadata_location
         if former:
             self._numbers(self.files.document(former), self.metadata)
         added = request.onto_main
-        if request.by_firn:
+        if request.catalog.by_firn:
             self.by_firn |= {one.snapshot_id for one in added}
             self._balance(self.metadata, added)
         if added:
             base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
             self.halves |= {one.snapshot_id for one in added[:-1]}
-            self.lines[added[-1].snapshot_id] = request.effect.change(base)
-        self.named |= self.files.reach(self.pointer).lengths.keys()
+            self.lines[added[-1].snapshot_id] = request.effect(base)
+        self.named |= self.files.reach(self.pointer).keys()
 
     def _numbers(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         if after["last-sequence-number"] < before["last-sequence-number"]:
@@ -97,20 +103,19 @@ class Checker:
     def deleting(self, path: str) -> None:
         """A file is about to go by Firn's hand (I2)."""
         reach = self.files.reach(self.pointer)
-        if path in reach.lengths:
+        if path in reach:
             self.deleted.add(path)
-            after = f" after a request {self.world.fate}" if self.world.fate else ""
-            self.found("I2", f"{self.step} deletes a {reach.kinds[path]} that main reaches{after}", path)
-        if not (path in self.named or is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
+            self.found("I2", f"{self.step} deletes a {reach[path].kind} that main reaches", path)
+        if not (path in self.named or _is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
             self.found("I2", f"{self.step} deletes a file that was never named", path)
         if not path.startswith(self.folder):
             self.found("I2", f"{self.step} deletes a file outside the table's folder", path)
 
     # After each step.
 
-    def look(self, step: str, ended: "Ended", fate: str) -> None:
+    def look(self, step: str, ended: "Ended") -> None:
         """Everything that can be told after a step of Firn."""
-        self._told(step, ended, fate)
+        self._told(step, ended)
         self._whole()
         if not self.unreadable:
             self._once()
@@ -144,59 +149,46 @@ class Checker:
         """What main shows now."""
         return self.lines.get(self.head or 0, EMPTY)
 
-    def _told(self, step: str, ended: "Ended", fate: str) -> None:
+    def _told(self, step: str, ended: "Ended") -> None:
         """I6: whatever ends a step is told in one line that names the table."""
         if ended.how == "crashed":
             kind = ended.said.partition(":")[0]
-            self.found("I6", f"{step} crashes with {kind}{f' after a request {fate}' if fate else ''}", ended.said)
+            self.found("I6", f"{step} crashes with {kind}", ended.said)
         elif ended.how in ("refused", "conflict") and "shop." not in ended.said:
             self.found("I6", f"{step} is {ended.how} without the table's name", ended.said)
 
     def _whole(self) -> None:
         """I1: what the catalog's word reaches is there with its length."""
-        reach = self.files.reach(self.pointer)
-        for path, length in reach.lengths.items():
-            where, kind = Path(path), reach.kinds[path]
+        for path, file in self.files.reach(self.pointer).items():
+            where = Path(path)
             there = where.exists()
-            if there and length in (None, where.stat().st_size):
+            if there and file.length in (None, where.stat().st_size):
                 continue
             self.unreadable = True
             if path not in self.deleted:
-                self.found("I1", f"a {kind} that main reaches {'has another length' if there else 'is gone'}", path)
+                what = "has another length" if there else "is gone"
+                self.found("I1", f"a {file.kind} that main reaches {what}", path)
 
     def _once(self) -> None:
         """I3: each append is there at most once, and each job."""
         times = Counter(self.line.batches)
         if twice := [batch for batch, count in times.items() if count > 1]:
             self.found("I3", "an append is there twice", twice)
-        own = (one.get("summary", {}) for one in self._line() if one["snapshot-id"] in self.by_firn)
-        jobs = Counter(job for one in own if (job := one.get("firn.job-id") or one.get("firn.plan-id")))
-        if twice_jobs := [job for job, count in jobs.items() if count > 1]:
+        own = [one for one in line_of(self.metadata) if one["snapshot-id"] in self.by_firn]
+        if twice_jobs := jobs_twice(own):
             self.found("I3", "a job is there twice", twice_jobs)
-
-    def _line(self) -> Iterator[dict[str, Any]]:
-        """The snapshots from main's head back to the first one whose parent has expired."""
-        known = {one["snapshot-id"]: one for one in self.metadata.get("snapshots", [])}
-        at = known.get(self.head)
-        while at is not None:
-            yield at
-            at = known.get(at.get("parent-snapshot-id"))
 
     def branches(self) -> Branches:
         """What readers of main and of Firn's side branches see."""
-        refs = self.metadata.get("refs", {})
-
-        def on(branch: str) -> Any:
-            return self.files.rows(self.metadata, refs.get(branch, {}).get("snapshot-id"))
-
-        removed = self.files.rows(self.metadata, self._memory_on(REMOVED_TOMBSTONES))
-        return Branches(on("main"), on(QUARANTINE), removed)
+        metadata = self.metadata
+        removed = self.files.rows(metadata, self._memory_on(REMOVED_TOMBSTONES))
+        return Branches(self.files.on(metadata, "main"), self.files.on(metadata, QUARANTINE), removed)
 
     def _memory_on(self, branch: str) -> int | None:
         """Id of the branch's snapshot that belongs to main's line: the newest name on the line says which; without a
         name, it is the newest that is older than the line."""
         oldest: dict[str, Any] = {}
-        for oldest in self._line():
+        for oldest in line_of(self.metadata):
             if "firn.memory" in oldest.get("summary", {}):
                 named: int | None = json.loads(oldest["summary"]["firn.memory"]).get(branch)
                 return named
@@ -223,22 +215,19 @@ class Checker:
 
         Former metadata files count once the current one names them no more.
         """
-        reached = set(self.files.reach(self.pointer).lengths)
-        reached |= {on_disk(one["metadata-file"]) for one in self.metadata.get("metadata-log", [])}
-        for path in _files(self.folder):
-            # Documents of erasures stay.
-            own = path in self.named or (is_firns(path) and "/erasures/" not in path)
-            if own and path not in reached and time_of(path) < older_than:
+        for path in self.files.unreached(self.pointer):
+            if (path in self.named or _is_firns(path)) and time_of(path) < older_than:
                 self.found("I5", f"a {_kind(path)} that nothing reaches is left", path)
 
 
-def _files(folder: str) -> Iterator[str]:
-    yield from (str(path) for path in sorted(Path(folder).rglob("*")) if path.is_file())
+def _is_firns(path: str) -> bool:
+    """True for a file in a folder of Firn's own."""
+    return "/_firn/" in path
 
 
 def _kind(path: str) -> str:
     name = path.rpartition("/")[2]
-    if is_firns(path):
+    if _is_firns(path):
         return "file of Firn's own"
     if name.endswith(".metadata.json"):
         return "metadata file"

@@ -5,19 +5,26 @@ All that is read is immutable, so each file is read once.
 
 import gzip
 import json
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile, read_manifest_list
 
-from tests.nightly.trials.records import Record
-from tests.nightly.trials.store import on_disk
+from tests.support.records import Record
+
+T = TypeVar("T")
+
+
+def on_disk(location: str) -> str:
+    """The path that a ``file:`` location means."""
+    return "/" + location.removeprefix("file:").lstrip("/")
 
 
 class Row(NamedTuple):
@@ -28,21 +35,15 @@ class Row(NamedTuple):
     horizon_ms: int | None
 
 
-@dataclass
-class Reach:
-    """Paths that metadata reach, with their lengths where they tell them, and what is gone that would tell more."""
+class File(NamedTuple):
+    """A file that metadata reach: what it is, and its length where they tell that."""
 
-    lengths: dict[str, int | None] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)
+    kind: str
+    length: int | None = None
 
-    def add(self, location: str, kind: str, length: int | None = None) -> None:
-        path = on_disk(location)
-        self.lengths[path] = length
-        self.kinds[path] = kind
 
-    def merge(self, other: "Reach") -> None:
-        self.lengths.update(other.lengths)
-        self.kinds.update(other.kinds)
+Reach = dict[str, File]
+"""By path."""
 
 
 class Files:
@@ -50,76 +51,53 @@ class Files:
 
     def __init__(self) -> None:
         self._io = FsspecFileIO({})
-        self._documents: dict[str, Any] = {}
-        self._lists: dict[str, list[ManifestFile]] = {}
-        self._entries: dict[str, list[ManifestEntry]] = {}
-        self._reach: dict[str, Reach] = {}
-        self._whole: dict[str, Reach] = {}
-        self._rows: dict[str, list[Row]] = {}
+        self._read: dict[tuple[str, str], Any] = {}
+
+    def _once(self, what: str, location: str, read: Callable[[], T]) -> T:
+        if (what, location) not in self._read:
+            self._read[what, location] = read()
+        found: T = self._read[what, location]
+        return found
 
     def document(self, location: str) -> dict[str, Any]:
         """The metadata file at ``location``."""
-        if location not in self._documents:
-            content = Path(on_disk(location)).read_bytes()
-            text = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-            self._documents[location] = json.loads(text)
-        found: dict[str, Any] = self._documents[location]
-        return found
+        return self._once("document", location, lambda: _document(on_disk(location)))
 
     def reach(self, location: str) -> Reach:
-        """Everything that the metadata file at ``location`` reaches, itself included, former metadata files not."""
-        if location in self._whole:
-            return self._whole[location]
-        metadata, found, whole = self.document(location), Reach(), True
-        found.add(location, "metadata file")
+        """Everything that the metadata file at ``location`` reaches, itself included, former metadata files not.
+
+        What a file tells that is gone is left out.
+        """
+        metadata, found = self.document(location), {on_disk(location): File("metadata file")}
         for snapshot in metadata.get("snapshots", []):
-            own = self._of_list(snapshot["manifest-list"])
-            whole = whole and own is not None
-            found.merge(own or Reach())
-            found.add(snapshot["manifest-list"], "manifest list")
-            for location in _documents(snapshot):
-                found.add(location, "document")
+            manifests = snapshot["manifest-list"]
+            found[on_disk(manifests)] = File("manifest list")
+            with suppress(FileNotFoundError):
+                found |= self._once("reach", manifests, partial(self._of_list, manifests))
+            found |= {on_disk(document): File("document") for document in _documents(snapshot)}
         for name in ("statistics", "partition-statistics"):
             for one in metadata.get(name, []):
-                found.add(one["statistics-path"], "statistics file", one.get("file-size-in-bytes"))
-        if whole:
-            self._whole[location] = found
+                found[on_disk(one["statistics-path"])] = File("statistics file", one.get("file-size-in-bytes"))
         return found
 
-    def _of_list(self, location: str) -> Reach | None:
-        """What a manifest list reaches; None where a file is gone."""
-        if location in self._reach:
-            return self._reach[location]
-        found = Reach()
-        try:
-            for manifest in self.manifests(location):
-                found.add(manifest.manifest_path, "manifest", manifest.manifest_length)
-                for entry in self.entries(manifest):
-                    if entry.status != ManifestEntryStatus.DELETED:
-                        file = entry.data_file
-                        kind = "data file" if file.content == DataFileContent.DATA else "delete file"
-                        found.add(file.file_path, kind, file.file_size_in_bytes)
-        except FileNotFoundError:
-            return None
-        self._reach[location] = found
+    def _of_list(self, location: str) -> Reach:
+        found = {}
+        for manifest in self._manifests(location):
+            found[on_disk(manifest.manifest_path)] = File("manifest", manifest.manifest_length)
+            for entry in self._entries(manifest):
+                if entry.status != ManifestEntryStatus.DELETED:
+                    file = entry.data_file
+                    kind = "data file" if file.content == DataFileContent.DATA else "delete file"
+                    found[on_disk(file.file_path)] = File(kind, file.file_size_in_bytes)
         return found
 
-    def manifests(self, location: str) -> list[ManifestFile]:
-        if location not in self._lists:
-            self._lists[location] = list(read_manifest_list(self._io.new_input(location)))
-        return self._lists[location]
+    def _manifests(self, location: str) -> list[ManifestFile]:
+        return self._once("list", location, lambda: list(read_manifest_list(self._io.new_input(location))))
 
-    def entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
+    def _entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
         """All entries, those of removed files included."""
-        path = manifest.manifest_path
-        if path not in self._entries:
-            self._entries[path] = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
-        return self._entries[path]
-
-    def live(self, location: str) -> list[ManifestEntry]:
-        """The entries of a manifest list's manifests that are not those of removed files."""
-        entries = (entry for manifest in self.manifests(location) for entry in self.entries(manifest))
-        return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+        read = partial(manifest.fetch_manifest_entry, self._io, discard_deleted=False)
+        return self._once("entries", manifest.manifest_path, read)
 
     def rows(self, metadata: Mapping[str, Any], snapshot_id: int | None) -> list[Row]:
         """The rows that a reader of that snapshot sees: position deletes apply, equality deletes do not occur here.
@@ -129,7 +107,12 @@ class Files:
         snapshot = next((one for one in metadata.get("snapshots", []) if one["snapshot-id"] == snapshot_id), None)
         if snapshot is None:
             return []
-        entries = self.live(snapshot["manifest-list"])
+        entries = [
+            entry
+            for manifest in self._manifests(snapshot["manifest-list"])
+            for entry in self._entries(manifest)
+            if entry.status != ManifestEntryStatus.DELETED
+        ]
         hidden: defaultdict[str, set[int]] = defaultdict(set)
         for entry in entries:
             if entry.data_file.content == DataFileContent.POSITION_DELETES:
@@ -138,11 +121,47 @@ class Files:
         paths = [on_disk(one.data_file.file_path) for one in entries if one.data_file.content == DataFileContent.DATA]
         return [row for path in paths for position, row in enumerate(self.held(path)) if position not in hidden[path]]
 
+    def on(self, metadata: Mapping[str, Any], branch: str) -> list[Row]:
+        """The rows that a reader of that branch sees."""
+        return self.rows(metadata, metadata.get("refs", {}).get(branch, {}).get("snapshot-id"))
+
+    def gone(self, location: str) -> list[str]:
+        """Files that the metadata file at ``location`` reaches and that are gone."""
+        return [path for path in self.reach(location) if not Path(path).exists()]
+
+    def unreached(self, location: str) -> list[str]:
+        """Files below the table's location that its metadata do not reach, but for those of erasures, which stay."""
+        metadata = self.document(location)
+        reached = set(self.reach(location))
+        reached |= {on_disk(one["metadata-file"]) for one in metadata.get("metadata-log", [])}
+        below = (path for path in Path(on_disk(metadata["location"])).rglob("*") if path.is_file())
+        return sorted(str(path) for path in below if str(path) not in reached and path.parent.name != "erasures")
+
     def held(self, path: str) -> list[Row]:
         """The rows of a data file, deleted or not."""
-        if path not in self._rows:
-            self._rows[path] = _rows_of(pq.ParquetFile(path).read())
-        return self._rows[path]
+        return self._once("rows", path, lambda: _rows_of(pq.ParquetFile(path).read()))
+
+
+def line_of(metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The snapshots from main's head back to the first one whose parent has expired."""
+    known = {one["snapshot-id"]: one for one in metadata.get("snapshots", [])}
+    at = known.get(metadata.get("refs", {}).get("main", {}).get("snapshot-id"))
+    while at is not None:
+        yield at
+        at = known.get(at.get("parent-snapshot-id"))
+
+
+def jobs_twice(snapshots: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The jobs that several snapshots say they are."""
+    own = (one.get("summary", {}) for one in snapshots)
+    jobs = Counter(job for one in own if (job := one.get("firn.job-id") or one.get("firn.plan-id")))
+    return [job for job, count in jobs.items() if count > 1]
+
+
+def _document(path: str) -> dict[str, Any]:
+    content = Path(path).read_bytes()
+    found: dict[str, Any] = json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)
+    return found
 
 
 def _documents(snapshot: Mapping[str, Any]) -> list[str]:
@@ -155,15 +174,17 @@ def _documents(snapshot: Mapping[str, Any]) -> list[str]:
 
 
 def _rows_of(held: pa.Table) -> list[Row]:
-    names = ("partition", "offset", "key", "value", "timestamp", "level", "delete_horizon")
     columns = [
-        held[name].cast(pa.int64()) if pa.types.is_timestamp(held[name].type) else held[name]
-        for name in names
-        if name in held.column_names
+        _numbers(held[name]) if name in held.column_names else [None] * held.num_rows
+        for name in ("offset", "key", "value", "partition", "timestamp", "level", "delete_horizon")
     ]
-    if len(columns) < len(names):
-        columns += [pa.nulls(held.num_rows)] * (len(names) - len(columns))
     return [
-        Row(Record(part, offset, key, value, micros // 1000), level, None if horizon is None else horizon // 1000)
-        for part, offset, key, value, micros, level, horizon in zip(*(one.to_pylist() for one in columns), strict=True)
+        Row(Record(offset, key, value, part, micros // 1000), level, None if horizon is None else horizon // 1000)
+        for offset, key, value, part, micros, level, horizon in zip(*columns, strict=True)
     ]
+
+
+def _numbers(column: pa.ChunkedArray) -> list[Any]:
+    """The values; moments as microseconds since the epoch."""
+    values: list[Any] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    return values

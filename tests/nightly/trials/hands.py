@@ -5,14 +5,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 from pyiceberg.types import StringType
 
-from tests.nightly.trials.lines import Effect, deletes, overwrites
-from tests.nightly.trials.product import appending
-from tests.nightly.trials.records import Record
+from tests.nightly.trials.model import deletes, overwrites
 from tests.nightly.trials.world import TABLE, World
+from tests.support.records import Record, rows_of
 from tests.support.row_deletes import delete_at, places
+from tests.support.topics import foreign_rows
 
 
-def line_of(table: Table) -> list[int]:
+def _line_of(table: Table) -> list[int]:
     """Ids of main's snapshots that are there, newest first."""
     ids, at = [], table.current_snapshot()
     while at is not None:
@@ -23,17 +23,13 @@ def line_of(table: Table) -> list[int]:
 
 def roll_back(world: World) -> None:
     """Main goes back to an earlier snapshot; writers go on from there with other records, or from where they are."""
-    ids = line_of(world.table())
-    if len(ids) < 2:
-        return
+    ids = _line_of(world.table())
     seen = [one for one in ids[1:] if one not in world.checker.halves]
     if not seen:
         return
-    target = world.random.choice(seen)
     world.left_head = ids[0]
-    _set_main(world, target)
+    _set_main(world, world.random.choice(seen))
     world.event("rollback")
-    world.happened("rollback")
     ahead = dict(world.offsets)
     _offsets_of_main(world)
     if world.random.random() >= 0.6:
@@ -50,13 +46,14 @@ def roll_forward(world: World) -> None:
     if world.left_head and world.table().snapshot_by_id(world.left_head):
         _set_main(world, world.left_head)
         _offsets_of_main(world)
-        world.happened("roll forward")
     world.left_head = None
 
 
 def _set_main(world: World, snapshot_id: int) -> None:
-    world.log.append(f"main is set to {snapshot_id}")
-    world.by_others(Effect(), lambda table: table.manage_snapshots().set_current_snapshot(snapshot_id).commit())
+    world.by_others(
+        f"main is set to {snapshot_id}",
+        lambda table: table.manage_snapshots().set_current_snapshot(snapshot_id).commit(),
+    )
 
 
 def _offsets_of_main(world: World) -> None:
@@ -74,18 +71,17 @@ def tag(world: World) -> None:
 
 def tag_oldest(world: World) -> None:
     """A tag on the oldest snapshot, which may be about to expire."""
-    ids = line_of(world.table())
+    ids = _line_of(world.table())
     if ids:
         _tag(world, ids[-1])
 
 
 def _tag(world: World, snapshot_id: int) -> None:
     world.tags += 1
-    world.log.append(f"tag-{world.tags} on {snapshot_id}")
+    name = f"tag-{world.tags}"
     world.by_others(
-        Effect(), lambda table: table.manage_snapshots().create_tag(snapshot_id, f"tag-{world.tags}").commit()
+        f"{name} on {snapshot_id}", lambda table: table.manage_snapshots().create_tag(snapshot_id, name).commit()
     )
-    world.happened("tag")
 
 
 def branch(world: World) -> None:
@@ -95,10 +91,9 @@ def branch(world: World) -> None:
         return
     world.tags += 1
     name = f"audit-{world.tags}"
-    world.by_others(Effect(), lambda table: table.manage_snapshots().create_branch(current, name).commit())
-    aside = appending([Record(9, world.tags, b"audit", b"audit", world.now)])
-    world.by_others(Effect(), lambda table: table.append(aside, branch=name))
-    world.happened("branch")
+    world.by_others(f"branch {name}", lambda table: table.manage_snapshots().create_branch(current, name).commit())
+    aside = foreign_rows(rows_of([Record(world.tags, b"audit", b"audit", 9, world.now)]))
+    world.by_others(f"append to {name}", lambda table: table.append(aside, branch=name))
 
 
 def _anew(world: World) -> tuple[Record, ...]:
@@ -111,29 +106,24 @@ def _anew(world: World) -> tuple[Record, ...]:
 def create_or_replace(world: World) -> None:
     """CREATE OR REPLACE TABLE: the next snapshot has no parent, all others stay."""
     remove_main = RemoveSnapshotRefUpdate.model_validate({"ref-name": "main"})
-    world.by_others(
-        Effect(),
-        lambda table: table.catalog.commit_table(
-            table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (remove_main,)
-        ),
-    )
-    world.happened("CREATE OR REPLACE")
+
+    def replace(table: Table) -> None:
+        table.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (remove_main,))
+
+    world.by_others("CREATE OR REPLACE", replace)
     world.append(_anew(world))
 
 
 def overwrite(world: World) -> None:
     """INSERT OVERWRITE: other records in place of all there were."""
     records = _anew(world)
-    world.log.append("INSERT OVERWRITE")
-    world.by_others(overwrites(world.batches, records), lambda table: table.overwrite(appending(records)))
-    world.happened("INSERT OVERWRITE")
+    rows = foreign_rows(rows_of(records))
+    world.by_others("INSERT OVERWRITE", lambda table: table.overwrite(rows), overwrites(world.batches, records))
 
 
 def delete_and_reload(world: World) -> None:
     """DELETE FROM without a condition, and a load of other records."""
-    world.log.append("DELETE FROM")
-    world.by_others(deletes(lambda _: True), lambda table: table.delete(AlwaysTrue()))
-    world.happened("DELETE FROM and reload")
+    world.by_others("DELETE FROM", lambda table: table.delete(AlwaysTrue()), deletes(lambda _: True))
     world.append(_anew(world))
 
 
@@ -143,11 +133,9 @@ def delete_key(world: World) -> None:
     if not keys:
         return
     key = world.random.choice(keys)
-    world.log.append(f"all records of key {key!r} are deleted")
     own = [one for one in world.checker.line.records if one.key == key]
     chosen = " or ".join(f"(partition = {one.partition} and offset = {one.offset})" for one in own)
-    world.by_others(deletes(lambda one: one.key == key), lambda table: table.delete(chosen))
-    world.happened("DELETE FROM of a key")
+    world.by_others(f"DELETE of {key!r}", lambda table: table.delete(chosen), deletes(lambda one: one.key == key))
 
 
 def hide_key(world: World) -> None:
@@ -156,25 +144,23 @@ def hide_key(world: World) -> None:
     lake, catalog = world.others_lake()
     key = world.random.choice(keys or [b""])
     if found := places(lake, TABLE, [key], "key"):
-        world.log.append(f"position deletes hide key {key!r}")
         world.by_others(
-            deletes(lambda one: one.key == key),
+            f"position deletes hide {key!r}",
             lambda _: delete_at(lake, TABLE, found, bounds=world.random.random() < 0.5),
+            deletes(lambda one: one.key == key),
             catalog,
         )
-        world.happened("position deletes of a key")
 
 
 def add_column(world: World) -> None:
     """A column that writers leave NULL from now on."""
     world.tags += 1
-    world.by_others(Effect(), lambda table: _with_column(table, f"extra_{world.tags}"))
-    world.happened("a new column")
 
+    def add(table: Table) -> None:
+        with table.update_schema() as update:
+            update.add_column(f"extra_{world.tags}", StringType())
 
-def _with_column(table: Table, name: str) -> None:
-    with table.update_schema() as update:
-        update.add_column(name, StringType())
+    world.by_others("a new column", add)
 
 
 def rewrite(world: World) -> None:
@@ -182,9 +168,8 @@ def rewrite(world: World) -> None:
     partition = world.random.randint(0, 1)
     rows = world.table().scan(row_filter=f"partition = {partition}").to_arrow()
     if rows.num_rows:
-        world.log.append(f"rewrite_data_files of partition {partition}")
-        world.by_others(Effect(), lambda table: table.overwrite(rows, f"partition = {partition}"))
-        world.happened("rewrite_data_files")
+        where = f"partition = {partition}"
+        world.by_others(f"rewrite_data_files of {where}", lambda table: table.overwrite(rows, where))
 
 
 def expire(world: World) -> None:
@@ -194,7 +179,8 @@ def expire(world: World) -> None:
     old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in heads]
     if old:
         chosen = sorted(world.random.sample(old, world.random.randint(1, len(old))))
-        world.log.append(f"{len(chosen)} snapshots are expired in the metadata")
-        world.by_others(Effect(), lambda now: now.maintenance.expire_snapshots().by_ids(chosen).commit())
-        world.happened("metadata-only expiry")
+        world.by_others(
+            f"expire_snapshots of {len(chosen)}, in the metadata alone",
+            lambda now: now.maintenance.expire_snapshots().by_ids(chosen).commit(),
+        )
         world.event("expiry")

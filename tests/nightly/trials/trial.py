@@ -1,37 +1,34 @@
-"""One seed: what its kind draws, then rounds without a fault."""
+"""One seed: what its kind draws, then rounds without a fault; and what many seeds show, by what is known of it."""
 
+import re
 import shutil
 import tempfile
+import tomllib
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 from unittest.mock import patch
 
 import tenacity.nap
 
-from tests.nightly.trials.acts import settle
-from tests.nightly.trials.commits import commits
-from tests.nightly.trials.histories import histories
-from tests.nightly.trials.processes import processes
-from tests.nightly.trials.product import one_by_one
-from tests.nightly.trials.violation import Violation
-from tests.nightly.trials.world import World
-from tests.support.unsynced import unsynced
+from tests.nightly.trials.checker import Violation
+from tests.nightly.trials.kinds import KINDS, settle
+from tests.nightly.trials.world import World, one_by_one
+from tests.support.machine import unsynced
 
-KINDS: Final[Mapping[str, Callable[[World], None]]] = {
-    "commit": commits,
-    "history": histories,
-    "processes": processes,
-}
 SHARES: Final = {"commit": 5, "history": 3, "processes": 5}
 """How often a kind has its turn beside the others.
 
 Their sum is a prime number: all that a kind takes in turn by the seed then has its turn in that kind."""
+KNOWN: Final = Path(__file__).with_name("known.toml")
+ENOUGH: Final = 200
+"""Seeds of each of its kinds after which a listed violation that did not show counts as mended."""
 
 
 @dataclass
@@ -56,11 +53,7 @@ class _Patience:
 def prepared() -> Iterator[None]:
     """Make this process one of trials, for a while: no waits, a catalog that no power cut threatens, and Firn by the
     trial's clock."""
-    with (
-        patch.object(tenacity.nap, "time", _Patience),
-        one_by_one(),
-        unsynced(),
-    ):
+    with patch.object(tenacity.nap, "time", _Patience), one_by_one(), unsynced():
         yield
 
 
@@ -68,6 +61,12 @@ def kind_of(seed: int, kinds: list[str]) -> str:
     """The kind whose turn it is with ``seed``, of those asked for."""
     turns = [kind for kind in kinds for _ in range(SHARES[kind])]
     return turns[seed % len(turns)]
+
+
+def trials(seeds: list[tuple[int, str]]) -> list[Told]:
+    """The trials of seeds and their kinds, one after the other."""
+    with prepared():
+        return [trial(seed, kind) for seed, kind in seeds]
 
 
 def trial(seed: int, kind: str) -> Told:
@@ -97,7 +96,66 @@ def _play(kind: str, world: World) -> None:
         world.checker.found("trial", f"breaks with {type(error).__name__}", traceback.format_exc())
 
 
-def trials(seeds: list[tuple[int, str]]) -> list[Told]:
-    """The trials of seeds and their kinds, one after the other."""
-    with prepared():
-        return [trial(seed, kind) for seed, kind in seeds]
+class Known(NamedTuple):
+    """A violation that a known defect explains, in seeds of some kinds."""
+
+    invariant: str
+    kinds: tuple[str, ...]
+    what: str
+    """A regular expression of all of the violation's ``what``."""
+    why: str
+    """What the defect is."""
+
+    def explains(self, kind: str, violation: Violation) -> bool:
+        fits = re.fullmatch(self.what, violation.what) is not None
+        return fits and self.invariant == violation.invariant and kind in self.kinds
+
+
+def known() -> list[Known]:
+    """All that is listed in ``known.toml``."""
+    listed = tomllib.loads(KNOWN.read_text(encoding="utf-8")).get("known", [])
+    return [Known(**one | {"kinds": tuple(one["kinds"])}) for one in listed]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run has shown: seeds by what is ``known``, seeds by kind and what is not, and entries that are ``gone``:
+    enough seeds of each of their kinds no longer show them."""
+
+    of_kind: Counter[str]
+    known: Mapping[Known, list[int]]
+    strange: Mapping[tuple[str, Violation], list[int]]
+    gone: list[Known]
+
+    @property
+    def passed(self) -> bool:
+        """True when all that was seen is known, and all that is known was seen."""
+        return not self.strange and not self.gone
+
+    def lines(self) -> list[str]:
+        """What is printed of it."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.of_kind.items()))
+        lines = [f"{self.of_kind.total()} seeds: {kinds}"]
+        lines += [f"known: {entry.invariant}, {entry.why}: {_some(seeds)}" for entry, seeds in self.known.items()]
+        lines += [f"NOT KNOWN ({kind}) {one}: {_some(seeds)}" for (kind, one), seeds in self.strange.items()]
+        return lines + [f"NO LONGER SEEN, take it out of known.toml: {one.invariant}, {one.why}" for one in self.gone]
+
+
+def verdict(done: list[Told], listed: list[Known]) -> Verdict:
+    """Sort what the seeds ``done`` have shown by what is ``listed``."""
+    of_kind = Counter(told.kind for told in done)
+    seen: defaultdict[Known, list[int]] = defaultdict(list)
+    strange: defaultdict[tuple[str, Violation], list[int]] = defaultdict(list)
+    for told in done:
+        for one in told.violations:
+            if entry := next((entry for entry in listed if entry.explains(told.kind, one)), None):
+                seen[entry].append(told.seed)
+            else:
+                strange[told.kind, one._replace(details="")].append(told.seed)
+    gone = [one for one in listed if one not in seen and all(of_kind[kind] >= ENOUGH for kind in one.kinds)]
+    return Verdict(of_kind, seen, strange, gone)
+
+
+def _some(seeds: Sequence[int]) -> str:
+    numbers = sorted(set(seeds))
+    return f"{len(numbers)} seeds: {', '.join(map(str, numbers[:8]))}{' ...' if len(numbers) > 8 else ''}"

@@ -1,12 +1,14 @@
-"""The world of one trial: a catalog, a store, a clock, and everybody's hands on one table."""
+"""The world of one trial: a catalog, a store, a clock, Firn, and everybody's hands on one table."""
 
+import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
@@ -14,35 +16,26 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AddSnapshotUpdate
 
-from tests.nightly.trials import product as firn
-from tests.nightly.trials.catalog import TrialCatalog, TrialRequest
+import firnlake
+from firnlake.door import MaintainedTable, OpenCatalog
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import FirnError
+from firnlake.table.settings import change
 from tests.nightly.trials.checker import Checker
-from tests.nightly.trials.faults import NOTHING, Script
-from tests.nightly.trials.gate import Gate, Held
-from tests.nightly.trials.lines import Effect, appends
-from tests.nightly.trials.product import TOPIC, appending, landing
-from tests.nightly.trials.records import Record
-from tests.nightly.trials.store import Store
+from tests.nightly.trials.gate import NOTHING, Gate, Held, Script, Store, TrialCatalog
+from tests.nightly.trials.model import Effect, appends, nothing
 from tests.support import faults
-from tests.support.faults import Request, properties_of
+from tests.support.faults import Killed, Request, properties_of
+from tests.support.records import DAY, LOW_THRESHOLDS, NOW, TOPIC, Record, rows_of
+from tests.support.topics import foreign_rows
 
-T = TypeVar("T")
-
-MINUTE: Final = 60_000
-HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
-NOW: Final = 1_800_000_000_000
-"""When every trial begins, epoch milliseconds."""
+HOUR: Final = 3_600_000
 TABLE: Final = "shop.orders"
 BETWEEN: Final = 20_000
 """Time between two commits, milliseconds: a table on which others commit faster makes Firn wait."""
 AGE: Final = 3 * DAY
 """The age that a file without a reference needs to go."""
-PROPERTIES: Final[Mapping[str, str]] = {
-    "firn.merge.segments": "2",
-    "firn.clean.segments": "2",
-    "firn.min.cleanable.dirty.ratio": "0.5",
-    "firn.clean.tail.fraction": "0.5",
+PROPERTIES: Final[Mapping[str, str]] = LOW_THRESHOLDS | {
     "firn.delete.retention.ms": str(HOUR),
     "firn.job.max.age.ms": str(4 * HOUR),
     "history.expire.max-snapshot-age-ms": str(6 * HOUR),
@@ -50,6 +43,49 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "commit.retry.max-wait-ms": "2",
 }
 """Each lane has its turn however little there is, and hours are enough for whatever has an age."""
+_ENDS: Final = {1: "refused", 3: "conflict", 4: "unavailable", 5: "unknown"}
+"""The kinds of errors, by exit code."""
+
+
+class _Machine:
+    """The clock of the machine that Firn runs on, for what no argument tells."""
+
+    now: Callable[[], int] = staticmethod(lambda: NOW)
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """Within, Firn's machine shows the time of the trial, and deletes files one by one: a seed does it all again."""
+    with patch("firnlake.clock.now_ms", lambda: _Machine.now()), patch("firnlake.iceberg.deleter.WORKERS", 1):
+        yield
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a step ended.
+
+    ``how``: done, refused, conflict, unavailable, unknown, crashed or killed.
+    """
+
+    how: str
+    said: str = ""
+    """The error's message; of a crash its class and last lines."""
+    blocked: tuple[str, ...] = ()
+    """What a run or maintenance could not do."""
+
+
+def _ended(step: Callable[[], object]) -> Ended:
+    """The end of a step; a list that it returns is what it could not do."""
+    try:
+        found = step()
+        return Ended("done", blocked=tuple(found) if isinstance(found, list) else ())
+    except FirnError as error:
+        return Ended(_ENDS[error.exit_code], str(error))
+    except Killed:
+        return Ended("killed")
+    except Exception as error:  # noqa: BLE001  # whatever it is, the checker hears of it
+        last = "".join(traceback.format_tb(error.__traceback__)[-3:])
+        return Ended("crashed", f"{type(error).__name__}: {error}\n{last}")
 
 
 @dataclass
@@ -77,6 +113,8 @@ class World:
     """By how much Firn's machine is ahead of the store, milliseconds."""
     log: list[str] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
+    past: list[str] = field(default_factory=list)
+    """Every metadata file that the catalog has named."""
     batches: int = 0
     offsets: Counter[int] = field(default_factory=Counter)
     left_head: int | None = None
@@ -88,26 +126,31 @@ class World:
     def __post_init__(self) -> None:
         self.store = Store(lambda: self.now, lambda: self._front.gate)
         self.checker = Checker(self)
-        self._gate: Gate | None = None
-        self.past: list[str] = []
-        """Every metadata file that the catalog has named."""
-        self.firn = firn.Product("lake", self.properties(), self.folder / "home", lambda: self.now + self.skew)
-        assert isinstance(self.firn.catalog, TrialCatalog)
-        self._front: TrialCatalog = self.firn.catalog
+        self._firn = self._open("home")
+        _Machine.now = self._firn.now
+        self._front = self._of_others(self._firn.lake.catalog)
         self._front.by_firn = True
-        self.others = self._of_others(load_catalog("lake", **self.properties()))
-        self._front.gate = _Others(self)
+        self.others = self._of_others(load_catalog("lake", **self._properties()))
 
-    def properties(self) -> dict[str, str]:
+    def _open(self, home: str) -> OpenCatalog:
+        now, properties = (lambda: self.now + self.skew), self._properties()
+        return firnlake.open("lake", now=now, home=self.folder / home, engine=LocalEngine(1), properties=properties)
+
+    @property
+    def firn(self) -> MaintainedTable:
+        """The table through Firn's door."""
+        return self._firn.table(TABLE)
+
+    def _properties(self) -> dict[str, str]:
         return properties_of(self.store, store=True) | {
             "py-catalog-impl": f"{TrialCatalog.__module__}.{TrialCatalog.__name__}",
             "uri": f"sqlite:///{self.folder}/lake.db",
             "warehouse": f"file://{self.folder / 'warehouse'}",
         }
 
-    def others_lake(self) -> tuple[firn.Lake, TrialCatalog]:
-        """The catalog of Firn's as helpers of other writers take it, and its object."""
-        lake = firn.Lake("lake", self.properties(), self.folder / "others")
+    def others_lake(self) -> tuple[Any, TrialCatalog]:
+        """The lake as helpers of other writers take it, and its catalog object."""
+        lake = self._open("others").lake
         return lake, self._of_others(lake.catalog)
 
     def _of_others(self, catalog: Catalog) -> TrialCatalog:
@@ -133,7 +176,6 @@ class World:
         """The catalog has applied ``request``."""
         if response.metadata_location not in self.past:
             self.past.append(response.metadata_location)
-        assert isinstance(request, TrialRequest)
         self.checker.committed(request, response)
         self.event("commit")
 
@@ -150,93 +192,98 @@ class World:
         with suppress(CommitFailedException, ValueError):
             held.request.deliver()
 
-    def in_turn(self, choices: Sequence[T]) -> T:
-        """The one whose turn it is with this seed."""
-        return choices[self.seed % len(choices)]
-
     def happened(self, injection: str) -> None:
         """Tell of an injection that took effect."""
         self.log.append(f"  {injection}")
 
-    # Steps.
+    # Steps of Firn.
 
     def step(
-        self, name: str, action: Callable[[], firn.Ended], script: Script = NOTHING, effect: Effect | None = None
-    ) -> firn.Ended:
-        """A step of Firn with the faults of ``script``, and the checker's look after it."""
+        self, name: str, action: Callable[[], object], script: Script = NOTHING, effect: Effect = nothing
+    ) -> Ended:
+        """A step with the fault of ``script``, and the checker's look after it."""
         self.log.append(name)
-        former = self._gate, self._front.gate, self._front.effect, self.checker.step
-        self._gate = self._front.gate = gate = Gate(self, script)
+        former = self._front.gate, self._front.effect, self.checker.step
+        self._front.gate = gate = Gate(self, script)
         self._front.effect, self.checker.step = effect, name
         try:
-            ended = action()
+            ended = _ended(action)
         finally:
             # One that was at work already goes on.
-            self._gate, self._front.gate, self._front.effect, self.checker.step = former
+            self._front.gate, self._front.effect, self.checker.step = former
         self.held += gate.held
         told = " ".join([ended.how, ended.said.partition("\n")[0], *ended.blocked])
         self.log.append(f"  {told}")
-        self.checker.look(name, ended, gate.fate)
+        self.checker.look(name, ended)
         return ended
 
-    @property
-    def fate(self) -> str:
-        """The fate that a request of the step at work has met."""
-        return self._gate.fate if self._gate else ""
+    def run(self, script: Script = NOTHING, lanes: Sequence[str] = (), *, force: bool = False) -> Ended:
+        def blocked() -> list[str]:
+            done = self.firn.run(*lanes, force=force)
+            return [f"{title}: {error}" for lane in done for title, error in lane.failures.items()]
 
-    def run(self, script: Script = NOTHING, **how: Any) -> firn.Ended:
-        return self.step("run", lambda: self.firn.run(TABLE, **how), script)
+        return self.step("run", blocked, script)
 
-    def maintain(self, script: Script = NOTHING) -> firn.Ended:
-        ended = self.step("maintain", lambda: self.firn.maintain(TABLE), script)
+    def maintain(self, script: Script = NOTHING) -> Ended:
+        def blocked() -> list[str]:
+            return [f"{one.name}: {one.reason}" for one in self.firn.maintain() if one.exit_code]
+
+        ended = self.step("maintain", blocked, script)
         self.event("expiry")
         return ended
 
-    def land(self, records: tuple[Record, ...], script: Script = NOTHING) -> firn.Ended:
+    def land(self, records: tuple[Record, ...], script: Script = NOTHING) -> None:
         """Firn lands a file of ``records``."""
         path = self.folder / f"landing-{self.batches}.parquet"
-        pq.write_table(landing(records), path)
+        pq.write_table(rows_of(records), path)
         self.batches += 1
-        ended = self.step("land", lambda: self.firn.land(TABLE, path), script, appends(self.batches, records))
+        ended = self.step("land", lambda: self.firn.land(path), script, appends(self.batches, records))
         self.checker.landed(self.batches, ended, answered=script.is_passing)
-        return ended
 
     def late(self) -> None:
         """Run `firn config set TABLE offsets.restart=late --topic TOPIC`."""
-        self.step("late", lambda: self.firn.late(TABLE, TOPIC))
+        self.step("late", lambda: change(self._firn.lake, TABLE, TOPIC, {"offsets.restart": "late"}))
 
-    def ask(self, keys: list[bytes], within_ms: int, script: Script = NOTHING) -> firn.Ended:
-        """Request that ``keys`` are erased."""
-        return self.step("ask", lambda: self.firn.ask(TABLE, keys, within_ms), script)
+    def ask(self, key: bytes) -> bool:
+        """Request that ``key`` is erased, within four days; True if Firn has acknowledged that."""
+        ends = {partition: one.offset + 1 for partition, one in self.checker.line.ends().items()}
+        asked = self.step("ask", lambda: self.firn.erase(key, within_ms=4 * DAY)).how == "done"
+        if asked:
+            self.checker.requested |= {(partition, key): end for partition, end in ends.items()}
+        return asked
+
+    # Other writers.
 
     def append(self, records: tuple[Record, ...]) -> None:
         """Another writer appends ``records``."""
         self.batches += 1
-        self.log.append(f"append {len(records)} records")
-        self.by_others(appends(self.batches, records), lambda table: table.append(appending(records)))
+        rows = foreign_rows(rows_of(records))
+        self.by_others(f"append {len(rows)} records", lambda table: table.append(rows), appends(self.batches, records))
 
     def by_others(
         self,
-        effect: Effect,
+        what: str,
         change: Callable[[Table], object],
+        effect: Effect = nothing,
         catalog: TrialCatalog | None = None,
     ) -> None:
         """Change the table with another writer's hands; ``effect`` says what that does to main."""
+        self.log.append(what)
         catalog = catalog or self.others
         catalog.effect = effect
         try:
             change(catalog.load_table(TABLE))
         finally:
-            catalog.effect = None
+            catalog.effect = nothing
 
-    def records(self, least: int = 1, most: int = 5, age_ms: int = HOUR) -> tuple[Record, ...]:
+    def records(self, least: int = 1, most: int = 5) -> tuple[Record, ...]:
         """New records at the ends of the partitions."""
         batch = []
         for _ in range(self.random.randint(least, most)):
             partition = self.random.randint(0, 1)
             key = None if self.random.random() < 0.06 else self.random.choice((b"a", b"b", b"c", b"d", b""))
             value = None if key is not None and self.random.random() < 0.25 else self.random.randbytes(4)
-            batch.append(Record(partition, self.offsets[partition], key, value, self.now - age_ms))
+            batch.append(Record(self.offsets[partition], key, value, partition, self.now - HOUR))
             self.offsets[partition] += 1
         return tuple(batch)
 

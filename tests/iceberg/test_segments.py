@@ -1,0 +1,246 @@
+"""What other writers leave in a table blocks the topic partitions that it is about, and no others (C7, C20). The cache
+of manifests changes no answer: nothing is read twice, and its limit holds (C26)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.typedef import Record
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.document import PartitionStatus
+from firnlake.inspect.status.gather import status_of
+from firnlake.job.lane import Lane
+from firnlake.plan.make import plan_table
+from firnlake.plan.read_states import sense_table
+from firnlake.table.arrays import Segments
+from firnlake.table.segment_cache import LIMIT_SETTING, ManifestCache
+from firnlake.table.segments import read
+from infra.foreign.files import on_disk
+from tests.support import lakes
+from tests.support.foreign import append_again, append_empty_file, delete_rows, written_under_no_spec
+from tests.support.lakes import NOW, TABLE, append, append_file, row
+
+pytestmark = pytest.mark.usefixtures("table")
+NO_METRICS = {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.offset": "none"}
+LONG = "a-topic-with-a-long-name"
+
+
+def partitions(lake: Lake) -> dict[str, PartitionStatus]:
+    return {one.name: one for one in status_of(lake, TABLE, NOW).partitions}
+
+
+def planned(lake: Lake) -> dict[str, int | None]:
+    """The topic partitions that lane full takes, and the offset from which tombstones are kept."""
+    plans = plan_table(lake, TABLE, Lane.FULL, NOW, force=True)
+    return {str(plan.topic_partition): plan.clean_below for plan in plans}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"offset": None}, "has NULLs in column offset (1 of 2); allowed: none"),
+        ({"timestamp": None}, "has NULLs in column timestamp (1 of 2); allowed: none"),
+        ({"offset": -1}, "has offset -1; allowed: 0 or more"),
+        ({"level": 4}, "has level 4; allowed: NULL, 0, 1, 2, 3"),
+        ({"level": -1}, "has level -1; allowed: NULL, 0, 1, 2, 3"),
+        ({"partition": -1}, "has partition -1; allowed: 0 or more"),
+    ],
+)
+def test_c20_what_is_wrong_with_a_segment_blocks_its_topic_partition_only(
+    lake: Lake, wrong: dict[str, Any], problem: str
+) -> None:
+    append(lake, [row(0, partition=1)])
+    both = {name: value for name, value in wrong.items() if name in ("level", "partition")}
+    path = append_file(lake, [row(1) | wrong, row(2) | both])
+    found = partitions(lake)
+    (blocker,) = found[f"orders-{wrong.get('partition', 0)}"].blockers
+    assert problem in blocker
+    assert path in blocker
+    assert (found["orders-1"].blockers, planned(lake)) == ((), {"orders-1": None})
+
+
+def test_c20_levels_that_no_partition_field_keeps_apart_and_files_in_two_partitions_block(lake: Lake) -> None:
+    append(lake, [row(0), row(0, partition=1), row(0, partition=9)])
+    written_under_no_spec(lake, [row(7), row(9, level=3)])
+    append_again(lake, append_file(lake, [row(1, partition=1)]), Record("orders", 2, None))
+    found = partitions(lake)
+    assert "which does not separate levels" in found["orders-0"].blockers[0]
+    assert {name: bool(one.blockers) for name, one in found.items()} == {
+        "orders-0": True,
+        "orders-1": True,
+        "orders-2": True,
+        "orders-9": False,
+    }
+
+
+def test_a_file_of_another_spec_is_a_landed_segment_where_its_bounds_prove_one_topic_partition(lake: Lake) -> None:
+    append(lake, [row(0), row(0, partition=1)])
+    written_under_no_spec(lake, [row(7), row(9)])
+    assert [(one.name, one.blockers) for one in partitions(lake).values()] == [("orders-0", ()), ("orders-1", ())]
+    assert planned(lake) == {"orders-0": None, "orders-1": None}
+
+
+@pytest.mark.parametrize(
+    ("rows", "properties", "keeps"),
+    [
+        ([row(4), row(6, partition=3)], {}, {"orders-0": 4, "orders-1": 4}),
+        (
+            [row(4), row(6, partition=3)],
+            NO_METRICS,
+            dict.fromkeys(("orders-0", "orders-1", "orders-7", LONG + "-0"), 0),
+        ),
+        ([row(4, topic=LONG), row(5, topic=LONG, partition=1)], {}, {LONG + "-0": 4}),
+        ([row(4), row(5, topic=None)], {}, {"orders-0": 4}),
+        ([row(4, topic=None), row(5, topic=None)], {}, {}),
+    ],
+    ids=["bounds", "no bounds", "a topic cut short", "with and without a topic", "nobody's"],
+)
+def test_c7_a_file_of_several_topic_partitions_keeps_tombstones_of_those_that_it_may_hold(
+    lake: Lake, rows: list[dict[str, Any]], properties: dict[str, str], keeps: dict[str, int]
+) -> None:
+    append(lake, [row(9), row(9, partition=1), row(9, partition=7), row(9, topic=LONG)])
+    path = written_under_no_spec(lake, rows, **properties)
+    if properties:
+        on_disk(path).unlink()  # nor does its footer tell
+    assert {name: bound for name, bound in planned(lake).items() if bound is not None} == keeps
+    told = f"segment {path} may hold records from offset {{}} on: tombstones from there on are kept"
+    found = partitions(lake)
+    assert {name: one.blockers for name, one in found.items() if one.blockers} == {
+        name: (told.format(bound),) for name, bound in keeps.items()
+    }
+    assert all(one.due for one in found.values())
+    (stray,) = status_of(lake, TABLE, NOW).details().strays
+    assert path in stray
+
+
+@pytest.mark.parametrize("column", ["topic", "partition"])
+def test_c20_a_record_without_topic_or_partition_is_nobodys_and_holds_up_nobody(lake: Lake, column: str) -> None:
+    append(lake, [row(5)])
+    append_file(lake, [row(0) | {column: None}])
+    (stray,) = status_of(lake, TABLE, NOW).details().strays
+    assert "allowed: a topic and a partition in every record" in stray
+    assert planned(lake) == {"orders-0": None}
+
+
+def plain(lake: Lake) -> None:
+    append(lake, [row(0), row(1, key=None), row(2, value=None)])
+    append(lake, [row(0, topic="a"), row(7, partition=1, level=3)])
+
+
+def row_deletes(lake: Lake) -> None:
+    hit = append_file(lake, [row(0), row(1)])
+    append(lake, [row(0, partition=1)])
+    delete_rows(lake, hit, [1])
+    append(lake, [row(2)])
+
+
+def copies(lake: Lake) -> None:
+    append_again(lake, append_file(lake, [row(0), row(1, key=None), row(2, value=None)]))
+    append_again(lake, append_file(lake, [row(9)]), Record("orders", 1, None))
+
+
+def strays(lake: Lake) -> None:
+    append(lake, [row(0), row(5) | {"topic": None}])
+    written_under_no_spec(lake, [row(4), row(6, partition=3)])
+    written_under_no_spec(lake, [row(4) | {"topic": None}])
+
+
+def problems(lake: Lake) -> None:
+    append(lake, [row(0, level=7), row(3, level=1), row(0, partition=-1)])
+    append(lake, [row(1) | {"timestamp": None}])
+    written_under_no_spec(lake, [row(8), row(9, level=3)])
+
+
+def expired(lake: Lake) -> None:
+    append(lake, [row(0)])
+    first = lakes.snapshot(lake)
+    assert first is not None
+    append(lake, [row(1)])
+    lake.table(TABLE).maintenance.expire_snapshots().by_id(first).commit()
+
+
+def renamed(lake: Lake) -> None:
+    """Under its new name the column that was called so means something else."""
+    for old, new in (("value", "other"), ("key", "value"), ("other", "key")):
+        with lake.table(TABLE).update_schema() as update:
+            update.rename_column(old, new)
+
+
+@pytest.fixture
+def cache(lake: Lake) -> ManifestCache:
+    found = ManifestCache.of(lake)
+    assert found is not None
+    return found
+
+
+def segments(lake: Lake, cache: ManifestCache | None = None) -> Segments:
+    return read(lake.table(TABLE), TABLE, cache=cache)
+
+
+def packs(lake: Lake) -> list[Path]:
+    return sorted(lake.cache_folder.rglob("*.arrow"))
+
+
+def lose_the_manifests(lake: Lake) -> None:
+    """From now on nothing can read a manifest of data files."""
+    table = lake.table(TABLE)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    for manifest in snapshot.manifests(table.io):
+        if manifest.content == ManifestContent.DATA:
+            on_disk(manifest.manifest_path).unlink()
+
+
+def test_whatever_others_left_segments_are_the_same_and_no_manifest_is_read_twice(
+    lake: Lake, cache: ManifestCache
+) -> None:
+    for change in (append_empty_file, plain, row_deletes, strays, copies, problems, expired, renamed):
+        change(lake)
+        assert segments(lake, cache) == segments(lake)
+    expected = segments(lake)
+    assert lakes.together(*[lambda: segments(lake, cache)] * 4) == [expected] * 4
+    lose_the_manifests(lake)
+    assert segments(lake, cache) == expected
+
+
+def test_a_damaged_pack_is_read_again(lake: Lake, cache: ManifestCache) -> None:
+    plain(lake)
+    expected = segments(lake, cache)
+    (pack,) = packs(lake)
+    content = pack.read_bytes()
+    middle = len(content) // 2
+    for damaged in (content[:middle], content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :], b""):
+        pack.write_bytes(damaged)
+        assert segments(lake, cache) == expected
+        assert [one.read_bytes() for one in packs(lake)] == [content]
+
+
+def test_the_limit_holds_and_those_used_longest_ago_go_first(lake: Lake, tmp_path: Path) -> None:
+    append(lake, [row(0)])
+    segments(lake, ManifestCache(tmp_path / "packs"))
+    (old,) = (tmp_path / "packs").rglob("*.arrow")
+    append(lake, [row(1)])
+    segments(lake, ManifestCache(tmp_path / "packs", limit=old.stat().st_size * 3 // 2))
+    (left,) = (tmp_path / "packs").rglob("*.arrow")
+    assert left != old
+    (tmp_path / "file").write_text("a folder that can't be written is no obstacle")
+    assert segments(lake, ManifestCache(tmp_path / "file")) == segments(lake)
+
+
+def test_c26_it_is_kept_in_the_home_of_the_lake_unless_the_setting_says_0(
+    lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(lake)
+    monkeypatch.setenv(LIMIT_SETTING, "0")
+    expected, _ = sense_table(lake, table, NOW)
+    assert packs(lake) == []
+    for wrong in ("", "many", "-1", "1.5"):
+        monkeypatch.setenv(LIMIT_SETTING, wrong)
+        with pytest.raises(RefusedError, match=r"FIRN_CACHE_BYTES is .*; allowed: a number of bytes, or 0 for no"):
+            ManifestCache.of(lake)
+    monkeypatch.delenv(LIMIT_SETTING)
+    assert sense_table(lake, table, NOW)[0] == expected
+    assert len(packs(lake)) == 1
