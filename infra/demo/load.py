@@ -27,9 +27,10 @@ DAG_ID = dag_id_of(TABLE)
 
 
 LEVELED = "kafka.tests"
-"""The topic that goes through every level: by numbers of segments and once a day, as in WarpStream. The other topic has
-Firn's defaults, and its dirty ratio makes lane `full` due."""
+"""The topic that goes through every level: by numbers of segments and once a day, as in WarpStream. The other topic is
+cleaned as Kafka would clean it: its dirty ratio makes lane `full` due."""
 PROPERTIES = {
+    "firn.topic.kafka.sources.profile": "kafka",
     f"firn.topic.{LEVELED}.profile": "warpstream",
     # WarpStream's own thresholds (32, 32 and 10) would need ten thousand files.
     f"firn.topic.{LEVELED}.merge.segments": "8",

@@ -20,7 +20,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
 from firnlake.job.stage import Stage
-from firnlake.lanes import due, retention
+from firnlake.lanes import retention
 from firnlake.table.partition import PartitionState
 from firnlake.validate import tasks
 from firnlake.validate.validate import validate, verify
@@ -185,8 +185,7 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
         return replace(found, dropped=state.segments[chosen]) if found else None
 
     with monkeypatch.context() as patch:
-        for module in (retention, due):
-            patch.setattr(module, "retention", wrong)
+        patch.setattr(retention, "retention", wrong)
         patch.setattr(retention, "_problem", lambda *_: None)
         assert said in scenario.answer("retain")[0]
         assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"

@@ -51,6 +51,7 @@ def drawn(**choices: Sequence[object]) -> st.SearchStrategy[str]:
 
 POLICIES = drawn(
     min_cleanable_dirty_ratio=(0, 0.3, 0.5, 1),
+    min_dirty_bytes=(0, 0, 700),
     min_compaction_lag_ms=(0, 0, 500, 1500),
     max_compaction_lag_ms=(None, 2500),
     full_interval_ms=(None, -1, 1800),
@@ -233,7 +234,7 @@ def carry_out(at: Looking, work: Decided, data: st.DataObject, number: int) -> N
 
 
 THRESHOLDS = {
-    "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
+    "min.cleanable.dirty.ratio", "min.dirty.bytes", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
     "merge.segments", "clean.segments", "clean.tail.fraction", "tier.runs",
     "convert.equality.deletes", "position.deletes.max",
     "profile",

@@ -95,7 +95,8 @@ class Looking:
 
     def __init__(self) -> None:
         self.now = NOW
-        self.properties: dict[str, str] = {}
+        # Segments of cases are small; without this, their dirty ratio would make nothing due.
+        self.properties: dict[str, str] = {"firn.min.dirty.bytes": "0"}
         self.overrides: dict[str, str] = {}
         self.found: list[Segment] = []
         self.strays: tuple[UnassignedFile, ...] = ()

@@ -30,6 +30,7 @@ LOW_THRESHOLDS: Final = {
     "firn.merge.segments": "2",
     "firn.clean.segments": "2",
     "firn.min.cleanable.dirty.ratio": "0.5",
+    "firn.min.dirty.bytes": "0",
     "firn.clean.tail.fraction": "0.5",
 }
 """Properties of a table on which each lane has its turn however little there is."""

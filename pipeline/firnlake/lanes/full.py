@@ -54,8 +54,11 @@ def _waits(state: PartitionState, dirty: Sequence[Segment]) -> Waits:
         first = state.cleanable[0]
         problems = state.too_large(first) or excess_beside(state.tail_inputs, first, state.policy)
         return Waits("C17", problems[0])
-    needed = state.policy.min_cleanable_dirty_ratio
-    return Waits(Lane.FULL.traits.rule, f"dirty ratio {state.dirty_ratio:.3f}, needed: more than {needed}")
+    ratio, needed = f"dirty ratio {state.dirty_ratio:.3f}", state.policy.min_cleanable_dirty_ratio
+    if state.dirty_ratio > needed:
+        few = f"only {count(state.cleanable_bytes, 'dirty byte')}; needed: {state.policy.min_dirty_bytes}"
+        return Waits(Lane.FULL.traits.rule, f"{ratio} > {needed}, but {few} (firn.min.dirty.bytes)")
+    return Waits(Lane.FULL.traits.rule, f"{ratio}, needed: more than {needed}")
 
 
 def dirty_reason(state: PartitionState) -> str | None:
@@ -67,7 +70,8 @@ def dirty_reason(state: PartitionState) -> str | None:
     policy = state.policy
     if state.late:
         return f"{count(len(state.late), 'segment')} with offsets below a removed tombstone"
-    if state.dirty_ratio > policy.min_cleanable_dirty_ratio:
+    is_dirty = state.dirty_ratio > policy.min_cleanable_dirty_ratio
+    if is_dirty and state.cleanable_bytes >= policy.min_dirty_bytes:
         return f"dirty ratio {state.dirty_ratio:.3f} > {policy.min_cleanable_dirty_ratio}"
     oldest = min(segment.oldest_ms for segment in state.cleanable)
     waited = state.now_ms - oldest
@@ -76,8 +80,8 @@ def dirty_reason(state: PartitionState) -> str | None:
         return f"the oldest dirty record has waited {show_span(waited)}, more than {lag}"
     if policy.full_interval_ms < 0:
         return None
-    # Before the first full clean, the interval counts from the oldest dirty record.
-    since = last_full_ms(state) if state.tail else oldest
+    # Before the first full clean, the interval counts from the oldest landing.
+    since = last_full_ms(state) if state.tail else min(segment.arrived_ms for segment in state.cleanable)
     if since is not None and state.now_ms - since <= policy.full_interval_ms:
         return None
     interval = f"full.interval.ms = {exact_span(policy.full_interval_ms)}"
@@ -85,7 +89,9 @@ def dirty_reason(state: PartitionState) -> str | None:
         return f"no complete full clean in the table's history, and {interval} asks for one"
     ago = show_span(state.now_ms - since)
     told = (
-        f"the last full clean was {ago} ago" if state.tail else f"no full clean yet, and the oldest record is {ago} old"
+        f"the last full clean was {ago} ago"
+        if state.tail
+        else f"no full clean yet, and the oldest segment landed {ago} ago"
     )
     return f"{told}, more than {interval}"
 

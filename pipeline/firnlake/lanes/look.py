@@ -75,21 +75,16 @@ def since(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
 
     If it would have none without the last of ``inputs``, or was forced, that arrival counts.
     """
-    arrived = {arrived_ms(segment) for segment in inputs}
+    arrived = {segment.arrived_ms for segment in inputs}
     passed = {clock for clock in _turning_points(state) if clock <= state.now_ms}
     clocks = sorted(arrived | passed)
 
     def worked(clock: int) -> bool:
-        there = tuple(segment for segment in state.segments if arrived_ms(segment) <= clock)
+        there = tuple(segment for segment in state.segments if segment.arrived_ms <= clock)
         return has_work(replace(state, now_ms=clock, segments=there), [lane])
 
     first = bisect_left(clocks, True, key=worked)  # noqa: FBT003  # the value
     return clocks[first] if first < len(clocks) else max(arrived)
-
-
-def arrived_ms(segment: Segment) -> int:
-    """The arrival time of ``segment``: that of its commit, or its newest timestamp if the snapshot has expired."""
-    return segment.newest_ms if segment.committed_ms is None else segment.committed_ms
 
 
 def _turning_points(state: PartitionState) -> Iterator[int]:
@@ -102,7 +97,8 @@ def _turning_points(state: PartitionState) -> Iterator[int]:
     yield from (clock + policy.max_compaction_lag_ms + 1 for clock in oldest)
     if policy.full_interval_ms >= 0:
         last = full.last_full_ms(state)
-        yield from (clock + policy.full_interval_ms + 1 for clock in (oldest if last is None else {last}))
+        since = _extremes(min, (segment.arrived_ms for segment in state.head)) if last is None else {last}
+        yield from (clock + policy.full_interval_ms + 1 for clock in since)
     if state.requested and state.requested.due_ms is not None:
         yield state.requested.due_ms
     if policy.deletes and policy.retention_ms >= 0:

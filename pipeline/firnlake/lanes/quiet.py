@@ -55,9 +55,10 @@ def quiet(
     head, sizes = filled & ~tail, fact("data_bytes")
     merged, head_bytes, tail_bytes = head & (fact("level") == MERGED), total(sizes, head), total(sizes, tail)
     oldest = least(fact("oldest_ms"), head)
-    # The last full clean that took everything, or the oldest record where there is no tail; UNKNOWN is long ago.
+    # The last full clean that took everything, or the oldest landing where there is no tail; UNKNOWN is long ago.
     last = np.maximum.reduceat(np.where(tail & fact("whole"), fact("committed_ms"), UNKNOWN), starts)
-    since = np.where(number(tail) > 0, last, oldest)
+    arrived = np.where(fact("committed_ms") == UNKNOWN, fact("newest_ms"), fact("committed_ms"))
+    since = np.where(number(tail) > 0, last, least(arrived, head))
     newest_removed = {
         where: max((one.last_offset for one in own), default=-1) for where, own in removed_tombstones.items()
     }
@@ -69,6 +70,7 @@ def quiet(
     tier_due = number(head & (fact("level") == RUN)) >= each(lambda policy: policy.tier_runs)
     ratio = each(lambda policy: policy.min_cleanable_dirty_ratio)
     full_due = head_bytes > _ALMOST * ratio * (head_bytes + tail_bytes)
+    full_due &= head_bytes >= _ALMOST * each(lambda policy: policy.min_dirty_bytes)
     full_due |= oldest < before(lambda policy: policy.max_compaction_lag_ms)
     full_due |= since < before(lambda policy: policy.full_interval_ms)
     full_due |= least(fact("base_offset"), head) < by_policy.told(newest_removed, -1)

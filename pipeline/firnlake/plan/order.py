@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from firnlake.job.job import Job, Packing
 from firnlake.job.plan import Plan
-from firnlake.lanes.look import arrived_ms, since
+from firnlake.lanes.look import since
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import DAY_MS, Policy
 from firnlake.table.segment import TAIL, Segment
@@ -58,7 +58,7 @@ def _limit_ms(plan: Plan, state: PartitionState, inputs: Sequence[Segment]) -> i
         oldest = min(segment.oldest_ms for segment in state.cleanable)
         limits.append(max(oldest + state.policy.max_compaction_lag_ms, last))
     if state.late:
-        limits.append(max(min(map(arrived_ms, state.late)), last))
+        limits.append(max(min(segment.arrived_ms for segment in state.late), last))
     return min(limits)
 
 

@@ -27,6 +27,7 @@ OVERRIDABLE = frozenset(
         "max.input.bytes",
         "merge.segments",
         "min.cleanable.dirty.ratio",
+        "min.dirty.bytes",
         "plan.max.bytes",
         "plan.max.records",
         "position.deletes.max",

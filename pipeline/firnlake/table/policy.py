@@ -110,6 +110,12 @@ class Policy(BaseModel):
         le=1,
         description="`full` is due when dirty bytes / (tail bytes + cleanable head bytes) is greater than this.",
     )
+    min_dirty_bytes: Size = Field(
+        default=64 << 20,
+        ge=0,
+        description="The dirty ratio counts only when the cleanable head has at least this many bytes; Kafka cleans no "
+        "log before a segment has rolled.",
+    )
     min_compaction_lag_ms: Duration = Field(
         default=0,
         ge=0,

@@ -42,6 +42,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "merge.segments": str(INT_MAX),
             "clean.segments": str(INT_MAX),
             "tier.runs": str(INT_MAX),
+            "min.dirty.bytes": "0",
             "full.interval.ms": "-1",
             "tombstone.fraction": "1",
             "cleaner.dedupe.buffer.size": str(128 * MIB),

@@ -79,6 +79,12 @@ class Segment:
         return (self.base_offset, self.last_offset, self.path)
 
     @property
+    def arrived_ms(self) -> int:
+        """When the segment came into the table: the time of its commit, or its newest timestamp if the snapshot has
+        expired."""
+        return self.newest_ms if self.committed_ms is None else self.committed_ms
+
+    @property
     def shown_from(self) -> int:
         """An offset at or past which readers surely see a record of the segment; -1 if metadata does not tell (C27).
 
