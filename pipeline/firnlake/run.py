@@ -22,6 +22,7 @@ from firnlake.plan.order import Postponed
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.attempts import Publication, PublishResult
 from firnlake.publish.publish_jobs import publish_stages, retain_plans
+from firnlake.validate.retention import refused_drops
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ def run(
 
 def _drop(lake: Lake, done: LaneRun) -> None:
     with done.timed("validate and publish"):
-        done.add(retain_plans(lake, done.plans))
+        done.add(retain_plans(lake, done.plans, refused_drops))
 
 
 def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:

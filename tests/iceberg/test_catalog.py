@@ -34,6 +34,7 @@ from firnlake.plan.make import plan_table
 from firnlake.publish.publish_jobs import retain_plans
 from firnlake.table import records
 from firnlake.table.records import SCHEMA, SPEC
+from firnlake.validate.retention import refused_drops
 from infra.foreign.files import files_under, on_disk
 from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, publish, ready, row
 
@@ -213,7 +214,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     explain_key(narrow, TABLE, (b"k",), NOW)
     append(narrow, [row(10)])
     (plan,) = plan_table(narrow, TABLE, Lane.RETAIN, NOW + 8 * DAY)
-    assert len(retain_plans(narrow, [plan]).publications) == 1
+    assert len(retain_plans(narrow, [plan], refused_drops).publications) == 1
     catalog = narrow.catalog
     assert isinstance(catalog, NarrowCatalog)
     assert catalog.calls == USED

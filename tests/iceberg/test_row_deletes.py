@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record as Values
 from pyiceberg.types import DoubleType, StringType
 
 from firnlake.airflow.dag.planning import jobs_of
-from firnlake.compact import keys
+from firnlake.compact import convert, keys
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -44,7 +44,6 @@ from firnlake.iceberg.row_deletes import (
 )
 from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
-from firnlake.lanes import convert
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.row_deletes import add, equality_file, position_file
 from tests.support import lakes

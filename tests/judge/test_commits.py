@@ -21,6 +21,7 @@ from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
 from firnlake.job.stage import Stage
 from firnlake.lanes import retention
+from firnlake.publish import retain
 from firnlake.table.partition import PartitionState
 from firnlake.validate import tasks
 from firnlake.validate.validate import validate, verify
@@ -186,7 +187,7 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
 
     with monkeypatch.context() as patch:
         patch.setattr(retention, "retention", wrong)
-        patch.setattr(retention, "_problem", lambda *_: None)
+        patch.setattr(retain, "_problem", lambda *_: None)
         assert said in scenario.answer("retain")[0]
         assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"
     assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from firnlake.compact import convert
 from firnlake.compact.inputs import PlanInputs
 from firnlake.iceberg.deleted_rows import HiddenRecords
-from firnlake.lanes import convert
 from infra.foreign.files import on_disk
 from tests.support.judged import replaced
 from tests.support.row_deletes import data_files, delete_files

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from firnlake.compact import erase, rewrite, tail
 from firnlake.compact import keys as survey
-from firnlake.compact import rewrite, tail
 from firnlake.compact.compact import compact
 from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome
 from firnlake.compact.marks import Marks
@@ -18,7 +18,6 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.keys import NO_KEY
 from firnlake.job.plan import Plan
-from firnlake.lanes.erasure import erase
 from firnlake.lanes.erasure.digests import RequestedKeys
 from firnlake.validate.validate import validate
 from tests.support.judged import replaced

@@ -32,8 +32,9 @@ FLOORS = (
     {"iceberg", "engine"},
     {"table"},
     {"job"},
+    {"lanes"},
     {"plan", "compact", "validate", "publish", "maintain", "ingest"},
-    {"lanes", "inspect", "run"},
+    {"inspect", "run"},
     {"airflow", "cli", "door"},
     {"dags", "infra", "__main__"},
 )

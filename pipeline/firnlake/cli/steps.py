@@ -30,6 +30,7 @@ from firnlake.job.plan import STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
 from firnlake.publish import attempts, publish_jobs
 from firnlake.table.topic_partition import TopicPartition
+from firnlake.validate.retention import refused_drops
 from firnlake_expectations.wording import count
 
 
@@ -103,7 +104,7 @@ def publish(stages: StagesOrPlans, as_json: AsJson = False) -> None:
 def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
     """Drop the segments of `retain` plans with one atomic commit per table. Starts no JVM."""
     documents = [Plan.read(path).of_lane(Lane.RETAIN) for path in plans]
-    _show(publish_jobs.retain_plans(Lake.load(), documents), as_json)
+    _show(publish_jobs.retain_plans(Lake.load(), documents, refused_drops), as_json)
 
 
 def _show(done: attempts.PublishResult, as_json: bool) -> None:

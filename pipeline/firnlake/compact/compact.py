@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pyiceberg.manifest import DataFile
 
 from firnlake.compact.attempt import Attempt
+from firnlake.compact.compactions import COMPACTIONS
 from firnlake.compact.inputs import Partitions, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Target
@@ -26,7 +27,6 @@ from firnlake.job.job import Job, jobs_of
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import OpenedStage, Stage, missing, open_stage
-from firnlake.lanes.compactions import COMPACTIONS
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.published_plans import PublishedPlan, RecordCounts, published_plans

@@ -20,7 +20,7 @@ from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestEntry, ManifestEntryStatus, ManifestFile
 
-from firnlake.iceberg.manifests import HEADER, blocks, checked_entries, fetch, undamaged
+from firnlake.iceberg.manifests import blocks, checked_entries, fetch, header_of, undamaged
 
 _ENTRY_FIELDS: Final = ((0, True), (1, False), (3, False), (4, False), (2, True))
 """Field ids of an entry since format version 2, and whether the field is required: status, snapshot id, two sequence
@@ -43,14 +43,13 @@ def without(
     copy = BytesIO()
     encoder = BinaryEncoder(copy)
     with undamaged(listed):
-        decoder = new_decoder(content)
-        header: AvroFileHeader = HEADER.read(decoder)
+        header, start = header_of(content)
         reader = _reader(header)
         if reader is None:
             return None
         codec = header.compression_codec()
-        encoder.write(content[: decoder.tell()])
-        for block, count in blocks(content, decoder.tell(), header.sync, codec):
+        encoder.write(content[:start])
+        for block, count in blocks(content, start, header.sync, codec):
             live = BytesIO()
             before = len(existing) + len(deleted)
             for file, entry in zip(_data_files(reader, block, count), entries, strict=False):

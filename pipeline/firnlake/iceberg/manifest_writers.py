@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
-from pyiceberg.avro.decoder import new_decoder
-from pyiceberg.avro.file import AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
     UNASSIGNED_SEQ,
@@ -33,7 +32,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import AVRO_CODEC
-from firnlake.iceberg.manifests import HEADER, fetch, undamaged
+from firnlake.iceberg.manifests import fetch, header_of, undamaged
 
 WITH_POSITIONS: Final[TableVersion] = 2
 """The format version with position delete files; version 1 has no row-level deletes, version 3 has deletion vectors."""
@@ -65,7 +64,7 @@ def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
     schema = _schema_of(target, spec)
     written = _entry_schema(spec, schema, target.metadata.format_version).field_ids
     with undamaged(listed):
-        header: AvroFileHeader = HEADER.read(new_decoder(fetch(target.io, listed.manifest_path)))
+        header, _ = header_of(fetch(target.io, listed.manifest_path))
         fields = header.get_schema().field_ids - {_REFERENCED_DATA_FILE}
     return fields <= written and {field.source_id for field in spec.fields} <= schema.field_ids
 

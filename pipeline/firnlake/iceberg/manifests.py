@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from pyiceberg.avro.codecs.codec import Codec
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
@@ -143,6 +143,16 @@ def fetch(io: FileIO, location: str) -> bytes:
         return file.read()
 
 
+def header_of(content: bytes) -> tuple[AvroFileHeader, int]:
+    """The header of the Avro file ``content``, and the position after it. Raises one of ``DAMAGED`` for a damaged file.
+
+    PyIceberg's fast decoder would read past the end of a damaged file, which may end the process.
+    """
+    decoder = StreamingBinaryDecoder(content)
+    header: AvroFileHeader = HEADER.read(decoder)
+    return header, decoder.tell()
+
+
 def blocks(content: bytes, start: int, sync: bytes, codec: type[Codec] | None) -> Iterator[tuple[bytes, int]]:
     """Yield each block of the Avro file ``content``, decompressed by ``codec``, and the number of records in the block.
 
@@ -152,9 +162,13 @@ def blocks(content: bytes, start: int, sync: bytes, codec: type[Codec] | None) -
     decoder = new_decoder(content)
     decoder.skip(start)
     while decoder.tell() < len(content):
-        count, block = decoder.read_int(), decoder.read_bytes()
-        if decoder.read(SYNC_SIZE) != sync:
-            raise ValueError("an Avro file is damaged: its sync marker is wrong")
+        count, size = decoder.read_int(), decoder.read_int()
+        # As in `header_of`: what the decoder is asked for must be there.
+        end = decoder.tell() + size
+        if size < 0 or content[end : end + SYNC_SIZE] != sync:
+            raise ValueError("an Avro file is damaged: no sync marker ends its block")
+        block = decoder.read(size)
+        decoder.skip(SYNC_SIZE)
         yield codec.decompress(block) if codec else block, count
 
 
@@ -164,10 +178,9 @@ def records(content: bytes, columns: tuple[int, ...]) -> Iterator[Sequence[Any]]
     A column may be part of a struct that every record has. The value of a column that the file lacks is None. Raises
     one of ``DAMAGED`` for a damaged file.
     """
-    decoder = new_decoder(content)
-    header = HEADER.read(decoder)
+    header, start = header_of(content)
     head, tail = _steps(header.meta[_SCHEMA], columns)
-    for block, count in blocks(content, decoder.tell(), header.sync, header.compression_codec()):
+    for block, count in blocks(content, start, header.sync, header.compression_codec()):
         own = new_decoder(block)
         for number in range(count):
             values: list[Any] = [None] * len(columns)

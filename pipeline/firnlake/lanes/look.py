@@ -11,9 +11,8 @@ from itertools import accumulate
 from typing import Final
 
 from firnlake.job.lane import Lane
-from firnlake.lanes import clean, full, merge, retention, tier
+from firnlake.lanes import clean, convert, full, merge, retention, tier
 from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.convert import look as convert
 from firnlake.lanes.erasure import look as erasure
 from firnlake.table.partition import PartitionState
 from firnlake.table.policy import LONG_MAX

@@ -13,9 +13,9 @@ from firnlake.job.inputs import overtaken
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.stage import parts_of
-from firnlake.lanes.retention import retain_job
 from firnlake.publish.attempts import Publication, PublishResult
 from firnlake.publish.publish import publish_job
+from firnlake.publish.retain import Judge, retain_job
 from firnlake.table.published_plans import published_plans
 
 RETAINED_PLANS: Final = 1000
@@ -36,9 +36,10 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iter
     return _marked(lake, refused, PublishResult(done.publications, {**done.failures, **overtaken(lake, refused)}))
 
 
-def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:
-    """Carry out ``plans`` of lane ``retain``; plans of one table share commits. Failed plans are in the result."""
-    work = ((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans))
+def retain_plans(lake: Lake, plans: Sequence[Plan], judge: Judge) -> PublishResult:
+    """Carry out ``plans`` of lane ``retain`` that ``judge`` does not refuse; plans of one table share commits. Failed
+    plans are in the result."""
+    work = ((partial(retain_job, lake, job, judge), [plan.id for plan in job]) for job in _jobs(plans))
     return _marked(lake, plans, _together(lake, work))
 
 

@@ -174,6 +174,8 @@ TRANSACTION_COLUMNS = tuple(field.name for field in _TRANSACTION_COLUMNS)
 NULL means false, or no producer.
 """
 
+CONTROL = TRANSACTION_COLUMNS[0]
+"""The column that is true for control records, which have no user key (C10)."""
 DECIDING_COLUMNS = TRANSACTION_COLUMNS[:3]
 """Columns that distinguish committed from aborted records. The producer's epoch is stored, but decides nothing."""
 PARTITION_FIELDS = tuple(field.name for field in SPEC.fields)

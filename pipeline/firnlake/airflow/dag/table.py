@@ -172,9 +172,10 @@ def plan_retain(table: str) -> list[str]:
 def drop(table: str, plans: list[str]) -> LaneOutcome:
     """Drop the segments of every plan. This changes metadata only, so there is nothing to compact or validate."""
     from firnlake.publish.publish_jobs import retain_plans
+    from firnlake.validate.retention import refused_drops
 
     due = read_plans(plans)
-    return each(table, RETAIN, [(due, partial(retain_plans, plans=due))])
+    return each(table, RETAIN, [(due, partial(retain_plans, plans=due, judge=refused_drops))])
 
 
 @task

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.puffin import PuffinFile
 
@@ -18,7 +17,7 @@ from firnlake.errors import FirnError, UnavailableError
 from firnlake.iceberg import parquet
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import MARKS, OWN_FOLDER, job_of
-from firnlake.iceberg.manifests import DAMAGED, HEADER
+from firnlake.iceberg.manifests import DAMAGED
 from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.lanes.erasure.digests import RequestedKeys, key_bytes
 from firnlake.lanes.erasure.reads import Read
@@ -205,7 +204,7 @@ def _is_partition_statistics(files: DataFiles, location: str, fields: Collection
 def _avro_name(files: DataFiles, location: str) -> str:
     """The name of the records in an Avro file; empty if it has none, or is damaged."""
     try:
-        header = HEADER.read(new_decoder(content_of(files, location)))
+        header, _ = header_of(content_of(files, location))
         return str(json.loads(header.meta["avro.schema"]).get("name", ""))
     except DAMAGED:
         return ""

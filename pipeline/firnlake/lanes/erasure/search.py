@@ -22,14 +22,13 @@ from firnlake.iceberg.files import Stored, job_of, path_of
 from firnlake.iceberg.manifests import DAMAGED, records
 from firnlake.lanes.erasure.ask import key_fields
 from firnlake.lanes.erasure.digests import RequestedKeys
-from firnlake.lanes.erasure.erase import CONTROL
 from firnlake.lanes.erasure.look import is_by_lane
 from firnlake.lanes.erasure.read_files import FileReader, Task, content_of
 from firnlake.lanes.erasure.reads import Read
 from firnlake.lanes.erasure.requests import DOCUMENT, Erasure, key_ids, write_reads
 from firnlake.lanes.erasure.snapshot_files import NOTHING, OLDER, RemovedFile, SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles, position
-from firnlake.table.records import has_transactions
+from firnlake.table.records import CONTROL, has_transactions
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 

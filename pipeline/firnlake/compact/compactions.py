@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from firnlake.compact.attempt import Attempt, ByPlan
+from firnlake.compact.convert import converted
+from firnlake.compact.erase import erased
 from firnlake.compact.tasks import Result, rewritten
 from firnlake.job.lane import Lane
-from firnlake.lanes.convert.convert import converted
-from firnlake.lanes.erasure.erase import erased
 
 COMPACTIONS: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Result]]]] = {
     **{lane: rewritten for lane in Lane if lane.traits.level_out is not None},

@@ -18,9 +18,7 @@ from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.digests import RequestedKeys, key_bytes
 from firnlake.lanes.erasure.reads import Read
 from firnlake.lanes.erasure.requests import Request, erasures_of, write_reads
-
-CONTROL = "is_control"
-"""The column that is true for control records, which have no user key (C10)."""
+from firnlake.table.records import CONTROL
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Lane `convert`: turns equality deletes into position deletes of the same records (C27)."""
