@@ -61,7 +61,7 @@ IMAGE = {
 }
 
 
-def started(within: float = 60, /, **variables: str) -> "subprocess.CompletedProcess[str]":
+def started(within: float = 300, /, **variables: str) -> "subprocess.CompletedProcess[str]":
     """A process that starts Spark and runs tasks, which may take so many seconds."""
     environment = os.environ | {"PYTHONPATH": SOURCES, **variables}
     command = [sys.executable, "-c", WORK]

@@ -17,7 +17,7 @@ from firnlake.errors import FirnError, UnavailableError
 from firnlake.iceberg import parquet
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import MARKS, OWN_FOLDER, job_of
-from firnlake.iceberg.manifests import DAMAGED
+from firnlake.iceberg.manifests import DAMAGED, header_of
 from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.lanes.erasure.digests import RequestedKeys, key_bytes
 from firnlake.lanes.erasure.reads import Read
