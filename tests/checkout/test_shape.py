@@ -42,10 +42,8 @@ def test_every_box_stands_on_one_floor() -> None:
     assert sorted(box for floor in layout.FLOORS for box in floor) == sorted(boxes)
 
 
-def test_a_box_imports_lower_floors_alone_but_for_a_list_that_only_shrinks() -> None:
-    found, listed = layout.against(modules(*PRODUCT, "infra")), layout.listed_against()
-    assert found - listed == set(), "not allowed by the floors"
-    assert listed - found == set(), "no longer there: take it out of the list"
+def test_a_box_imports_lower_floors_alone() -> None:
+    assert layout.against(modules(*PRODUCT, "infra")) == set()
 
 
 def test_r15_the_judge_imports_nothing_that_plans_or_compacts_or_says_what_is_due() -> None:

@@ -3,8 +3,7 @@
     python -m tests.nets.layout
 
 The product is what lies below PRODUCT. A *box* is a folder or a module directly below the package, or one of the other
-top-level folders. It imports boxes of lower floors, and nothing else. What stands against that is listed by name in
-`against.txt`, and may only shrink: most of it is the core that names a lane; the interface of lanes takes it away.
+top-level folders. It imports boxes of lower floors, and nothing else.
 """
 
 from __future__ import annotations
@@ -39,9 +38,6 @@ FLOORS = (
     {"dags", "infra", "__main__"},
 )
 """The boxes, floor by floor, from the ground. Boxes of one floor do not import each other, and none in circles."""
-
-AGAINST = Path(__file__).with_name("against.txt")
-"""What stands against the floors: a line for each module and one that it imports."""
 
 Import = tuple[str, str]
 """A module, and one that it imports."""
@@ -109,17 +105,11 @@ def measured() -> dict[str, int]:
         "infra lines": sum(module.lines for module in infra),
         "test lines": sum(module.lines for module in tests) + sum(cases),
         "test files": len(tests) + len(cases),
-        "imports against the floors": len(listed_against()),
+        "imports against the floors": len(against([*product, *infra])),
         f"modules above {LONG} lines": sum(module.lines > LONG for module in [*product, *infra]),
         "modules that commit": sum(module.commits for module in product),
         "modules that delete": sum(module.deletes for module in product),
     }
-
-
-def listed_against() -> set[Import]:
-    """The imports that `against.txt` lists."""
-    rows = (line.split(" -> ") for line in AGAINST.read_text(encoding="utf-8").splitlines())
-    return {(importing, imported) for importing, imported in rows}
 
 
 def against(code: Sequence[Module]) -> set[Import]:

@@ -1,1 +1,1 @@
-"""The lanes, Firn's kinds of work: when each lane is due, what it finds and publishes, and what it remembers."""
+"""The lanes, Firn's kinds of work: what each has to do in a topic partition, or why it waits there."""
