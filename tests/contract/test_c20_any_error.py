@@ -72,7 +72,11 @@ GOOD = "good"
 @pytest.fixture
 def shop(scenario: Scenario) -> Scenario:
     """A table with a topic for each kind of file, each with two records of a key."""
-    scenario.play(COLUMNS, "adopt --key id --offset seq --topic topic --property firn.min.cleanable.dirty.ratio=0")
+    scenario.play(
+        COLUMNS,
+        "adopt --key id --offset seq --topic topic --property firn.min.cleanable.dirty.ratio=0 "
+        "--property firn.min.dirty.bytes=0",
+    )
     topics = [*WRONG, *HARMLESS, GOOD]
     scenario.answer("rows " + " | ".join(f"topic={one} id=1 seq={seq} note=n" for one in topics for seq in (1, 2)))
     return scenario

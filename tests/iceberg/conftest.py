@@ -35,7 +35,7 @@ def table(lake: Lake, templates: Templates) -> str:
     """The name of an empty table of records in ``lake``, with the default policy."""
 
     def make(lake: Lake) -> str:
-        records.create(lake, lakes.TABLE, {})
+        records.create(lake, lakes.TABLE, {"firn.min.dirty.bytes": "0"})
         return lakes.TABLE
 
     return templates.step(lake, "table", make)

@@ -180,7 +180,7 @@ def segments(lake: Lake, cache: ManifestCache | None = None) -> Segments:
     return read(lake.table(TABLE), TABLE, cache=cache)
 
 
-def packs(lake: Lake) -> list[Path]:
+def kept_files(lake: Lake) -> list[Path]:
     return sorted(lake.cache_folder.rglob("*.arrow"))
 
 
@@ -206,25 +206,25 @@ def test_whatever_others_left_segments_are_the_same_and_no_manifest_is_read_twic
     assert segments(lake, cache) == expected
 
 
-def test_a_damaged_pack_is_read_again(lake: Lake, cache: ManifestCache) -> None:
+def test_what_is_kept_of_a_manifest_and_damaged_is_read_again(lake: Lake, cache: ManifestCache) -> None:
     plain(lake)
     expected = segments(lake, cache)
-    (pack,) = packs(lake)
-    content = pack.read_bytes()
+    kept = {path: path.read_bytes() for path in kept_files(lake)}
+    path, content = next(iter(kept.items()))
     middle = len(content) // 2
     for damaged in (content[:middle], content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :], b""):
-        pack.write_bytes(damaged)
+        path.write_bytes(damaged)
         assert segments(lake, cache) == expected
-        assert [one.read_bytes() for one in packs(lake)] == [content]
+        assert {path: path.read_bytes() for path in kept_files(lake)} == kept
 
 
 def test_the_limit_holds_and_those_used_longest_ago_go_first(lake: Lake, tmp_path: Path) -> None:
     append(lake, [row(0)])
-    segments(lake, ManifestCache(tmp_path / "packs"))
-    (old,) = (tmp_path / "packs").rglob("*.arrow")
+    segments(lake, ManifestCache(tmp_path / "cache"))
+    (old,) = (tmp_path / "cache").rglob("*.arrow")
     append(lake, [row(1)])
-    segments(lake, ManifestCache(tmp_path / "packs", limit=old.stat().st_size * 3 // 2))
-    (left,) = (tmp_path / "packs").rglob("*.arrow")
+    segments(lake, ManifestCache(tmp_path / "cache", limit=old.stat().st_size * 3 // 2))
+    (left,) = (tmp_path / "cache").rglob("*.arrow")
     assert left != old
     (tmp_path / "file").write_text("a folder that can't be written is no obstacle")
     assert segments(lake, ManifestCache(tmp_path / "file")) == segments(lake)
@@ -236,11 +236,11 @@ def test_c26_it_is_kept_in_the_home_of_the_lake_unless_the_setting_says_0(
     plain(lake)
     monkeypatch.setenv(LIMIT_SETTING, "0")
     expected, _ = sense_table(lake, table, NOW)
-    assert packs(lake) == []
+    assert kept_files(lake) == []
     for wrong in ("", "many", "-1", "1.5"):
         monkeypatch.setenv(LIMIT_SETTING, wrong)
         with pytest.raises(RefusedError, match=r"FIRN_CACHE_BYTES is .*; allowed: a number of bytes, or 0 for no"):
             ManifestCache.of(lake)
     monkeypatch.delenv(LIMIT_SETTING)
     assert sense_table(lake, table, NOW)[0] == expected
-    assert len(packs(lake)) == 1
+    assert kept_files(lake)
