@@ -62,7 +62,7 @@ def clean(lake: Lake, engine: Engine, group: Group) -> list[list[Cleaned]]:
 def _properties(group: Group) -> dict[str, str]:
     """Each topic's configs as its own properties of the shared table."""
     buffer = group.workloads[0].dedupe_buffer_bytes
-    properties = {"firn.cleaner.dedupe.buffer.size": str(buffer)}
+    properties = {"firn.cleaner.dedupe.buffer.size": str(buffer), "firn.min.dirty.bytes": "0"}
     if group.mode is not Mode.LEVELS:
         properties["firn.profile"] = "kafka"
     for workload in group.workloads:

@@ -33,6 +33,7 @@ PROPERTIES = {
     "firn.clean.segments": "2",
     # Whatever can be cleaned is: after the last run one record per key is left.
     "firn.min.cleanable.dirty.ratio": "0",
+    "firn.min.dirty.bytes": "0",
 }
 PARTITIONS = 2
 DONE_WITHIN = 300  # seconds

@@ -36,6 +36,7 @@ TABLE = "faults.soak"
 PROPERTIES = {
     "firn.merge.segments": "12",
     "firn.clean.segments": "3",
+    "firn.min.dirty.bytes": "0",
     "firn.delete.retention.ms": "20000",
     # Longer than a cleaning takes on a busy machine: what is written after its stage is gone, `firn maintain` deletes.
     "firn.job.max.age.ms": "300000",
