@@ -21,6 +21,7 @@ SEEDS: Final[Mapping[str, str]] = MappingProxyType(
         "clean.segments": "WarpStream",
         "tier.runs": "WarpStream",
         "min.cleanable.dirty.ratio": "Kafka",
+        "min.dirty.bytes": "Firn",
         "full.interval.ms": "WarpStream",
         "max.input.bytes": "WarpStream",
     }

@@ -97,7 +97,8 @@ def thresholds(identifier: str, policy: Policy, properties: Mapping[str, str]) -
     """
     for name, seed in SEEDS.items():
         value, default = getattr(policy, NAMES[name]), getattr(DEFAULT, NAMES[name])
-        yield f"{name} = {readable(name, str(value))}, {f'as in {seed}' if value == default else 'set here'}"
+        source = "Firn's own" if seed == "Firn" else f"as in {seed}"
+        yield f"{name} = {readable(name, str(value))}, {source if value == default else 'set here'}"
     own = overrides(identifier, properties)
     yield from own[:TOPICS]
     if len(own) > TOPICS:
