@@ -356,7 +356,7 @@ def test_c27_a_renamed_column_is_the_same_and_a_dropped_one_is_refused(upserted:
 
 @pytest.fixture
 def adopted(lake: Lake, engine: Engine) -> Upserts:
-    """Somebody upserts into it."""
+    """An adopted table, and the upserts of another writer into it."""
     return upserts(lake, engine)
 
 

@@ -27,7 +27,7 @@ LOOKS: Final[Mapping[Lane, Callable[[PartitionState, bool], Work | Waits]]] = {
     Lane.TIER: tier.look,
     Lane.FULL: full.look,
 }
-"""What is asked of each lane, unless something keeps it from the topic partition."""
+"""The function of each lane that finds its work; `look` asks it unless something blocks the lane."""
 
 
 def look(lane: Lane, state: PartitionState, force: bool = False) -> Work | Waits:
@@ -63,8 +63,8 @@ def until(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int |
     if state.blockers:
         return None
     clocks = sorted({clock for clock in _turning_points(state) if state.now_ms < clock <= LONG_MAX})
-    # The lanes with the most to say about time come last.
-    asked = sorted(lanes, reverse=True)
+    # The later lanes of a run become due more often with time, so they are asked first.
+    asked = [*lanes][::-1]
     first = bisect_left(clocks, True, key=lambda clock: has_work(replace(state, now_ms=clock), asked))  # noqa: FBT003  # the value
     return clocks[first] if first < len(clocks) else None
 

@@ -132,8 +132,8 @@ def _behind(sensed: Sensed) -> tuple[str, ...]:
 def _works(lake: Lake, lanes: Collection[Lane], sensed: Sensed, force: bool, asked: str) -> Callable[[Lane], LanePlans]:
     """A function from a lane to its work in a run of ``lanes``, which plans each lane once.
 
-    A plan is left out if one of the run's lane with the highest level takes all its segments: the run would rewrite
-    these segments twice, with the same result (C13).
+    A plan is left out if a plan of the highest lane of the run takes all its segments: the run would rewrite these
+    segments twice, with the same result (C13).
     """
     top = max(lanes, key=lambda lane: -1 if lane.traits.level_out is None else lane.traits.level_out, default=None)
 

@@ -51,15 +51,19 @@ def inputs_of(plan: Plan, state: PartitionState) -> list[Segment]:
 
 
 def _limit_ms(plan: Plan, state: PartitionState, inputs: Sequence[Segment]) -> int:
-    """The time (epoch milliseconds) after which ``plan`` for ``inputs`` is overdue."""
+    """The time (epoch milliseconds) after which ``plan`` for ``inputs`` is overdue; the clock of ``state`` or later if
+    it is not."""
     last = _last_work_ms(state, inputs)
-    limits = [max(since(plan.lane, state, inputs), last) + PATIENCE_MS]
+    limits = []
+    # To look at earlier clocks takes time, and can't find a plan overdue whose oldest segment came within the patience.
+    if max(min(segment.arrived_ms for segment in state.segments), last) + PATIENCE_MS < state.now_ms:
+        limits.append(max(since(plan.lane, state, inputs), last) + PATIENCE_MS)
     if state.cleanable:
         oldest = min(segment.oldest_ms for segment in state.cleanable)
         limits.append(max(oldest + state.policy.max_compaction_lag_ms, last))
     if state.late:
         limits.append(max(min(segment.arrived_ms for segment in state.late), last))
-    return min(limits)
+    return min(limits, default=state.now_ms)
 
 
 def _last_work_ms(state: PartitionState, inputs: Sequence[Segment]) -> int:

@@ -4,7 +4,7 @@ Each array holds one fact of every segment, and means the same as the field of t
 are grouped by topic partition and in offset order within each group. ``Segment`` objects are made on demand.
 
     arrays = Arrays.of(segments)          # a mapping: arrays[TopicPartition("t", 0)] are the segments, as objects
-    arrays["records"]                     # [N] of all segments
+    arrays.fact("records")                # [N] of all segments
     arrays.starts                         # [P + 1] where the segments of each topic partition start
 """
 

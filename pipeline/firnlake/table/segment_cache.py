@@ -56,7 +56,7 @@ class ManifestCache:
         return cls(lake.cache_folder / "manifests", int(text)) if int(text) and lake.home.is_dir() else None
 
     def load(self, table_uuid: str, names: Iterable[str]) -> dict[str, Found]:
-        """What is kept of the manifests ``names``; a name must include everything that the facts depend on."""
+        """The cached contents of the manifests ``names``; a name must include everything that they depend on."""
         loaded = ((name, _read(self._path(table_uuid, name))) for name in names)
         return {name: found for name, found in loaded if found is not None}
 

@@ -1,4 +1,4 @@
-"""Who works on a table at the same time: appenders, readers and compactors, most of them processes of their own."""
+"""The crew of a soak: appenders, readers and compactors of one table, most of them processes of their own."""
 
 import logging
 import multiprocessing

@@ -133,7 +133,7 @@ class Verdict:
         return not self.strange and not self.gone
 
     def lines(self) -> list[str]:
-        """What is printed of it."""
+        """The lines that a run of trials prints."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.of_kind.items()))
         lines = [f"{self.of_kind.total()} seeds: {kinds}"]
         lines += [f"known: {entry.invariant}, {entry.why}: {_some(seeds)}" for entry, seeds in self.known.items()]
