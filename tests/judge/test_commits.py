@@ -22,7 +22,7 @@ from firnlake.iceberg.commit import Commit
 from firnlake.job.stage import Stage
 from firnlake.lanes import retention
 from firnlake.publish import retain
-from firnlake.table.partition import PartitionState
+from firnlake.table.state import State
 from firnlake.validate import tasks
 from firnlake.validate.validate import validate, verify
 from infra.foreign.files import on_disk
@@ -181,7 +181,7 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
     scenario.answer("land k=1,3d | k=2 | k=3 | k=4,0s")
     sound = retention.retention
 
-    def wrong(state: PartitionState) -> retention.Retention | None:
+    def wrong(state: State) -> retention.Retention | None:
         found = sound(state)
         return replace(found, dropped=state.segments[chosen]) if found else None
 

@@ -32,10 +32,10 @@ from firnlake.plan.make import due_plans, plan_partition
 from firnlake.plan.order import RunBudget, admit, inputs_of
 from firnlake.plan.read_states import Sensed
 from firnlake.table.arrays import Segments
-from firnlake.table.partition import UNBOUNDED, ScopeBounds
 from firnlake.table.policies import Policies, doubts
 from firnlake.table.policy import NAMES
 from firnlake.table.segment import Segment, UnassignedFile
+from firnlake.table.state import UNBOUNDED, ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Transactions, Undecided
 from tests.support.records import NOW, span
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from firnlake.job.plan import Input, Plan
     from firnlake.lanes.answer import Reason
-    from firnlake.table.partition import PartitionState
     from firnlake.table.policy import Policy
+    from firnlake.table.state import State
 
 TABLE: Final = "db.t"
 HOUR: Final = 3_600_000
@@ -314,7 +314,7 @@ class Looking:
     def _table(self) -> Segments:
         return replace(Segments.of(TABLE, "uuid", 7, self.found, self.strays), newest_clock_ms=self.published)
 
-    def _states(self, *, surveyed: bool = False) -> list[PartitionState]:
+    def _states(self, *, surveyed: bool = False) -> list[State]:
         """Read as a run reads them. If ``surveyed``, no lane is due in what is quiet."""
         segments = self._table()
         sensed = Sensed(
@@ -369,7 +369,7 @@ class Looking:
         own = facts.pop("own", level > 0 and facts.get("by_firn", True))
         return Segment(f"{_OWN if own else ''}s{self._made:02}", where, level, base, last, **chosen | facts)
 
-    def _why(self, lane: Lane, reason: Reason, state: PartitionState) -> str:
+    def _why(self, lane: Lane, reason: Reason, state: State) -> str:
         later = until(state, [lane])
         due = "" if later is None else f"; due in {self._in(later)}"
         return f": {reason.rule} {reason.text}{due}"

@@ -11,7 +11,7 @@ from firnlake.engine.choice import CHOICES, Engines
 from firnlake.errors import RefusedError
 from firnlake.job.lane import Lane
 from firnlake.plan.read_states import Scope
-from firnlake.table.partition import ScopeBounds
+from firnlake.table.state import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 
 

@@ -31,7 +31,7 @@ from firnlake.job.lane import Lane
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.make import check_clock, plan_lanes, plan_work
 from firnlake.plan.read_states import Scope
-from firnlake.table.partition import ScopeBounds
+from firnlake.table.state import ScopeBounds
 
 
 def plan(

@@ -4,12 +4,12 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.numbers import too_few
 from firnlake.table.budget import Budget
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import MERGED
+from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
 
-def look(state: PartitionState, force: bool) -> Work | Waits:
+def look(state: State, force: bool) -> Work | Waits:
     """The oldest series that is long enough, or large enough compared with the tail; with ``force``, any series."""
     whole = state.policy.clean_segments
     share = state.policy.clean_tail_fraction * state.tail_bytes

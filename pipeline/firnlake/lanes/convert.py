@@ -3,11 +3,11 @@
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.table.budget import excess
-from firnlake.table.partition import PartitionState
+from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
 
-def look(state: PartitionState, force: bool) -> Work | Waits:
+def look(state: State, force: bool) -> Work | Waits:
     """All segments to which equality deletes apply; with ``force``, one such file is enough."""
     reached = tuple(one for one in state.segments if one.equality_deletes)
     for segment in reached:

@@ -8,12 +8,12 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import tail_is_older
 from firnlake.lanes.answer import Waits, Work
 from firnlake.table.budget import Budget, excess_beside
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import TAIL, Segment
+from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
 
-def look(state: PartitionState, force: bool) -> Work | Waits:
+def look(state: State, force: bool) -> Work | Waits:
     """The oldest cleanable segments that fit a plan beside the tail, or the tail alone.
 
     If a segment is too large for any plan, the segments past it wait (C17).
@@ -41,7 +41,7 @@ def look(state: PartitionState, force: bool) -> Work | Waits:
     )
 
 
-def _waits(state: PartitionState, dirty: Sequence[Segment]) -> Waits:
+def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
     if not state.cleanable:
         if state.held:
             return Waits(state.held.rule, f"nothing may be cleaned: segment {state.held.segment} is {state.held.why}")
@@ -61,7 +61,7 @@ def _waits(state: PartitionState, dirty: Sequence[Segment]) -> Waits:
     return Waits(Lane.FULL.traits.rule, f"{ratio}, needed: more than {needed}")
 
 
-def dirty_reason(state: PartitionState) -> str | None:
+def dirty_reason(state: State) -> str | None:
     """Why the cleanable head, which must not be empty, should be cleaned now; None if it can wait.
 
     Late records below a removed tombstone make the lane due without any threshold, because readers may see a deleted
@@ -96,7 +96,7 @@ def dirty_reason(state: PartitionState) -> str | None:
     return f"{told}, more than {interval}"
 
 
-def last_full_ms(state: PartitionState) -> int | None:
+def last_full_ms(state: State) -> int | None:
     """The time of the last complete full clean, epoch milliseconds; None if the table's history no longer has it.
 
     Every full clean writes the tail anew, so the commit that added the tail's newest segment was a full clean. A full
@@ -109,7 +109,7 @@ def _newest(segments: Iterable[Segment]) -> int | None:
     return max((segment.committed_ms for segment in segments if segment.committed_ms is not None), default=None)
 
 
-def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str | None:
+def tombstone_reason(state: State, left_out: Iterable[Segment]) -> str | None:
     """Why expired tombstones make a full clean due, perhaps of the tail alone; None if they do not.
 
     ``left_out`` are the segments of the head that a full clean would not take.
@@ -124,7 +124,7 @@ def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str 
     )
 
 
-def expired_tombstones(state: PartitionState, left_out: Iterable[Segment]) -> int:
+def expired_tombstones(state: State, left_out: Iterable[Segment]) -> int:
     """Number of tombstones in the tail that are known to have passed their delete horizon since the last full clean.
 
     A tombstone that the last full clean found past its horizon stayed for a reason (it is the log end, or older records
@@ -142,7 +142,7 @@ def expired_tombstones(state: PartitionState, left_out: Iterable[Segment]) -> in
     )
 
 
-def _expired(segment: Segment, state: PartitionState, looked_at: int | None) -> int:
+def _expired(segment: Segment, state: State, looked_at: int | None) -> int:
     def newly(horizon: int) -> bool:
         # A clean at the horizon may have stamped the tombstone (delete.retention.ms = 0), so a later clean removes it.
         return looked_at is None or horizon > looked_at or horizon == looked_at < state.now_ms
@@ -155,7 +155,7 @@ def _expired(segment: Segment, state: PartitionState, looked_at: int | None) -> 
     return min(1, _removable(segment, state)) if first <= state.now_ms and newly(first) else 0
 
 
-def _removable(segment: Segment, state: PartitionState) -> int:
+def _removable(segment: Segment, state: State) -> int:
     """Number of stamped tombstones in ``segment``, minus 1 if one of them must be the log end (C4)."""
     # Records without a key may carry a stamp as well, if they landed with it.
     stamped = segment.stamped if segment.tombstones is None else min(segment.stamped, segment.tombstones)
@@ -163,7 +163,7 @@ def _removable(segment: Segment, state: PartitionState) -> int:
     return stamped - 1 if holds_log_end and stamped == segment.records else stamped
 
 
-def _may_come_back(state: PartitionState, dirty: Sequence[Segment]) -> tuple[Segment, ...]:
+def _may_come_back(state: State, dirty: Sequence[Segment]) -> tuple[Segment, ...]:
     """The removed tombstones that may be newer than a record of ``dirty``, and would come back then.
 
     The tail needs no check, because it holds no record that is older than a removed tombstone of its key.
@@ -174,7 +174,7 @@ def _may_come_back(state: PartitionState, dirty: Sequence[Segment]) -> tuple[Seg
     return tuple(segment for segment in state.removed_tombstones if segment.last_offset > lowest)
 
 
-def _staying(state: PartitionState, inputs: Sequence[Segment], beside: Sequence[Segment]) -> frozenset[str]:
+def _staying(state: State, inputs: Sequence[Segment], beside: Sequence[Segment]) -> frozenset[str]:
     """The inputs that stay unless one of their keys has a newer record, where the tail is known to be older."""
     decides = any(one.transactional or one.control for one in inputs)
     if beside or decides or not tail_is_older(inputs):

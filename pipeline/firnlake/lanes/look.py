@@ -14,11 +14,11 @@ from firnlake.job.lane import Lane
 from firnlake.lanes import clean, convert, full, merge, retention, tier
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.erasure import look as erasure
-from firnlake.table.partition import PartitionState
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment
+from firnlake.table.state import State
 
-LOOKS: Final[Mapping[Lane, Callable[[PartitionState, bool], Work | Waits]]] = {
+LOOKS: Final[Mapping[Lane, Callable[[State, bool], Work | Waits]]] = {
     Lane.RETAIN: retention.look,
     Lane.ERASE: erasure.look,
     Lane.CONVERT: convert.look,
@@ -30,7 +30,7 @@ LOOKS: Final[Mapping[Lane, Callable[[PartitionState, bool], Work | Waits]]] = {
 """The function of each lane that finds its work; `look` asks it unless something blocks the lane."""
 
 
-def look(lane: Lane, state: PartitionState, force: bool = False) -> Work | Waits:
+def look(lane: Lane, state: State, force: bool = False) -> Work | Waits:
     """The work of ``lane`` in ``state``, or why it waits.
 
     ``force`` ignores thresholds, but never the rules on which records may be removed, such as retention times.
@@ -48,12 +48,12 @@ def look(lane: Lane, state: PartitionState, force: bool = False) -> Work | Waits
     return answer
 
 
-def has_work(state: PartitionState, lanes: Iterable[Lane]) -> bool:
+def has_work(state: State, lanes: Iterable[Lane]) -> bool:
     """True when one of ``lanes`` has work."""
     return any(isinstance(look(lane, state), Work) for lane in lanes)
 
 
-def until(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
+def until(state: State, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
     """The earliest clock (epoch milliseconds) after the state's own at which one of ``lanes`` has work, if nothing is
     written; None when only new data can change that, or something blocks the topic partition.
 
@@ -69,7 +69,7 @@ def until(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int |
     return clocks[first] if first < len(clocks) else None
 
 
-def since(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
+def since(lane: Lane, state: State, inputs: Sequence[Segment]) -> int:
     """The clock (epoch milliseconds) since which ``lane`` has had work, by the arrivals of the segments that are there.
 
     If it would have none without the last of ``inputs``, or was forced, that arrival counts.
@@ -86,7 +86,7 @@ def since(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
     return clocks[first] if first < len(clocks) else max(arrived)
 
 
-def _turning_points(state: PartitionState) -> Iterator[int]:
+def _turning_points(state: State) -> Iterator[int]:
     """Every clock at which something in ``state`` passes a limit of time."""
     policy = state.policy
     newest = _extremes(max, (segment.newest_ms for segment in state.head))

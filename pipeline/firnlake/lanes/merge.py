@@ -10,12 +10,12 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.numbers import FEWEST, too_few
 from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import LANDED, Segment
+from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
 
-def look(state: PartitionState, force: bool) -> Work | Waits:
+def look(state: State, force: bool) -> Work | Waits:
     """The oldest groups that fit a plan; with ``force``, two neighbours are enough."""
     whole = state.policy.merge_segments
 
@@ -33,7 +33,7 @@ def look(state: PartitionState, force: bool) -> Work | Waits:
     return too_few(Lane.MERGE, longest, state.policy, "merge_segments", "adjacent L0 segments")
 
 
-def _groups(series: tuple[Segment, ...], state: PartitionState, force: bool) -> tuple[Segment, ...]:
+def _groups(series: tuple[Segment, ...], state: State, force: bool) -> tuple[Segment, ...]:
     """The segments of the first groups of ``series`` that fit a plan together.
 
     The segments of an incomplete group wait for later neighbours, unless ``force`` is set.

@@ -7,8 +7,8 @@ from pyiceberg.table import Table
 from firnlake.lanes.erasure.look import requested_of
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.table.arrays import Arrays
-from firnlake.table.partition import Requested
 from firnlake.table.segment import Segment
+from firnlake.table.state import Requested
 from firnlake.table.topic_partition import TopicPartition
 
 

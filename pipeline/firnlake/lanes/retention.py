@@ -10,8 +10,8 @@ from enum import StrEnum
 from firnlake.clock import exact_span, show_span
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import Segment
+from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
 
@@ -35,7 +35,7 @@ class Retention:
     kept: str
 
 
-def look(state: PartitionState, _force: bool) -> Work | Waits:
+def look(state: State, _force: bool) -> Work | Waits:
     """The segments past retention, and those without a record, which no other lane removes."""
     past = retention(state)
     if past is None:
@@ -46,7 +46,7 @@ def look(state: PartitionState, _force: bool) -> Work | Waits:
     return Work(Lane.RETAIN, empty + past.dropped, past.reason)
 
 
-def retention(state: PartitionState) -> Retention | None:
+def retention(state: State) -> Retention | None:
     """Decide which segments of ``state`` retention may drop. Returns None if the policy does not delete.
 
     A segment may be dropped when its newest record (``aged_from_ms``) is more than retention.ms old, or when at least
@@ -95,7 +95,7 @@ def aged_from_ms(segment: Segment) -> int | None:
     return max(segment.newest_ms, *landed) if landed else None
 
 
-def _obstacle(state: PartitionState, segment: Segment) -> str | None:
+def _obstacle(state: State, segment: Segment) -> str | None:
     """Why ``segment`` stays regardless of its age and size; None if only age and size decide."""
     if state.restart:
         return state.restart
@@ -112,7 +112,7 @@ def _obstacle(state: PartitionState, segment: Segment) -> str | None:
     return None
 
 
-def _cause(state: PartitionState, segment: Segment, left: int) -> Limit | None:
+def _cause(state: State, segment: Segment, left: int) -> Limit | None:
     """The config that allows Firn to drop ``segment`` and so leave ``left`` bytes; None if no config does."""
     since = aged_from_ms(segment)
     if since is not None and 0 <= state.policy.retention_ms < state.now_ms - since:
@@ -120,7 +120,7 @@ def _cause(state: PartitionState, segment: Segment, left: int) -> Limit | None:
     return Limit.SIZE if 0 <= state.policy.retention_bytes <= left else None
 
 
-def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
+def _reason(state: State, causes: Sequence[Limit]) -> str:
     """The limits that were crossed, and the number of segments beyond each limit."""
     policy = state.policy
     aged, oversize = causes.count(Limit.AGE), causes.count(Limit.SIZE)
@@ -129,7 +129,7 @@ def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
     return ", ".join(parts)
 
 
-def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
+def _waiting(state: State, segment: Segment, left: int) -> str:
     """How far ``segment`` is from its limits. Shows a timestamp in the future, which keeps the segment longer."""
     since = aged_from_ms(segment)
     if since is None:

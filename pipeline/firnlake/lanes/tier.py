@@ -15,15 +15,15 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.numbers import FEWEST, too_few
 from firnlake.table.budget import Budget
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import RUN, Segment
+from firnlake.table.state import State
 
 SIMILAR: Final = 2.0
 """Runs are of similar size when the largest has at most this many times the bytes of the smallest (WarpStream tiers
 files "of similar size"; the figure is Firn's)."""
 
 
-def look(state: PartitionState, force: bool) -> Work | Waits:
+def look(state: State, force: bool) -> Work | Waits:
     """The oldest runs of similar size that fit a plan, if there are enough; with ``force``, two."""
     wanted, budget = state.policy.tier_runs, Budget.of(state.policy)
     longest = 0
@@ -49,7 +49,7 @@ class Run:
         return sum(segment.data_bytes for segment in self.segments)
 
 
-def runs(state: PartitionState) -> list[Run]:
+def runs(state: State) -> list[Run]:
     """The runs of which every segment can be cleaned, in the order of their first segments.
 
     A run with a segment that can't be cleaned is left out as a whole.
@@ -61,7 +61,7 @@ def runs(state: PartitionState) -> list[Run]:
     return [Run(tuple(own.values()), tuple(own)) for own in by_run.values() if all(map(state.may_clean, own.values()))]
 
 
-def similar_runs(state: PartitionState) -> Iterator[tuple[Run, ...]]:
+def similar_runs(state: State) -> Iterator[tuple[Run, ...]]:
     """Series of neighbouring runs of similar size, each as long as possible, the oldest first.
 
     Runs are similar when the largest has at most ``SIMILAR`` times the bytes of the smallest. They are neighbours when

@@ -9,7 +9,7 @@ from firnlake.job.failures import FailedPlan
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan
 from firnlake.plan.order import Postponed
-from firnlake.table.partition import PartitionState
+from firnlake.table.state import State
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class LanePlans:
     """Due plans without room in this run's budgets; they wait for the next run."""
     failed: list[FailedPlan]
     """Due plans that failed before on the same segments (C20)."""
-    states: list[PartitionState]
+    states: list[State]
     """The states of the topic partitions from which the plans were made."""
     behind: tuple[str, ...] = ()
     """A line if the clock is behind that of an earlier commit of Firn; the same for all lanes of a run."""

@@ -19,7 +19,7 @@ from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.order import RunBudget, admit, rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
 from firnlake.table.arrays import Segments
-from firnlake.table.partition import PartitionState
+from firnlake.table.state import State
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ def _work(
 
 
 def due_plans(
-    lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False, asked: str = ""
+    lane: Lane, segments: Segments, states: Iterable[State], force: bool = False, asked: str = ""
 ) -> list[Plan]:
     """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
     chosen = [
@@ -209,15 +209,13 @@ def behind_ms(segments: Segments, now_ms: int) -> int:
     return max(0, (segments.newest_clock_ms or now_ms) - now_ms)
 
 
-def plan_partition(
-    lane: Lane, segments: Segments, state: PartitionState, force: bool = False, asked: str = ""
-) -> Plan | None:
+def plan_partition(lane: Lane, segments: Segments, state: State, force: bool = False, asked: str = "") -> Plan | None:
     """The plan of ``lane`` for one topic partition; None if it waits. The plan's reason includes ``asked``."""
     work = look(lane, state, force)
     return plan_of(work, segments, state, asked) if isinstance(work, Work) else None
 
 
-def plan_of(work: Work, segments: Segments, state: PartitionState, asked: str = "") -> Plan | None:
+def plan_of(work: Work, segments: Segments, state: State, asked: str = "") -> Plan | None:
     """The plan for ``work`` in ``state``; None for a table without a snapshot."""
     if segments.snapshot_id is None:
         return None

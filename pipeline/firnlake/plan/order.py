@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from firnlake.job.job import Job, Packing
 from firnlake.job.plan import Plan
 from firnlake.lanes.look import since
-from firnlake.table.partition import PartitionState
 from firnlake.table.policy import DAY_MS, Policy
 from firnlake.table.segment import TAIL, Segment
+from firnlake.table.state import State
 
 PATIENCE_MS: Final = DAY_MS
 """Milliseconds after which a plan that is due, but has had no room in any run, is overdue."""
@@ -36,7 +36,7 @@ class Rank(NamedTuple):
     partition: int
 
 
-def rank(plan: Plan, state: PartitionState) -> Rank:
+def rank(plan: Plan, state: State) -> Rank:
     """The rank of ``plan``, which was made from ``state``."""
     inputs = inputs_of(plan, state)
     limit = _limit_ms(plan, state, inputs)
@@ -44,13 +44,13 @@ def rank(plan: Plan, state: PartitionState) -> Rank:
     return Rank(not overdue, limit if overdue else 0, -state.dirty_ratio, plan.topic, plan.partition)
 
 
-def inputs_of(plan: Plan, state: PartitionState) -> list[Segment]:
+def inputs_of(plan: Plan, state: State) -> list[Segment]:
     """The segments of ``state`` that are inputs of ``plan``."""
     taken = {one.path for one in plan.inputs}
     return [segment for segment in state.segments if segment.path in taken]
 
 
-def _limit_ms(plan: Plan, state: PartitionState, inputs: Sequence[Segment]) -> int:
+def _limit_ms(plan: Plan, state: State, inputs: Sequence[Segment]) -> int:
     """The time (epoch milliseconds) after which ``plan`` for ``inputs`` is overdue; the clock of ``state`` or later if
     it is not."""
     last = _last_work_ms(state, inputs)
@@ -66,7 +66,7 @@ def _limit_ms(plan: Plan, state: PartitionState, inputs: Sequence[Segment]) -> i
     return min(limits, default=state.now_ms)
 
 
-def _last_work_ms(state: PartitionState, inputs: Sequence[Segment]) -> int:
+def _last_work_ms(state: State, inputs: Sequence[Segment]) -> int:
     """The time of Firn's newest commit (epoch milliseconds) above the levels of the head's ``inputs``; 0 if none."""
     highest = max((segment.level for segment in inputs if segment.level != TAIL), default=0)
     worked = (segment for segment in state.segments if segment.level > highest and segment.by_firn)

@@ -16,13 +16,13 @@ from firnlake.lanes.quiet import quiet
 from firnlake.lanes.requested import requested_in
 from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.memory import removed_tombstones
-from firnlake.table.partition import UNBOUNDED, PartitionState, Requested, ScopeBounds
 from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.restarts import restarts
 from firnlake.table.segment import Segment
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
+from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
 from firnlake.table.summaries import newest_clock
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of
@@ -126,9 +126,9 @@ class Sensed:
         flags = quiet(arrays, self.policies, self.now_ms, self.removed_tombstones, self.requested)
         return frozenset(map(arrays.topic_partition, np.flatnonzero(flags).tolist()))
 
-    _known: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    _known: dict[TopicPartition, State] = field(default_factory=dict)
 
-    def states(self, every: bool = True) -> list[PartitionState]:
+    def states(self, every: bool = True) -> list[State]:
         """The states of the topic partitions, by topic and partition; without ``every``, of those that are not quiet.
 
         Within bounds, a part of a topic partition may be due although the whole of it is left to another lane, so none
@@ -139,14 +139,14 @@ class Sensed:
         looked_at = every or self.bounds != UNBOUNDED
         return [self.state(where) for where in chosen if looked_at or where not in self.quiet]
 
-    def state(self, where: TopicPartition) -> PartitionState:
+    def state(self, where: TopicPartition) -> State:
         """The state of the topic partition ``where``; its lanes share what it has computed."""
         if where not in self._known:
             self._known[where] = self._state(where)
         return self._known[where]
 
-    def _state(self, where: TopicPartition) -> PartitionState:
-        return PartitionState(
+    def _state(self, where: TopicPartition) -> State:
+        return State(
             where,
             self.segments.by_partition[where],
             self.policies.of(where.topic),
@@ -209,7 +209,7 @@ def sense_table(
     now_ms: int,
     only: Collection[TopicPartition] = (),
     look_at_transactions: bool = True,
-) -> tuple[Segments, list[PartitionState]]:
+) -> tuple[Segments, list[State]]:
     """The segments of table ``identifier`` and the states of its topic partitions; the arguments are those of
     ``read_once``."""
     sensed = read_once(lake, identifier, now_ms, only, look_at_transactions)

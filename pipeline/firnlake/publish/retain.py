@@ -19,10 +19,10 @@ from firnlake.job.plan import Plan
 from firnlake.lanes.retention import retention
 from firnlake.publish.attempts import PublishResult, commit, repeated
 from firnlake.table.arrays import Segments
-from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.published_plans import VALIDATION, RecordCounts, published
 from firnlake.table.segments import read
+from firnlake.table.state import State
 from firnlake.table.summaries import summary
 
 Judge: TypeAlias = Callable[
@@ -119,7 +119,7 @@ def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
         return f": {policy.problem}"
     own = segments.by_partition.get(plan.topic_partition, ())
     strays = segments.strays_of(plan.topic_partition)
-    past = retention(PartitionState(plan.topic_partition, own, policy, plan.now_ms, strays))
+    past = retention(State(plan.topic_partition, own, policy, plan.now_ms, strays))
     may_go = {segment.path for segment in (past.dropped if past else ())}
     may_go |= {segment.path for segment in own if not segment.records}
     taken = {segment.path for segment in plan.inputs}

@@ -13,8 +13,8 @@ from firnlake.lanes.answer import Reason, Waits
 from firnlake.lanes.look import look
 from firnlake.plan.make import plan_partition
 from firnlake.table.arrays import Segments
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import TAIL, UnassignedFile
+from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
 
@@ -22,7 +22,7 @@ from firnlake_expectations.wording import count
 class Prospects:
     """The plans that are due now in one topic partition, by lane, and the plan of `full` without thresholds."""
 
-    state: PartitionState
+    state: State
     due: Mapping[Lane, Plan]
     full: Plan | None
     failed: Mapping[Lane, FailedPlan]
@@ -31,7 +31,7 @@ class Prospects:
     """Lanes that leave their plan to `full`, which takes all its segments in the same run."""
 
     @classmethod
-    def of(cls, segments: Segments, state: PartitionState, failed: Sequence[FailedPlan]) -> "Prospects":
+    def of(cls, segments: Segments, state: State, failed: Sequence[FailedPlan]) -> "Prospects":
         """Plan every lane for ``state`` and write nothing. ``failed`` are the table's plans that failed before."""
         plans = [plan for lane in Lane if (plan := plan_partition(lane, segments, state))]
         full = plan_partition(Lane.FULL, segments, state, force=True)

@@ -21,10 +21,10 @@ from firnlake.lanes.answer import Reason
 from firnlake.lanes.look import until
 from firnlake.plan.read_states import sense_table
 from firnlake.table.mendings import is_mending
-from firnlake.table.partition import PartitionState
 from firnlake.table.published_plans import PublishedPlan, plans_of
 from firnlake.table.segment import LANDED, MERGED, RUN, Segment, UnassignedFile
 from firnlake.table.segments import facts, removals
+from firnlake.table.state import State
 from firnlake.table.summaries import CommitSummary
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
@@ -177,7 +177,7 @@ def _outlook(lane: Lane, prospects: Prospects) -> LaneOutlook:
     return LaneOutlook(lane, None, 0, prospects.not_due(lane), next_ms)
 
 
-def _blockers(state: PartitionState) -> list[Reason]:
+def _blockers(state: State) -> list[Reason]:
     """The reasons that block the topic partition now, in any lane."""
     reasons = [Reason("C20", blocker) for blocker in state.blockers]
     reasons += [Reason("C17", oversized) for oversized in state.oversized]

@@ -39,10 +39,10 @@ from firnlake.lanes.retention import retention
 from firnlake.plan.make import plan_partition
 from firnlake.plan.read_states import Sensed, read_once
 from firnlake.table.arrays import Segments
-from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies, doubts
 from firnlake.table.segment import LEVELS
 from firnlake.table.settings import thresholds
+from firnlake.table.state import State
 from firnlake.table.summaries import CommitSummary, appended
 from firnlake_expectations.table_report import Tombstones
 from firnlake_expectations.wording import count
@@ -148,7 +148,7 @@ def _largest(quarantined: Iterable[Batch]) -> tuple[Quarantined, ...]:
     return tuple(Quarantined(**vars(batch) | {"topic_partition": str(batch.topic_partition)}) for batch in largest)
 
 
-def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
+def _waiting(state: State, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
     """The failed plans that keep work from being tried again (C20), even if it was asked for before it was due."""
     tried = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
     plans = [
@@ -160,7 +160,7 @@ def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedP
     return [marker for _, marker in waiting(failed, plans)]
 
 
-def _partition(state: PartitionState, sensed: Sensed, every: Sequence[FailedPlan], quarantined: int) -> PartitionStatus:
+def _partition(state: State, sensed: Sensed, every: Sequence[FailedPlan], quarantined: int) -> PartitionStatus:
     """The status of ``state``, which is of ``sensed``; ``every`` are the failed plans of the table."""
     failed = _waiting(state, sensed.segments, every)
     held = {marker.plan.lane for marker in failed}
@@ -206,7 +206,7 @@ def _condition(
     return PartitionCondition.IDLE
 
 
-def _lag_ms(state: PartitionState) -> int | None:
+def _lag_ms(state: State) -> int | None:
     oldest = min((segment.oldest_ms for segment in state.cleanable), default=None)
     # Producers set the timestamps, and a record with a timestamp in the future has not waited.
     return None if oldest is None else max(0, state.now_ms - oldest)
@@ -217,7 +217,7 @@ def _bounded(milliseconds: int | None) -> int | None:
     return None if milliseconds is None else min(max(milliseconds, _LOWEST), _HIGHEST)
 
 
-def _young(state: PartitionState) -> tuple[str, ...]:
+def _young(state: State) -> tuple[str, ...]:
     """A message about segments that the compaction lag holds back (C11); a future timestamp prolongs the wait."""
     held = state.held
     if not held or held.until_ms is None or not state.policy.compacts:
@@ -229,7 +229,7 @@ def _young(state: PartitionState) -> tuple[str, ...]:
     return (f"segment {held.segment} and later ones are not cleaned until {until} ({lag}{newest})",)
 
 
-def _held(state: PartitionState) -> tuple[str, ...]:
+def _held(state: State) -> tuple[str, ...]:
     """Messages about segments that a transaction holds back (C10), and about tombstones that stray files keep (C7)."""
     undecided = (f"held back: {state.undecided}",) if state.undecided else ()
     return undecided + tuple(
@@ -238,7 +238,7 @@ def _held(state: PartitionState) -> tuple[str, ...]:
     )
 
 
-def _tombstones(states: Iterable[PartitionState], now_ms: int) -> Tombstones:
+def _tombstones(states: Iterable[State], now_ms: int) -> Tombstones:
     segments = [(one, state.policy.full_interval_ms) for state in states for one in state.segments]
     stamped = [(one.first_horizon_ms, one.stamped, wait) for one, wait in segments if one.first_horizon_ms is not None]
     return Tombstones(
@@ -250,7 +250,7 @@ def _tombstones(states: Iterable[PartitionState], now_ms: int) -> Tombstones:
     )
 
 
-def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
+def _levels(state: State) -> tuple[LevelStatus, ...]:
     ordered = sorted(state.segments, key=lambda segment: segment.level)
     levels = []
     for level, group in groupby(ordered, key=lambda segment: segment.level):

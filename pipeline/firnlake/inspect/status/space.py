@@ -19,9 +19,9 @@ from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
 from firnlake.lanes.retention import retention
 from firnlake.table.mendings import is_mending
-from firnlake.table.partition import PartitionState
 from firnlake.table.segment import LANDED, MERGED, Segment
 from firnlake.table.segments import read
+from firnlake.table.state import State
 from firnlake.table.summaries import cherry_picked, file_bytes
 
 _RAW: Final = (LANDED, MERGED)
@@ -104,7 +104,7 @@ def mended_segments(table: Table, identifier: str) -> Iterable[Segment]:
 
 
 def space_of(
-    states: Sequence[PartitionState],
+    states: Sequence[State],
     quarantined: Iterable[Batch],
     mended: Iterable[Segment],
     history: HistorySpace,
@@ -150,14 +150,14 @@ def _topic(topic: str, sizes: Counter[str]) -> TopicSpace:
     )
 
 
-def _garbage_share(states: Iterable[PartitionState], work: LaneWork) -> float | None:
+def _garbage_share(states: Iterable[State], work: LaneWork) -> float | None:
     """Of the bytes that cleanings have read, the share that they removed; None if the history has no cleaning."""
     raw = sum(segment.bytes for state in states for segment in state.head if segment.level in _RAW)
     cleaned = work.landed_bytes - raw
     return min(1.0, max(0.0, work.cleaned_bytes / cleaned)) if cleaned > 0 and work.cleaned_bytes else None
 
 
-def _compactable(state: PartitionState, share: float) -> int:
+def _compactable(state: State, share: float) -> int:
     kept = retention(state)
     dropped = {segment.path: segment.bytes for segment in kept.dropped} if kept else {}
     cleanable = sum(segment.bytes for segment in state.cleanable if segment.path not in dropped)

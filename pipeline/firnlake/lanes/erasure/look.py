@@ -12,8 +12,8 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.erasure.requests import Erasure
 from firnlake.table.budget import excess
-from firnlake.table.partition import PartitionState, Requested
 from firnlake.table.segment import Segment
+from firnlake.table.state import Requested, State
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
@@ -80,7 +80,7 @@ def is_by_lane(path: str, erasure: Erasure) -> bool:
     return f"/{OWN_FOLDER}/{erasure.request.table_uuid}/" in path and job_of(path) is not None
 
 
-def obstacles(state: PartitionState) -> Iterator[Waits]:
+def obstacles(state: State) -> Iterator[Waits]:
     """What keeps lane `erase` from the topic partition, if anything is requested there."""
     asked = state.requested
     if asked is None or not (asked.unread or asked.holding):
@@ -115,7 +115,7 @@ def obstacles(state: PartitionState) -> Iterator[Waits]:
         )
 
 
-def look(state: PartitionState, force: bool) -> Work | Waits:
+def look(state: State, force: bool) -> Work | Waits:
     """The segments of main, and those of removed tombstones, that must be read or rewritten for the requests.
 
     New requests wait for further requests (``Request.due_ms``), unless ``force`` is set.
@@ -140,7 +140,7 @@ def look(state: PartitionState, force: bool) -> Work | Waits:
     return Work(Lane.ERASE, taken, reason, beside=beside, requests=asked.requests)
 
 
-def _smallest(state: PartitionState) -> tuple[Segment, ...]:
+def _smallest(state: State) -> tuple[Segment, ...]:
     """The smallest segment of main: a plan needs an input there, even if only removed tombstones are to be read."""
     fit = [segment for segment in state.segments if not segment.row_deletes]
     return (min(fit, key=lambda segment: (segment.bytes, segment.order)),) if fit else ()

@@ -1,4 +1,4 @@
-"""The state of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
+"""`State` of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ class Requested:
 
 
 @dataclass(frozen=True)
-class PartitionState:
+class State:
     """The state of a topic partition with ``segments`` (in offset order) under ``policy`` at ``now_ms`` (epoch ms)."""
 
     topic_partition: TopicPartition
