@@ -136,7 +136,7 @@ def _document(adoption: Adoption, dry_run: bool) -> dict[str, Any]:
         "table": adoption.table,
         "repeated": adoption.repeated,
         "dry_run": dry_run,
-        "columns": columns.__dict__ | {"is_tombstone": columns.tombstone},
+        "columns": columns.__dict__ | {"is_tombstone": columns.is_tombstone and columns.is_tombstone.text},
         "topic_partitions": [str(topic_partition) for topic_partition in segments.by_partition],
         "segments": _number(adoption),
         "left_out": [str(stray) for stray in segments.strays],

@@ -22,7 +22,6 @@ from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions, WrittenFile
 from firnlake.job.plan import Plan
-from firnlake.table.condition import mask
 from firnlake.table.segment import RUN, TAIL
 from firnlake_expectations.fingerprint import Fingerprint
 
@@ -181,7 +180,7 @@ def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: p
             keyless |= batch.column(name).is_null().to_numpy(zero_copy_only=False)
     tombstone = np.zeros(rows, dtype=np.bool_)
     if columns.is_tombstone is not None:
-        tombstone = mask(columns.is_tombstone.expression, batch).to_numpy(zero_copy_only=False)
+        tombstone = columns.is_tombstone.mask(batch).to_numpy(zero_copy_only=False)
     held = batch.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON)
     return Records(
         offset=inputs.offsets(batch, segment),

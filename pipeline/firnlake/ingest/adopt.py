@@ -269,7 +269,7 @@ def _missing(schema: Schema, name: str) -> str:
 
 def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> Tombstone:
     read_as = Condition.read(text, fields, f"table {identifier}: tombstone condition")
-    return Tombstone(condition=text, columns=tuple(Column.of(fields[name]) for name in read_as.columns))
+    return Tombstone(condition=text, columns=tuple(Column.of(fields[name]) for name in read_as.reads))
 
 
 def _left_behind(table: Table, identifier: str) -> StoredRoles | None:

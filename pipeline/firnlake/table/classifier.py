@@ -384,7 +384,7 @@ class Classifier:
 
     def _tombstones(self, file: ListedFile) -> int | None:
         """Number of tombstones; None when only reading the records can tell."""
-        if self._names.tombstone is None:
+        if self._names.is_tombstone is None:
             return 0
         return (self._tombstone_null.nulls(file) or 0) if self._tombstone_null else None
 

@@ -133,11 +133,6 @@ class ColumnRoles:
         return topic, partition
 
     @property
-    def tombstone(self) -> str | None:
-        """The tombstone condition as SQL; None when no record is a tombstone."""
-        return self.is_tombstone.sql if self.is_tombstone else None
-
-    @property
     def tombstone_null(self) -> str | None:
         """The column whose NULL makes a record a tombstone; None when there is no condition or a different one."""
         return self.is_tombstone.null_of if self.is_tombstone else None

@@ -19,7 +19,7 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.condition import Condition, mask
+from firnlake.table.condition import Condition
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED
 from firnlake.table.segments import PlannedFile, planned
@@ -144,7 +144,7 @@ class Versions:
         if not groups or condition is None or not _may_hold(self._table, condition, planned_file.file):
             return frozenset()
         found = self._rows(planned_file, sorted({offset, *condition.reads}), groups).values()
-        chosen = (rows[offset].filter(mask(condition.expression, rows)).to_pylist() for rows in found)
+        chosen = (rows[offset].filter(condition.mask(rows)).to_pylist() for rows in found)
         return frozenset(chain.from_iterable(chosen))
 
     def _rows(
