@@ -119,6 +119,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what cases answer into their files")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cases whose title ends with ``(nightly)`` are nightly tests."""
+    for item in items:
+        if item.name.endswith("(nightly)]"):
+            item.add_marker(pytest.mark.nightly)
+
+
 @pytest.fixture
 def scenario(lake: Lake, engine: Engine, tmp_path: Path) -> Scenario:
     """A table of its own, driven by lines of text."""

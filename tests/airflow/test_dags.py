@@ -170,6 +170,7 @@ def test_settings_reach_the_tasks(parsed: Parsed) -> None:
     assert dag["tags"] == ["firn", "gold", "shop"]
 
 
+@pytest.mark.nightly
 def test_the_shipped_tables_file_is_read(tmp_path: Path) -> None:
     found = parse(without_database(tmp_path), tmp_path, FIRN_TABLES=None)
     assert found.errors == {}

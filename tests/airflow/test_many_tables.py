@@ -98,6 +98,7 @@ def test_f1_tables_beyond_a_file_are_in_the_next(parsed: Mapping[str, ParsedFile
     assert parsed["firn_refused.py"].tasks == 0
 
 
+@pytest.mark.nightly
 def test_f1_tables_without_a_file_are_named(tmp_path: Path) -> None:
     parsed = parse(tmp_path, listed(*TABLES), "firn.py", "firn_3.py", "firn_refused.py")
     assert sorted(parsed["firn.py"].dags) == WITH_ALL["firn.py"]
@@ -122,6 +123,7 @@ REFUSED = """
 """
 
 
+@pytest.mark.nightly
 def test_a_table_without_a_dag_is_an_import_error(tmp_path: Path) -> None:
     parsed = parse(tmp_path, REFUSED % ("long" * 30), at_most=20)
     assert sorted(parsed["firn.py"].dags) == ["firn__shop__good", "firn_maintain"]
@@ -133,6 +135,7 @@ def test_a_table_without_a_dag_is_an_import_error(tmp_path: Path) -> None:
     assert "shop.good" not in told
 
 
+@pytest.mark.nightly
 def test_f1_a_task_builds_its_own_dag_alone(tmp_path: Path) -> None:
     """Also from a file that held the table before it moved to the next one."""
     files = ("firn.py", "firn_2.py", "firn_3.py")
@@ -184,6 +187,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.nightly
 def test_f1_a_loop_that_polls_goes_on_with_the_table_that_comes_later(tmp_path: Path) -> None:
     airflow = without_database(tmp_path)
     for table in ("t.idle", "t.first", "t.later"):

@@ -39,6 +39,7 @@ def test_c30_a_copy_of_any_name_prevents_the_certificate(scenario: Scenario, nam
     assert scenario.answer("certify")[0].startswith("no certificate: ")
 
 
+@pytest.mark.nightly
 def test_c30_a_key_that_comes_back_in_a_file_of_another_table_of_firn_is_erased(
     scenario: Scenario, tmp_path: Path
 ) -> None:

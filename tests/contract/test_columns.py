@@ -30,7 +30,7 @@ def append_as_named(scenario: Scenario, *rows: Mapping[str, object]) -> None:
     add(scenario.opened.lake, scenario.name, [], [file])
 
 
-@pytest.mark.parametrize("names", [PATHS, INTERNAL], ids=["paths", "internal"])
+@pytest.mark.parametrize("names", [PATHS, pytest.param(INTERNAL, marks=pytest.mark.nightly)], ids=["paths", "internal"])
 def test_columns_of_any_name_are_keys(scenario: Scenario, names: tuple[str, ...]) -> None:
     scenario.play(
         "table " + shlex.join([*(f"{name}=long" for name in names), "lsn=long"]),
@@ -49,6 +49,7 @@ def test_columns_of_any_name_are_keys(scenario: Scenario, names: tuple[str, ...]
     assert scenario.answer("verify") == ["full: kept"]
 
 
+@pytest.mark.nightly
 def test_columns_of_any_name_stay_as_they_are(scenario: Scenario) -> None:
     names = tuple(dict.fromkeys((*PATHS, *INTERNAL)))
     scenario.play(
@@ -148,7 +149,7 @@ def test_a_column_has_the_tables_type_and_nan_is_a_value(scenario: Scenario) -> 
     assert [one["offset"] for one in held["samples"]] == [2]
 
 
-@pytest.mark.parametrize("samples", ["none", "keys", "full"])
+@pytest.mark.parametrize("samples", ["none", pytest.param("keys", marks=pytest.mark.nightly), "full"])
 def test_what_a_suite_finds_is_shown_as_far_as_reports_may(scenario: Scenario, samples: str) -> None:
     """Messages of wrong expectations hold values as well."""
     expected: list[tuple[str, Mapping[str, Any]]] = [

@@ -4,6 +4,7 @@ ratio, and of a tail with deletes only what is hidden goes."""
 import os
 
 import pyarrow.parquet as pq
+import pytest
 
 from infra.foreign.files import on_disk
 from tests.support.foreign import rename
@@ -24,6 +25,7 @@ def land(scenario: Scenario, *records: Record) -> None:
     scenario.table.land(path)
 
 
+@pytest.mark.nightly
 def test_keys_of_no_byte_and_of_ten_million(scenario: Scenario) -> None:
     """Equal but for their last byte, they are two keys; an empty key is a third."""
     stem = os.urandom(10_000_000)
@@ -62,6 +64,7 @@ def test_segments_may_have_any_name(scenario: Scenario) -> None:
     assert scenario.answer("full!") == ["5 to 1 segments, 5 to 1 records; superseded 4"]
 
 
+@pytest.mark.nightly
 def test_many_small_files_are_as_dirty_as_their_records(scenario: Scenario) -> None:
     """By the sizes of files, a head of a fifth of the records would be two thirds of the table."""
     scenario.play(

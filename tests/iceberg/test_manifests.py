@@ -215,6 +215,7 @@ def test_many_become_one_once_in_the_same_order_and_a_dry_run_tells(lake: Lake) 
     assert lakes.snapshot(lake) == after.metadata.current_snapshot_id
 
 
+@pytest.mark.nightly
 def test_none_grows_beyond_the_target_by_more_than_an_entry_and_a_full_one_stays(lake: Lake) -> None:
     many_small(lake, count=40)
     lake.set_properties(TABLE, {"commit.manifest.target-size-bytes": "12000"})
@@ -329,6 +330,7 @@ steps = st.lists(
 
 
 # A history takes a second: looking for a shorter one that fails as well would take minutes.
+@pytest.mark.nightly
 @bounded(5, phases=[Phase.generate])
 @given(steps)
 def test_whatever_was_written_before_the_same_is_listed_afterwards(lake: Lake, happened: Sequence[str]) -> None:

@@ -52,7 +52,12 @@ HISTORIES = {
 """By what the last commit took: merges and a cleaning, a late record, segments in place, and erasures of every kind."""
 
 
-@pytest.mark.parametrize("went", HISTORIES)
+AT_NIGHT = {"restored 1", "0 to 0", "erased 1"}
+
+
+@pytest.mark.parametrize(
+    "went", [pytest.param(one, marks=[pytest.mark.nightly] if one in AT_NIGHT else []) for one in HISTORIES]
+)
 def test_c9_c16_c30_every_commit_is_proved_by_its_files_alone(scenario: Scenario, went: str) -> None:
     """Also later, when there are newer requests."""
     commits: list[tuple[str, int | None]] = []

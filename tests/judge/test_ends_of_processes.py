@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 JUDGES = """
 import gc, sys, time
 gc.set_threshold(50_000, 20, 20)  # as the command firn does
@@ -35,6 +37,7 @@ def test_a_process_ends_at_once_after_great_expectations_was_loaded() -> None:
     assert seconds < 0.4
 
 
+@pytest.mark.nightly
 def test_a_process_that_has_loaded_duckdb_before_ends_without_a_word() -> None:
     _, said = ended("import duckdb; kept = duckdb.connect()")
     assert said == ""

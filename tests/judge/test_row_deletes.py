@@ -36,8 +36,12 @@ def hides_the_next(flags: Any) -> None:
 @pytest.mark.parametrize(
     ("owner", "history", "lane", "said"),
     [
-        (HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", "delete 1"), "merge", "failed"),
-        (HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", "merge", "delete 1"), "clean", "failed"),
+        *(
+            pytest.param(
+                HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", *more), lane, "failed", marks=pytest.mark.nightly
+            )
+            for lane, more in (("merge", ("delete 1",)), ("clean", ("merge", "delete 1")))
+        ),
         (HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", "delete 1"), "full", "failed"),
         (HiddenRecords, UPSERTED, "full", "failed"),
         (PlanInputs, UPSERTED, "convert", "expect_same_visible_records"),
@@ -64,6 +68,7 @@ def test_c23_c27_other_hidden_records(
             assert said in refused(scenario, lane), change
 
 
+@pytest.mark.nightly
 def test_convert_merges_a_delete_file_too_early(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names a segment that is no input of the plan, whose records would be visible again."""
     for line in ("upserted position.deletes.max=1", "append a=1 b=1", "delete_equal key a", "append c=1 d=1"):

@@ -70,6 +70,7 @@ _HORIZONS = st.sampled_from([None, NOW - 60_000, NOW + 60_000, CLEANING.claim.st
 _HELD = st.tuples(_RECORDS, _LEVELS, _HORIZONS).map(lambda values: Held(*values))
 
 
+@pytest.mark.nightly
 @settings(max_examples=times(5), deadline=None)
 @given(st.lists(_HELD, max_size=12), st.lists(_HELD, max_size=8), st.sampled_from([CLEANING, MERGE]))
 def test_a_plan_whose_sums_agree_is_judged_as_if_every_record_were_compared(

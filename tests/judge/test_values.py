@@ -95,6 +95,7 @@ def fingerprint(*records: tuple[Any, ...]) -> int:
     return Fingerprint(list(columns)).of(pa.table(columns))
 
 
+@pytest.mark.nightly
 @settings(max_examples=100, deadline=None)
 @given(RECORDS, RECORDS, st.integers(0, len(TRAPS) - 1))
 def test_c1_records_that_differ_in_a_value_differ_in_their_fingerprint(

@@ -100,6 +100,7 @@ def test_c21_any_properties(scenario: Scenario, properties: dict[str, str]) -> N
         change.remove_properties(*named)
 
 
+@pytest.mark.nightly
 @given(
     st.dictionaries(
         st.sampled_from([*(f"firn.{name}" for name in SUMMARY), "firn.records-in"]),

@@ -98,7 +98,10 @@ def test_metadata_commands_start_no_jvm_and_load_neither_spark_nor_great_expecta
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize(("words", "offered"), [("firn ver", "verify"), ("firn run --un", "--until-idle")])
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("firn ver", "verify"), pytest.param("firn run --un", "--until-idle", marks=pytest.mark.nightly)],
+)
 def test_the_shell_completes_commands_and_options(tmp_path: Path, words: str, offered: str) -> None:
     asked = {"_FIRN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     ran = subprocess.run(

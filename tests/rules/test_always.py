@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,6 +198,7 @@ def test_nothing_is_due_before_it_is_said_to_be_and_something_is_from_then_on(se
         assert moment == NOW or not is_due(moment - 1)
 
 
+@pytest.mark.nightly
 @settings(max_examples=60)
 @given(partitions(), POLICIES, st.data())
 def test_every_topic_partition_comes_to_rest(segments: str, policy: str, data: st.DataObject) -> None:

@@ -8,7 +8,8 @@
 
 A line at the margin is a command, of `tests.support.scenario` or, in tests/rules, of `tests.support.looking`; what it
 answers stands beneath, indented by two blanks. A command without such lines answers nothing. A line with ``#`` is a
-comment. The file's name is the promise.
+comment. The file's name is the promise. A title that ends with ``(nightly)`` is that of a case which repeats a rule at
+length: `make test` leaves it out (tests/conftest.py).
 
 Lines that begin with ``> `` are the text of the command above them, for example the content of a file.
 

@@ -18,9 +18,9 @@ from tests.support.records import Record
 if TYPE_CHECKING:
     from tests.support.faults import Request
 
-ALWAYS: Final = ((1, "processes"), (2, "commit"), (4, "history"))
-FOUND: Final = ((33, "commit"), (234, "commit"), (926, "history"))
-"""Seeds and kinds that failed once for a reason that nobody knew: whoever sees one adds it here."""
+ALWAYS: Final = ((2, "commit"),)
+FOUND: Final = ((1, "processes"), (4, "history"), (33, "commit"), (234, "commit"), (926, "history"))
+"""Tried at night: one of each kind, and those that failed once for a reason that nobody knew (add what you see)."""
 
 
 @pytest.fixture(scope="module")
