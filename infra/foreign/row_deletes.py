@@ -17,9 +17,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.delete_files import POSITION
+from firnlake.iceberg.deletes import FILE_PATH
 from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
-from firnlake.iceberg.position_deletes import POSITION
-from firnlake.iceberg.row_deletes import FILE_PATH
 from infra.foreign.files import on_disk
 
 

@@ -32,16 +32,9 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
+from firnlake.iceberg.delete_files import write_positions
+from firnlake.iceberg.deletes import FILE_PATH, Deletes, Placed, partition_values
 from firnlake.iceberg.files import metadata_folder
-from firnlake.iceberg.needless_deletes import DataEntry, needless
-from firnlake.iceberg.position_deletes import PositionDeleteWriter
-from firnlake.iceberg.row_deletes import (
-    FILE_PATH,
-    RowDeletes,
-    digest_of_all,
-    partition_values,
-    place_of,
-)
 from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
 from infra.foreign.files import files_under, on_disk
@@ -94,6 +87,10 @@ class Listed:
             status=ManifestEntryStatus.ADDED, snapshot_id=1, sequence_number=self.number, data_file=file
         )
 
+    @property
+    def placed(self) -> Placed:
+        return Placed.of(self.entry.data_file, self.number)
+
     def reaches(self, data: "Listed") -> bool:
         """The rule of the specification, and of Iceberg's own readers for a delete that names one file."""
         if self.equality:
@@ -123,18 +120,17 @@ listed_deletes = st.lists(
 
 @given(listed_data, listed_deletes)
 def test_figures_and_files_are_those_of_the_specification(data: list[Listed], deletes: list[Listed]) -> None:
-    found = RowDeletes([one.entry for one in deletes], SPECS)
+    found = Deletes([one.entry for one in deletes], SPECS)
     assert found.any == bool(deletes)
     for file in data:
         expected = sorted((one for one in deletes if one.reaches(file)), key=lambda one: (one.number, one.path))
-        place = place_of(file.entry.data_file)
-        listed = found.files(place, file.path, file.number)
-        assert [one.path for one in listed] == [one.path for one in expected]
-        reach = found.reaching(place, file.path, file.number)
+        listed = found.reaching(file.placed)
+        assert [one.path for one in (listed.files if listed else ())] == [one.path for one in expected]
+        reach = found.totals(file.placed)
         equality = [one for one in expected if one.equality]
         assert (reach.files, reach.equality) == (len(expected), len(equality))
         assert reach.hidden == 3 * (len(expected) - len(equality))
-        assert reach.digest == digest_of_all(listed)
+        assert reach.digest == (listed.digest if listed else 0)
         assert (reach.digest == 0) == (not expected)
 
 
@@ -146,12 +142,8 @@ def test_what_reaches_nothing_any_more_goes_and_nothing_else(
     removed = [one for one in data if one.path in going]
     left = [one for one in data if one.path not in going]
     added = [Listed("new", one.place, number) for one in removed]
-    found = needless(
-        [one.entry for one in deletes],
-        SPECS,
-        [DataEntry.of(one.entry) for one in removed],
-        [DataEntry.of(one.entry) for one in left],
-        [DataEntry.of(one.entry) for one in added],
+    found = Deletes([one.entry for one in deletes], SPECS).needless(
+        [one.placed for one in removed], [one.placed for one in left], [one.placed for one in added]
     )
     assert found == {
         one.path
@@ -168,9 +160,8 @@ def hiding(lake: Lake, *wanted: int) -> DataFile:
     (file,) = [one for one in data_files(lake.table(TABLE)) if one.file_path == path]
     output = lake.table(TABLE).io.new_output(f"{lake.table(TABLE).location()}/data/own-{uuid.uuid4()}.parquet")
     on_disk(output.location).parent.mkdir(parents=True, exist_ok=True)
-    with PositionDeleteWriter(output, file.spec_id, partition_values(file)) as writer:
-        writer.write(path, np.array(positions[path], dtype=np.int64))
-        return writer.close().data_file()
+    rows = {path: np.array(positions[path], dtype=np.int64)}
+    return write_positions(output, file.spec_id, partition_values(file), rows).data_file()
 
 
 def commit(lake: Lake, change: Change) -> dict[str, str]:

@@ -11,8 +11,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.table import Table
 
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deletes import partition_values
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
-from firnlake.iceberg.row_deletes import partition_values
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, position_file
 from tests.support.topics import Topic

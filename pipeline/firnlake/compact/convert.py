@@ -20,11 +20,10 @@ from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Target
 from firnlake.compact.tasks import WHOLE_BYTES, Result
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.iceberg.deleted_rows import PATH, POS, positions
+from firnlake.iceberg.delete_files import WrittenDeletes, positions_by_file, write_positions
+from firnlake.iceberg.deletes import DeleteFile
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Longs
-from firnlake.iceberg.position_deletes import PositionDeleteWriter, WrittenDeletes
-from firnlake.iceberg.row_deletes import DeleteFile
 
 _NONE: Final[Longs] = np.empty(0, dtype=np.int64)
 
@@ -117,19 +116,10 @@ def delete_positions(inputs: PlanInputs, positions: Mapping[str, Longs], target:
         rows = _rows(positions, neighbours, former)
         merged += former
         if rows:
-            deletes.append(_written(inputs, target, spec_id, partition, rows))
+            path = f"{target.folder}/{uuid.uuid4()}-deletes.parquet"
+            deletes.append(write_positions(inputs.files.io(path).new_output(path), spec_id, partition, rows))
     in_place = frozenset(one.path for one in inputs.segments)
     return Result((), Counter({Outcome.DELETED: deleted}), 0, in_place, deletes=tuple(deletes), merged=tuple(merged))
-
-
-def _written(
-    inputs: PlanInputs, target: Target, spec_id: int, partition: tuple[Any, ...], rows: Mapping[str, Longs]
-) -> WrittenDeletes:
-    path = f"{target.folder}/{uuid.uuid4()}-deletes.parquet"
-    with PositionDeleteWriter(inputs.files.io(path).new_output(path), spec_id, partition) as writer:
-        for name in sorted(rows):
-            writer.write(name, rows[name])
-        return writer.close()
 
 
 def _rows(
@@ -169,11 +159,8 @@ def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str
 def rows_named(files: DataFiles, delete: DeleteFile, known: Collection[str]) -> dict[str, Longs] | None:
     """The rows of ``delete``, as positions by data file; None if it names a data file that is not ``known``."""
     parts: dict[str, list[Longs]] = defaultdict(list)
-    for batch in positions(files, delete):
-        encoded = batch.column(PATH).dictionary_encode()
-        codes, held = encoded.indices.to_numpy(), batch.column(POS).to_numpy()
-        for code, path in enumerate(encoded.dictionary.to_pylist()):
-            if path not in known:
-                return None
-            parts[path].append(held[codes == code])
+    for path, own in positions_by_file(files, delete):
+        if path not in known:
+            return None
+        parts[path].append(own)
     return {path: np.concatenate(pieces) for path, pieces in parts.items()}

@@ -20,9 +20,9 @@ from firnlake.compact.transactions import TransactionRecords
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.data_files import DataFiles, OpenFile, Source
-from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
+from firnlake.iceberg.deletes import FileDeletes
+from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.iceberg.keys import Flags, Longs, keys_of
-from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.job.plan import Input, Plan
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.policy import Samples
@@ -105,8 +105,7 @@ class PlanInputs:
 
     @cached_property
     def _hidden(self) -> HiddenRecords:
-        sources = (DeletedFrom(one.source, one.deletes) for one in self.segments if one.deletes)
-        return HiddenRecords(self.files, sources)
+        return HiddenRecords(self.files, {one.path: one.deletes for one in self.segments if one.deletes})
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the flags of hidden records, because each task reads the deletes of its own segments."""
@@ -118,10 +117,7 @@ class PlanInputs:
 
     def hidden_by_values(self, segment: InputSegment) -> Flags:
         """Flags of the records in the file that equality deletes hide, but no position delete hides."""
-        hidden = self.hidden(segment)
-        if hidden is None:
-            return np.zeros(segment.records, dtype=np.bool_)
-        return hidden & ~self._hidden.by_positions(segment.source)
+        return self._hidden.by_values_only(segment.source)
 
     def visible(self, segment: InputSegment) -> int:
         """Number of records of ``segment`` that readers see."""

@@ -21,9 +21,9 @@ from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
+from firnlake.iceberg.delete_files import WrittenDeletes
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.parquet import WrittenFile
-from firnlake.iceberg.position_deletes import WrittenDeletes
 from firnlake.job.job import series
 from firnlake.job.plan import Input, Plan
 

@@ -32,10 +32,10 @@ from pyiceberg.table.snapshots import (
 
 from firnlake.errors import ConflictError
 from firnlake.iceberg.branch_snapshot import BranchSnapshot, SnapshotContents, is_live, place
+from firnlake.iceberg.deletes import Deletes, Placed
 from firnlake.iceberg.manifest_entries import without
 from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.needless_deletes import DataEntry, needless
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,23 @@ class _Files(BranchSnapshot):
         listed = [manifest for manifest in files if manifest.content == ManifestContent.DELETES]
         if not listed or not (self._removed or self._change.covered):
             return frozenset()
-        deletes = list(manifests.live(listed))
+        deletes = Deletes(manifests.live(listed), target.specs())
         data = manifests.live(manifest for manifest in files if manifest.content == ManifestContent.DATA)
-        removed: list[DataEntry] = []
-        left: list[DataEntry] = []
+        removed: list[Placed] = []
+        left: list[Placed] = []
+        # No delete hides a record of a file without records.
         for entry in data:
-            (removed if entry.data_file.file_path in self._removed else left).append(DataEntry.of(entry))
-        added = [DataEntry(file, self._numbers.get(file.file_path, self.sequence_number)) for file in self._added]
-        return needless(deletes, target.specs(), removed, left, added, self._change.covered)
+            file = entry.data_file
+            is_covered = not file.record_count and file.file_path in self._change.covered
+            if file.record_count or is_covered or file.file_path in self._removed:
+                leaves = is_covered or file.file_path in self._removed
+                (removed if leaves else left).append(Placed.of(file, entry.sequence_number or 0))
+        added = (
+            Placed.of(file, self._numbers.get(file.file_path, self.sequence_number))
+            for file in self._added
+            if file.record_count
+        )
+        return deletes.needless(removed, left, added, self._change.covered)
 
     def _rewritten(
         self, target: Table, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: Sequence[DataFile]

@@ -27,9 +27,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
 from firnlake.iceberg.files import job_of
-from firnlake.iceberg.row_deletes import FileDeletes
+from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.records import TRANSACTION_COLUMNS
@@ -219,8 +218,7 @@ def _rows(table: Table, columns: ColumnRoles, jobs: Mapping[str, str]) -> tuple[
     files, parts, moved = DataFiles.of(table), [], []
     for entry, deletes in read_entries(on_branch(table, QUARANTINE), among=jobs):
         source = Source.of(entry.data_file)
-        deleted = DeletedFrom(source, FileDeletes(entry.sequence_number or 0, tuple(deletes)))
-        hidden = HiddenRecords(files, [deleted]).of(source) if deletes else None
+        hidden = HiddenRecords(files, {source.path: deletes}).of(source) if deletes else None
         found = pa.Table.from_batches(files.batches(source), files.arrow_schema())
         parts.append(found if hidden is None else found.filter(pa.array(~hidden)))
         moved.append(pa.repeat(jobs[source.path], parts[-1].num_rows))

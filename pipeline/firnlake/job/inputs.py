@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -11,8 +11,8 @@ from pyiceberg.table import Table
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deletes import FileDeletes
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.row_deletes import FileDeletes, digest_of_all, is_global
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.published_plans import published_plans
@@ -124,13 +124,11 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
         if not (
             one.is_equality
             and one.sequence_number > number
-            and (
-                plan.lane.traits.writes == "deletes" or one.source.spec_id == spec_id or is_global(target.specs(), one)
-            )
+            and (plan.lane.traits.writes == "deletes" or one.source.spec_id == spec_id or one.everywhere)
             and (shared is None or shared.issuperset(one.equality_ids or ()))
         )
     )
-    return FileDeletes(deletes.sequence_number, kept)
+    return replace(deletes, files=kept)
 
 
 def _shared_by_a_key(target: Table, identifier: str) -> frozenset[int]:
@@ -144,7 +142,7 @@ def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None
     """How the row-level deletes differ from those in ``plan``, for example after a rollback; None if they are equal."""
     for segment in plan.inputs:
         own = deletes.get(segment.path)
-        if digest_of_all(own.files if own else ()) != segment.deletes:
+        if (own.digest if own else 0) != segment.deletes:
             what = "other row-level deletes apply to" if segment.deletes else "a row-level delete was added to"
             return f"{what} {segment.path}"
     return None

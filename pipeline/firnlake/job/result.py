@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
+from firnlake.iceberg.deletes import bounds_of_paths
 from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
-from firnlake.iceberg.row_deletes import bounds_of_paths
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.published_plans import RecordCounts

@@ -18,8 +18,8 @@ from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deletes import FileDeletes
 from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, store
-from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import ABANDONED, FAILURE, PLANS, Failure, plans_in, plans_text
 from firnlake.job.inputs import planned_inputs

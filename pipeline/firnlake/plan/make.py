@@ -8,7 +8,6 @@ from functools import cache, partial
 from firnlake.clock import ahead, show_ms, show_seconds, to_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.job import jobs_of
 from firnlake.job.lane import Lane
@@ -167,7 +166,7 @@ def _work(
             *(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states, behind)
         )
     if lane.traits.writes == "deletes":
-        plans = _relieving(plans, sensed.segments.equality)
+        plans = _relieving(plans, sensed.segments.relieved)
     return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, behind)
 
 
@@ -183,18 +182,18 @@ def due_plans(
     return [plan for plan, _ in sorted(chosen, key=lambda one: rank(*one))]
 
 
-def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:
+def _relieving(plans: list[Plan], relieved: Callable[[Collection[str]], Collection[str]] | None) -> list[Plan]:
     """Those ``plans`` of lane `convert` whose job, as a whole, allows the removal of an equality delete file.
 
     The other plans would stay due for ever, because each of their delete files also applies to segments of another
     job, to segments without a plan, or to files that are no segments.
     """
-    if equality is None:
+    if relieved is None:
         return []
     chosen: list[Plan] = []
     for job in jobs_of(plans):
-        relieved = equality.relieved([one.path for plan in job for one in plan.inputs])
-        chosen += [plan for plan in job if any(one.path in relieved for one in plan.inputs)]
+        freed = relieved([one.path for plan in job for one in plan.inputs])
+        chosen += [plan for plan in job if any(one.path in freed for one in plan.inputs)]
     return chosen
 
 

@@ -9,7 +9,7 @@ are grouped by topic partition and in offset order within each group. ``Segment`
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 
@@ -143,8 +142,9 @@ class Segments:
     during the rewrite apply. None if the table is partitioned by level; then the records get their commit's number."""
     snapshot_number: int | None = None
     """Sequence number of the snapshot; None if the table has no snapshot."""
-    equality: EqualityReach | None = None
-    """The equality delete files and the data files of the snapshot; None if there are no equality delete files."""
+    relieved: Callable[[Collection[str]], Collection[str]] | None = None
+    """Of the data files at some paths, those with an equality delete file that reaches no other file
+    (``Deletes.relieved``); None if the snapshot has no equality delete files."""
     newest_clock_ms: int | None = None
     """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
 

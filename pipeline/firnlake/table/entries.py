@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firnlake.iceberg.needless_deletes import EqualityReach
-from firnlake.iceberg.row_deletes import RowDeletes
+from firnlake.iceberg.deletes import Deletes, Placed
 from firnlake.table import arrays
 from firnlake.table.arrays import Arrays, Ints
 from firnlake.table.classifier import Classifier
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes")
+"""Columns with the parts of ``DeleteTotals``."""
 _HOLDING: Final = "holding_deletes"
 _OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "copies", _HOLDING, *_OF_DELETES)
 """Facts of a segment that its manifest entry alone does not hold."""
@@ -40,7 +40,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """A segment's own facts, the snapshot that added the segment, and the place and data sequence number that decide which
-row-level deletes apply to it (``firnlake.iceberg.row_deletes``)."""
+row-level deletes apply to it (``firnlake.iceberg.deletes``)."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,13 @@ class Found:
             return False
         return not facts.unread.isdisjoint((*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
 
-    def reached_by_equality(self, deletes: RowDeletes) -> EqualityReach | None:
-        """The equality delete files of ``deletes`` and the data files of this object; None without equality deletes."""
-        if not deletes.any_equality:
-            return None
-        rows = (self.rows[name].to_pylist() for name in ("path", "place", "data_sequence_number"))
-        strays = ((one.path, one.place, one.data_sequence_number) for one in self.strays)
-        return EqualityReach.of(deletes, (*zip(*rows, strict=True), *strays))
+    def placed(self) -> list[Placed]:
+        """What decides which row-level deletes apply to each of these files."""
+        strays = (Placed(one.place, one.path, one.data_sequence_number) for one in self.strays)
+        return [*_placed(self.rows), *strays]
 
     def arrays(
-        self, commits: Mapping[int, CommitClock], deletes: RowDeletes, times_of_commits: bool, levels_apart: bool
+        self, commits: Mapping[int, CommitClock], deletes: Deletes, times_of_commits: bool, levels_apart: bool
     ) -> Arrays:
         """The segments of the snapshot that lists these files.
 
@@ -143,17 +140,20 @@ def _whole(rows: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) 
     return pc.fill_null(whole, False)  # noqa: FBT003  # Arrow's
 
 
-def _reached(rows: pa.Table, deletes: RowDeletes, levels_apart: bool) -> dict[str, pa.Array]:
+def _reached(rows: pa.Table, deletes: Deletes, levels_apart: bool) -> dict[str, pa.Array]:
     """Facts, as columns, of the row-level deletes that may apply to each of ``rows``; ``hidden`` <= ``records``."""
     numbers: Ints = np.zeros((rows.num_rows, len(_OF_DELETES)), dtype=np.int64)
     if deletes.any and rows.num_rows:
-        files = (rows[name].to_pylist() for name in ("place", "path", "data_sequence_number"))
-        numbers[:] = [deletes.reaching(*file) for file in zip(*files, strict=True)]
+        numbers[:] = list(map(deletes.totals, _placed(rows)))
     columns = {name: numbers[:, place] for place, name in enumerate(_OF_DELETES)}
     is_unknown = columns["equality_deletes"] > 0
     columns["hidden"] = np.minimum(columns["hidden"], rows["records"].to_numpy())
     columns[_HOLDING] = columns["equality_deletes"] if levels_apart else np.zeros(rows.num_rows, dtype=np.int64)
     return {name: pa.array(values, mask=is_unknown if name == "hidden" else None) for name, values in columns.items()}
+
+
+def _placed(rows: pa.Table) -> Iterator[Placed]:
+    return map(Placed, *(rows[name].to_pylist() for name in ("place", "path", "data_sequence_number")))
 
 
 def _once(rows: pa.Table) -> pa.Table:

@@ -28,7 +28,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import StructProtocol
 
 from firnlake.iceberg.data_files import name_mapping
-from firnlake.iceberg.row_deletes import partition_values, place
+from firnlake.iceberg.deletes import partition_values, place
 
 _SCHEMA: Final = MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION]
 _STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE, _FILE = (

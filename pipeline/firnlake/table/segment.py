@@ -68,7 +68,7 @@ class Segment:
     hidden: int | None = 0
     """Maximum number of records that row-level deletes hide; None if equality deletes may apply."""
     deletes: int = 0
-    """Digest of the row-level delete files that may apply; 0 if there are none (``firnlake.iceberg.row_deletes``)."""
+    """Digest of the row-level delete files that may apply; 0 if there are none (``firnlake.iceberg.deletes``)."""
     equality_deletes: int = 0
     """Number of equality delete files that may apply. Also 0 if none of them can be removed from the table, because
     each also reaches a data file that no plan takes."""
@@ -118,7 +118,7 @@ class UnassignedFile:
     base_offset: int
     """Lowest offset that the file may hold; 0 when its metadata does not say."""
     place: str = ""
-    """Partition spec and values, which decide which row-level deletes apply (``firnlake.iceberg.row_deletes``)."""
+    """Partition spec and values, which decide which row-level deletes apply (``firnlake.iceberg.deletes``)."""
     data_sequence_number: int = 0
 
     def may_hold(self, topic_partition: TopicPartition) -> bool:

@@ -5,7 +5,7 @@ plans no scan of a snapshot with equality deletes).
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,9 +25,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.iceberg.branches import ancestors, at_snapshot
+from firnlake.iceberg.deletes import Deletes, FileDeletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, manifests_of, undamaged
-from firnlake.iceberg.needless_deletes import EqualityReach
-from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes, RowDeletes, place_of
 from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.classifier import Classifier
 from firnlake.table.entries import Found
@@ -50,29 +49,29 @@ def read(
     listed = manifests_of(table, snapshot) if snapshot else []
     teller = Classifier(table, identifier)
     known = manifests or Manifests(table.io)
-    deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
+    deletes = Deletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
     data = [one for one in listed if one.content == ManifestContent.DATA]
     entries = _found(table, teller, data, manifests, cache)
-    equality = entries.reached_by_equality(deletes)
+    relieved = partial(deletes.relieved, entries.placed()) if deletes.any_equality else None
     arrays = entries.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)
     return Segments(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        _relieved(arrays, equality) if equality else arrays,
+        _relieved(arrays, relieved) if relieved else arrays,
         tuple({stray.path: stray for stray in entries.strays}.values()),
         sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
         snapshot_number=None if snapshot is None else snapshot.sequence_number,
-        equality=equality,
+        relieved=relieved,
     )
 
 
-def _relieved(arrays: Arrays, equality: EqualityReach) -> Arrays:
+def _relieved(arrays: Arrays, relieved: Callable[[Collection[str]], Collection[str]]) -> Arrays:
     """``arrays`` with ``equality_deletes`` = 0 for segments whose equality delete files could not be removed from the
     table, because each also reaches a stray, or a segment that is listed twice or has a problem."""
     listed = zip(*(arrays.facts[name].tolist() for name in ("path", "problem", "copies")), strict=True)
-    relieved = equality.relieved([path for path, problem, copies in listed if problem is None and copies == 1])
-    is_relieved = pc.is_in(arrays.facts["path"], value_set=pa.array(sorted(relieved), pa.string()))
+    freed = relieved([path for path, problem, copies in listed if problem is None and copies == 1])
+    is_relieved = pc.is_in(arrays.facts["path"], value_set=pa.array(sorted(freed), pa.string()))
     counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.fact("equality_deletes"), 0)
     return replace(arrays, facts={**arrays.facts, "equality_deletes": counts})
 
@@ -117,15 +116,15 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Unas
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     teller = Classifier(table, identifier)
     contents = Found.of(teller, [ListedFile.of(entry)])
-    segments = contents.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
+    segments = contents.arrays(commit_clocks(table), Deletes((), {}), teller.times_of_commits, teller.levels_apart)
     return next(iter(contents.strays), None) or next((own for (own,) in segments.values()), None)
 
 
 def read_entries(
     table: Table, manifests: Manifests | None = None, among: Collection[str] | None = None
-) -> Iterator[tuple[ManifestEntry, list[DeleteFile]]]:
+) -> Iterator[tuple[ManifestEntry, FileDeletes | None]]:
     """Yield every live data file of the current snapshot, or only those at the paths ``among``, each with the row-level
-    delete files that may apply to it.
+    deletes that may apply to it, if there are any.
 
     ``manifests`` caches the entries of earlier snapshots.
     """
@@ -133,12 +132,11 @@ def read_entries(
     files = manifests_of(table, snapshot) if snapshot else []
     known = manifests or Manifests(table.io)
     listed = known.live(manifest for manifest in files if manifest.content == ManifestContent.DELETES)
-    deletes = RowDeletes(listed, table.specs())
+    deletes = Deletes(listed, table.specs())
     for entry in known.live(manifest for manifest in files if manifest.content == ManifestContent.DATA):
         file = entry.data_file
         if among is None or file.file_path in among:
-            number = entry.sequence_number or 0
-            yield entry, deletes.files(place_of(file), file.file_path, number) if deletes.any else []
+            yield entry, deletes.reaching(Placed.of(file, entry.sequence_number or 0)) if deletes.any else None
 
 
 def removals(table: Table) -> Iterator[tuple[Snapshot, ManifestEntry]]:
@@ -175,7 +173,7 @@ class LiveInputs:
             by_path[path].append(entry.data_file)
             if reaching:
                 # No plan takes a file that is listed twice and has deletes, so a single entry per path is enough.
-                deletes[path] = FileDeletes(entry.sequence_number or 0, tuple(reaching))
+                deletes[path] = reaching
         return cls(
             files=[file for path in paths for file in by_path.get(path, ())],
             gone=[path for path in paths if path not in by_path],
@@ -208,8 +206,6 @@ def planned(table: Table, snapshot_id: int, row_filter: BooleanExpression) -> Ma
         if not kinds:
             return found
     return {
-        entry.data_file.file_path: PlannedFile(
-            entry.data_file, FileDeletes(entry.sequence_number or 0, tuple(own)) if own else None
-        )
+        entry.data_file.file_path: PlannedFile(entry.data_file, own)
         for entry, own in read_entries(at, manifests, found)
     }

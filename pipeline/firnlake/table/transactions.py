@@ -20,9 +20,8 @@ from pyiceberg.table import Table
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
+from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.iceberg.manifests import READERS
-from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.table import records
 from firnlake.table.arrays import Segments
 from firnlake.table.segment import RUN, Segment
@@ -175,11 +174,7 @@ class _Reader:
         self._files = DataFiles.of(table)
         entries = list(read_entries(at_snapshot(table, snapshot_id), among=paths))
         self._sources = {entry.data_file.file_path: Source.of(entry.data_file) for entry, _ in entries}
-        reached = (
-            DeletedFrom(Source.of(entry.data_file), FileDeletes(entry.sequence_number or 0, tuple(deletes)))
-            for entry, deletes in entries
-            if deletes
-        )
+        reached = {entry.data_file.file_path: deletes for entry, deletes in entries if deletes}
         self._hidden = HiddenRecords(self._files, reached)
 
     def markers(self, segment: Segment) -> pa.Table:

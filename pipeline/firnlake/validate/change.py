@@ -19,7 +19,7 @@ from firnlake.job.stage import Stage
 from firnlake.lanes.erasure.requests import Request
 from firnlake.table.published_plans import PublishedPlan
 from firnlake.validate.basis import Basis
-from firnlake.validate.deletes import JudgedDelete, ListedAs, live_paths
+from firnlake.validate.deletes import ListedAs, check_merged, live_paths, staged_delete
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile]
     paths = {one.path for one in plan.inputs}
     main = [one for one in inputs if one.file_path in paths]
     if plan.lane is Lane.CONVERT:
-        before, added = basis.deletes.among(main), [*map(JudgedDelete.staged, files.deletes)]
+        before, added = basis.deletes.among(main), [staged_delete(one, stage.table) for one in files.deletes]
         entries = {one.file_path: before.get(one.file_path, basis.deletes.entry(one)) for one in main}
         _check_merged(stage, plan, own, entries.values())
         after = {path: one.after(own.merged, added) for path, one in entries.items()}
@@ -94,7 +94,7 @@ def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile]
 
 
 def _check_merged(stage: Stage, plan: Plan, own: PlanResult, entries: Collection[ListedAs]) -> None:
-    leaving = {one for entry in entries for one in entry.deletes if one.file.path in own.merged}
+    leaving = {one for entry in entries for one in entry.deletes if one.path in own.merged}
     live = cache(partial(live_paths, stage.table))
     for one in leaving:
-        one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
+        check_merged(one, DataFiles.of(stage.table, stage.identifier), plan, live)

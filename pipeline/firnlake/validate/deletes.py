@@ -13,16 +13,15 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import VoidTransform
 
 from firnlake.errors import RefusedError, UnavailableError
-from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.deleted_rows import PATH, compared, positions, values
+from firnlake.iceberg.data_files import DataFiles
+from firnlake.iceberg.delete_files import PATH, compared, positions, values
+from firnlake.iceberg.deletes import DeleteFile, place, place_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.row_deletes import DeleteFile, only_path, place_of
 from firnlake.job.plan import Plan
 from firnlake_expectations.visible import Deletes, Listed
 
@@ -30,43 +29,24 @@ _NEWEST: Final = 2**63 - 1
 """A data sequence number that is higher than all others."""
 
 
-@dataclass(frozen=True)
-class JudgedDelete:
-    """A delete file of a snapshot, for the Iceberg partition ``scope`` (None: for all), or for data file ``only``."""
+def staged_delete(file: DataFile, table: Table) -> DeleteFile:
+    """A position delete ``file`` that is not committed yet, and will be newer than every file of the table."""
+    return DeleteFile.of(file, _NEWEST, table.specs())
 
-    file: DeleteFile
-    scope: str | None
-    only: str | None
 
-    def is_past(self, number: int | None) -> bool:
-        """True for an equality delete with a data sequence number higher than ``number``."""
-        return number is not None and self.file.is_equality and self.file.sequence_number > number
-
-    @classmethod
-    def staged(cls, file: DataFile) -> "JudgedDelete":
-        """A position delete ``file`` that is not committed yet, and will be newer than every file of the table."""
-        source = replace(Source.of(file), kind="delete file")
-        return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
-
-    def check_names(self, files: DataFiles, plan: Plan, live: Callable[[], pa.Array]) -> None:
-        """Raise RefusedError if this position delete file, which ``plan`` merges, names a live data file that is not an
-        input, because its hidden records would be visible again. ``live`` returns the paths of all live data files."""
-        inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
-        for rows in _rows(files, self.file, plan.id):
-            others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
-            if len(others):
-                others = others.filter(pc.is_in(others, value_set=live()))
-            if len(others):
-                raise RefusedError(
-                    f"plan {plan.id} ({plan.title}) would remove delete file {self.file.path}, which names "
-                    f"{others[0].as_py()}; allowed: a file that names only inputs of the plan"
-                )
-
-    def told(self, files: DataFiles, plan: str) -> Deletes:
-        """The delete file in the judge's form; an error of reading the file names ``plan``."""
-        columns = tuple(compared(files, self.file)) if self.file.is_equality else ()
-        read = partial(_rows, files, self.file, plan)
-        return Deletes(self.file.path, self.file.sequence_number, self.scope, self.only, columns, read)
+def check_merged(delete: DeleteFile, files: DataFiles, plan: Plan, live: Callable[[], pa.Array]) -> None:
+    """Raise RefusedError if the position ``delete`` file, which ``plan`` merges, names a live data file that is not an
+    input, because its hidden records would be visible again. ``live`` returns the paths of all live data files."""
+    inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
+    for rows in _rows(files, delete, plan.id):
+        others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
+        if len(others):
+            others = others.filter(pc.is_in(others, value_set=live()))
+        if len(others):
+            raise RefusedError(
+                f"plan {plan.id} ({plan.title}) would remove delete file {delete.path}, which names "
+                f"{others[0].as_py()}; allowed: a file that names only inputs of the plan"
+            )
 
 
 @dataclass(frozen=True)
@@ -75,24 +55,36 @@ class ListedAs:
 
     sequence_number: int
     scope: str
-    deletes: tuple[JudgedDelete, ...]
+    deletes: tuple[DeleteFile, ...]
 
-    def after(self, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
+    def after(self, merged: Collection[str], staged: Sequence[DeleteFile]) -> "ListedAs":
         """The entry after a plan of lane `convert` is published: with the ``staged`` deletes, and without the equality
         deletes, which it has converted, and the deletes at the paths ``merged``."""
-        kept = (one for one in self.deletes if one.file.path not in merged and not one.file.is_equality)
+        kept = (one for one in self.deletes if one.path not in merged and not one.is_equality)
         return replace(self, deletes=(*kept, *staged))
 
     def told(self, files: DataFiles, plan: str) -> Listed:
         """The entry in the judge's form; an error of reading a delete file names ``plan``."""
-        return Listed(self.sequence_number, self.scope, tuple(one.told(files, plan) for one in self.deletes))
+        return Listed(self.sequence_number, self.scope, tuple(_told(one, files, plan) for one in self.deletes))
+
+
+def _told(delete: DeleteFile, files: DataFiles, plan: str) -> Deletes:
+    """The delete file in the judge's form; an error of reading the file names ``plan``."""
+    columns = tuple(compared(files, delete)) if delete.is_equality else ()
+    read = partial(_rows, files, delete, plan)
+    return Deletes(delete.path, delete.sequence_number, _scope(delete), delete.only, columns, read)
+
+
+def _scope(delete: DeleteFile) -> str | None:
+    """The Iceberg partition to whose files the delete file may apply; None: to files of all partitions."""
+    return None if delete.everywhere else place(delete.source.spec_id, delete.source.partition)
 
 
 @dataclass(frozen=True)
 class SnapshotDeletes:
     """The row-level deletes of one snapshot, and the data sequence numbers of its data files by path."""
 
-    deletes: tuple[JudgedDelete, ...] = ()
+    deletes: tuple[DeleteFile, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -105,7 +97,7 @@ class SnapshotDeletes:
             return cls()
         manifests, wanted = Manifests(table.io), frozenset(paths)
         deletes = tuple(
-            JudgedDelete(DeleteFile.of(entry), _scope(table, entry.data_file), _only(entry.data_file))
+            DeleteFile.of(entry.data_file, entry.sequence_number or 0, table.specs())
             for entry in manifests.live(with_deletes)
         )
         data = manifests.live(one for one in listed if one.content == ManifestContent.DATA)
@@ -124,10 +116,12 @@ class SnapshotDeletes:
         """The entries of the data ``files`` of one case, by path; empty if no delete can apply. Equality deletes with a
         higher data sequence number than ``until`` are left out."""
         scopes: dict[str, str] = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
-        by_scope: dict[str | None, list[JudgedDelete]] = defaultdict(list)
-        deletes = [one for one in self.deletes if not one.is_past(until)]
+        by_scope: dict[str | None, list[DeleteFile]] = defaultdict(list)
+        deletes = [
+            one for one in self.deletes if not (one.is_equality and until is not None and one.sequence_number > until)
+        ]
         for one in deletes:
-            by_scope[one.scope].append(one)
+            by_scope[_scope(one)].append(one)
         near = [one for scope in (None, *sorted(set(scopes.values()))) for one in by_scope[scope]]
         near += [one for one in deletes if one.only in scopes and one not in near]
         if not near:
@@ -141,16 +135,6 @@ def live_paths(table: Table) -> pa.Array:
     listed = snapshot.manifests(table.io) if snapshot else []
     data = (one for one in listed if one.content == ManifestContent.DATA)
     return pa.array((entry.data_file.file_path for entry in Manifests(table.io).live(data)), pa.large_string())
-
-
-def _only(file: DataFile) -> str | None:
-    return only_path(file) if file.content == DataFileContent.POSITION_DELETES else None
-
-
-def _scope(table: Table, file: DataFile) -> str | None:
-    fields = table.specs()[file.spec_id].fields
-    everywhere = all(isinstance(one.transform, VoidTransform) for one in fields)
-    return None if everywhere and file.content == DataFileContent.EQUALITY_DELETES else place_of(file)
 
 
 def _rows(files: DataFiles, delete: DeleteFile, plan: str) -> Iterator[pa.RecordBatch]:

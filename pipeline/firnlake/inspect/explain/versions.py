@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
+from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.condition import Condition
@@ -152,8 +152,8 @@ class Versions:
     ) -> dict[int, pa.Table]:
         """The ``columns`` of the file's records that are of the key and that readers see, by row group."""
         names, source = self._columns, Source.of(planned_file.file)
-        deleted = [DeletedFrom(source, planned_file.deletes)] if planned_file.deletes else []
-        hidden = HiddenRecords(self._files, deleted).of(source)
+        deletes = {source.path: planned_file.deletes} if planned_file.deletes else {}
+        hidden = HiddenRecords(self._files, deletes).of(source)
         deciding = (*names.key, names.topic, names.partition, "is_control" if self._has_transactions else None)
         read = list(dict.fromkeys(name for name in (*columns, *deciding) if name))
         found: dict[int, pa.Table] = {}
