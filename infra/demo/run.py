@@ -28,8 +28,8 @@ from firnlake.iceberg.files import files_in, store
 from firnlake.inspect.erasures import status
 from firnlake.inspect.status.gather import write_snapshot
 from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certificate import export
+from firnlake.lanes.erasure.requests import ask
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake_expectations.wording import count

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from firnlake.inspect.explain.key import KeyExplanation
     from firnlake.inspect.explain.partition import PartitionExplanation, SegmentExplanation
     from firnlake.inspect.status.rows import Status
-    from firnlake.lanes.erasure.certify import Certified
+    from firnlake.lanes.erasure.certificate import Certified
     from firnlake.lanes.erasure.requests import Request
     from firnlake.plan.lane_plans import LanePlans
     from firnlake.run import LaneRun
@@ -152,14 +152,14 @@ class MaintainedTable:
 
     def erase(self, *keys: Sequence[bytes] | bytes, topic: str | None = None, within_ms: int | None = None) -> Request:
         """Request that ``keys`` are erased from all files (C30). A key is its bytes, or one value per key column."""
-        from firnlake.lanes.erasure.ask import ask
+        from firnlake.lanes.erasure.requests import ask
 
         named = [(key,) if isinstance(key, bytes) else key for key in keys]
         return ask(self.opened.lake, self.name, named, self.opened.now(), topic, within_ms)
 
     def certify(self, *requests: str) -> Certified:
         """Search all files, and certify the ``requests`` (by default all) of whose keys none holds a record."""
-        from firnlake.lanes.erasure.certify import certify
+        from firnlake.lanes.erasure.certificate import certify
 
         with self.opened.engines(f"firn {self.name}") as engines:
             return certify(self.opened.lake, self.name, self.opened.now(), engines(0), requests)

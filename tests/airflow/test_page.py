@@ -13,8 +13,7 @@ from firnlake.clock import now_ms
 from firnlake.engine.local import LocalEngine
 from firnlake.inspect.status.rows import Query, read
 from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.ask import ask
-from firnlake.lanes.erasure.requests import erasures_of
+from firnlake.lanes.erasure.requests import ask, erasures_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake.table import records

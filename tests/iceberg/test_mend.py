@@ -6,7 +6,7 @@ from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import MENDED
-from firnlake.lanes.erasure.certify import certify
+from firnlake.lanes.erasure.certificate import certify
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.mend import MOST_FILES, mend
 from firnlake.table.policy import DAY_MS

@@ -18,7 +18,7 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.keys import NO_KEY
 from firnlake.job.plan import Plan
-from firnlake.lanes.erasure.digests import RequestedKeys
+from firnlake.lanes.erasure.requests import RequestedKeys
 from firnlake.validate.validate import validate
 from tests.support.judged import replaced
 from tests.support.topics import DAY, NOW, Record, Topic, request, updates

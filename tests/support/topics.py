@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 from firnlake import clock
 from firnlake.iceberg.branches import MENDED
-from firnlake.lanes.erasure.ask import ask
-from firnlake.lanes.erasure.certify import Certified, certify
-from firnlake.lanes.erasure.requests import Erasure, Request, erasures_of
+from firnlake.lanes.erasure.certificate import Certified, certify
+from firnlake.lanes.erasure.requests import Erasure, Request, ask, erasures_of
 from firnlake.maintain.mend import NamedFiles, mend, named_files
 from infra.foreign.files import on_disk
 from tests.support.lakes import paths

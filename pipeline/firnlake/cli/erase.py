@@ -13,11 +13,9 @@ from firnlake.cli.keys import key_columns, keys_in, parse_key
 from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.erasures import RequestStatus, status
-from firnlake.lanes.erasure.ask import ask
-from firnlake.lanes.erasure.certificate import export
-from firnlake.lanes.erasure.certify import certify, chosen
-from firnlake.lanes.erasure.requests import Request
+from firnlake.inspect.erasures import status
+from firnlake.lanes.erasure.certificate import certify, choose, export
+from firnlake.lanes.erasure.requests import Request, ask
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
@@ -129,13 +127,23 @@ def _document(request: Request) -> dict[str, Any]:
 
 
 def _show_status(lake: Lake, table: str, requests: Sequence[str], now_ms: int, as_json: bool) -> None:
-    every = status(lake, table, now_ms)
-    wanted = {erasure.request.id for erasure in chosen(table, [one.erasure for one in every], requests)}
-    states = [one for one in every if one.erasure.request.id in wanted]
+    statuses = status(lake, table, now_ms)
+    chosen = choose(table, [each.erasure for each in statuses], requests)
+    rows = [
+        {
+            **_document(each.erasure.request),
+            "state": each.state(now_ms),
+            "waiting": list(map(str, each.waiting)),
+            "reasons": list(each.reasons),
+            "certificate": each.erasure.certificate,
+        }
+        for each in statuses
+        if each.erasure in chosen
+    ]
     if as_json:
-        show.as_json([_status(one, now_ms) for one in states])
+        show.as_json(rows)
         return
-    if not states:
+    if not rows:
         show.line(f"{table}: there is no request to erase a key")
         return
     show.table(
@@ -143,48 +151,35 @@ def _show_status(lake: Lake, table: str, requests: Sequence[str], now_ms: int, a
         ("request", "state", "keys", "topic", "deadline", "certificate"),
         [
             (
-                one.erasure.request.id,
-                one.state(now_ms),
-                len(one.erasure.request.digests),
-                one.erasure.request.topic,
-                show.moment(one.erasure.request.deadline_ms, now_ms),
-                one.erasure.certificate["issued"] if one.erasure.certificate else None,
+                *(row[name] for name in ("request", "state", "keys", "topic")),
+                show.moment(erasure.request.deadline_ms, now_ms),
+                (row["certificate"] or {}).get("issued"),
             )
-            for one in states
+            for row, erasure in zip(rows, chosen, strict=True)
         ],
     )
-    for one in states:
-        for reason in one.reasons:
-            show.line(f"  request {one.erasure.request.id}: {reason}")
-
-
-def _status(one: RequestStatus, now_ms: int) -> dict[str, Any]:
-    return {
-        **_document(one.erasure.request),
-        "state": one.state(now_ms),
-        "waiting": list(map(str, one.waiting)),
-        "reasons": list(one.reasons),
-        "certificate": one.erasure.certificate,
-    }
+    for row in rows:
+        for reason in row["reasons"]:
+            show.line(f"  request {row['request']}: {reason}")
 
 
 def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engine: str | None, as_json: bool) -> None:
     """Search ``table`` and issue certificates; exit with code 1 if something prevents or contradicts a certificate."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
-        done = certify(lake, table, now_ms, started.of(0), requests)
-    pages = {str(document["request"]): str(export(lake, table, document)) for document in done.issued}
+        certified = certify(lake, table, now_ms, started.of(0), requests)
+    pages = {str(document["request"]): str(export(lake, table, document)) for document in certified.issued}
     if as_json:
-        blocked = [{"request": key, "problems": list(map(asdict, some))} for key, some in done.blocked.items()]
-        show.as_json({"issued": list(done.issued), "pages": pages, "blocked": blocked})
+        blocked = [{"request": key, "problems": list(map(asdict, some))} for key, some in certified.blocked.items()]
+        show.as_json({"issued": list(certified.issued), "pages": pages, "blocked": blocked})
     else:
-        for document in done.issued:
+        for document in certified.issued:
             request = str(document["request"])
             show.line(f"{table}: request {request}: certificate issued {document['issued']}: {pages[request]}")
-        for request, problems in done.blocked.items():
+        for request, problems in certified.blocked.items():
             show.line(f"{table}: request {request}: no certificate")
             for problem in problems:
                 show.line(f"  {problem}")
-        if not (done.issued or done.blocked):
+        if not (certified.issued or certified.blocked):
             show.line(f"{table}: no request is waiting for a certificate (see `firn erase {table} --status`)")
-    if done.blocked:
+    if certified.blocked:
         raise typer.Exit(1)

@@ -49,16 +49,11 @@ def keys_in(path: Path, columns: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
     Nothing but ``\\n`` and ``\\r\\n`` ends a line. A byte order mark at the beginning is no part of a key.
     """
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode().removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
         raise RefusedError(
-            f"file {path} can't be read: {error.strerror}; allowed: a file with one key per line"
-        ) from error
-    try:
-        lines = content.removeprefix(codecs.BOM_UTF8).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise RefusedError(
-            f"file {path} is not UTF-8: {error}; allowed: one key per line (`hex:<digits>` for a key that is not text)"
+            f"file {path} can't be read: {error}; allowed: UTF-8 with one key per line (`hex:<digits>` for a key that "
+            "is not text)"
         ) from error
     for number, line in enumerate((line.removesuffix("\r") for line in lines), start=1):
         try:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow.compute as pc
 
 from firnlake.compact.attempt import Attempt, ByPlan
 from firnlake.compact.inputs import InputSegment, PlanInputs
@@ -15,9 +14,8 @@ from firnlake.compact.tasks import WHOLE_BYTES, Result
 from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.keys import Flags
 from firnlake.job.plan import Plan
-from firnlake.lanes.erasure.digests import RequestedKeys, key_bytes
-from firnlake.lanes.erasure.reads import Read
-from firnlake.lanes.erasure.requests import Request, erasures_of, write_reads
+from firnlake.lanes.erasure.digests import key_bytes
+from firnlake.lanes.erasure.requests import Read, Request, RequestedKeys, erasures_of, write_reads
 from firnlake.table.records import CONTROL
 
 
@@ -65,12 +63,11 @@ class EraseTask:
         it is the log end (C4); and what was read for each request."""
         plan, columns, source = self.inputs.plan, self.inputs.columns, segment.source
         found = self.requested.reads(source.path, source.bytes)
-        names = [*columns.key, columns.offset, *([CONTROL] if plan.transactional else [])]
+        control = CONTROL if plan.transactional else None
+        names = filter(None, [*columns.key, columns.offset, control])
         parts, log_end_stays = [np.zeros(0, dtype=np.bool_)], False
         for batch in self.inputs.files.batches(source, list(dict.fromkeys(names))):
-            offsets, keys = self.inputs.offsets(batch, segment), key_bytes(batch, columns.key)
-            if plan.transactional:
-                keys = pc.if_else(pc.fill_null(batch.column(CONTROL), fill_value=False), None, keys)
+            offsets, keys = self.inputs.offsets(batch, segment), key_bytes(batch, columns.key, control)
             going = self.requested.count(found, keys, offsets, [plan.topic_partition])
             if not segment.removed_before:
                 is_end = offsets == plan.log_end_offset
@@ -100,7 +97,7 @@ def erased(attempt: Attempt) -> ByPlan[Result]:
 
 def _tasks(inputs: PlanInputs, requests: Sequence[Request], target: Target) -> Iterator[EraseTask]:
     """The tasks of a plan: each has one segment, or several of at most WHOLE_BYTES together."""
-    requested = RequestedKeys(inputs.plan.table_uuid, requests)
+    requested = RequestedKeys(requests)
     group: list[InputSegment] = []
     for segment in inputs.segments:
         if group and sum(known.source.bytes for known in (*group, segment)) > WHOLE_BYTES:

@@ -8,7 +8,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.holds import Prospects
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.certify import older_snapshots, unserved
+from firnlake.lanes.erasure.certificate import older_snapshots, unserved
 from firnlake.lanes.erasure.requests import Erasure, erasures_of
 from firnlake.plan.read_states import read_once
 from firnlake.table.topic_partition import TopicPartition
@@ -45,30 +45,24 @@ def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
         statuses = []
         for erasure in erasures:
             owners = tuple(sorted(waiting.get(erasure.request.id, ())))
-            reasons = [erasure.problem] if erasure.problem else []
-            reasons += [f"{owner}: {held[owner]}" for owner in owners if owner in held]
             older = None if erasure.certificate else older_snapshots(table, erasure)
-            if older:
-                reasons.append(str(older))
-            if erasure.certificate is None and not reasons:
-                reasons.append(f"every file must be searched: firn maintain {identifier}, or firn erase --certify")
-            statuses.append(RequestStatus(erasure, owners, tuple(reasons)))
+            reasons = [erasure.problem, *(f"{owner}: {held[owner]}" for owner in owners), str(older or "")]
+            if erasure.certificate is None and not any(reasons):
+                reasons = [f"every file must be searched: firn maintain {identifier}, or firn erase --certify"]
+            statuses.append(RequestStatus(erasure, owners, tuple(filter(None, reasons))))
         return statuses
 
 
 def _held(lake: Lake, identifier: str, now_ms: int, owners: Collection[TopicPartition]) -> dict[TopicPartition, str]:
     """Why lane `erase` has not served each of ``owners`` yet."""
-    held: dict[TopicPartition, str] = {}
     if not owners:
-        return held
-    sensed = read_once(lake, identifier, now_ms, owners)
-    failed = failed_plans(lake, identifier)
+        return {}
+    sensed, failed = read_once(lake, identifier, now_ms, owners), failed_plans(lake, identifier)
+    held = dict.fromkeys(owners, f"lane erase is due, but has not run yet (firn run {identifier})")
     for state in sensed.states():
         prospects = Prospects.of(sensed.segments, state, failed)
-        if Lane.ERASE in prospects.due:
-            held[state.topic_partition] = f"lane erase is due, but has not run yet (firn run {identifier})"
-            continue
-        reason = prospects.not_due(Lane.ERASE)
-        until = "" if reason.until_ms is None else f" (until {show_ms(reason.until_ms)})"
-        held[state.topic_partition] = f"{reason.rule}: {reason.text}{until}"
+        if Lane.ERASE not in prospects.due:
+            reason = prospects.not_due(Lane.ERASE)
+            until = "" if reason.until_ms is None else f" (until {show_ms(reason.until_ms)})"
+            held[state.topic_partition] = f"{reason.rule}: {reason.text}{until}"
     return held

@@ -27,7 +27,7 @@ from firnlake.iceberg.referenced_files import Contents, Hashes
 from firnlake.job.collect import clear
 from firnlake.job.stage import VERDICTS
 from firnlake.job.stale import End, FoundStage, found_stages
-from firnlake.lanes.erasure.certify import certificates
+from firnlake.lanes.erasure.certificate import certificates
 from firnlake.maintain.expire import dropped, dropped_by, expire, former
 from firnlake.maintain.listing import Listing
 from firnlake.maintain.manifests import manifests_to_rewrite, rewrite_manifests

@@ -12,8 +12,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
 from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.look import requested_in
 from firnlake.lanes.quiet import quiet
-from firnlake.lanes.requested import requested_in
 from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.memory import removed_tombstones
 from firnlake.table.policies import Policies

@@ -17,7 +17,7 @@ from firnlake.inspect.explain.versions import Key, Version, Versions
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Reason
-from firnlake.lanes.erasure.digests import digest_of, named_keys, named_values
+from firnlake.lanes.erasure.digests import digests_of, named_values
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.plan.read_states import sense_table
 from firnlake.table.arrays import Segments
@@ -128,7 +128,7 @@ def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[Topic
     erasures = erasures_of(table)
     if not erasures or key is None:
         return {}
-    digest = digest_of(named_keys(table, columns, [key])[0], str(table.metadata.table_uuid))
+    (digest,) = digests_of(table, columns, [key])
     below: dict[TopicPartition, int] = {}
     for request in (erasure.request for erasure in erasures if digest in erasure.request.digests):
         for partition, end in request.log_ends.items():

@@ -5,17 +5,39 @@ one. It takes all of them in one plan: otherwise readers could see an older reco
 erased. So an obstacle to one segment is an obstacle to the whole topic partition.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pyiceberg.table import Table
 
 from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.erasure.requests import Erasure
+from firnlake.lanes.erasure.requests import Erasure, erasures_of
+from firnlake.table.arrays import Arrays
 from firnlake.table.budget import excess
 from firnlake.table.segment import Segment
 from firnlake.table.state import Requested, State
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
+
+
+def requested_in(
+    table: Table, arrays: Arrays, removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
+) -> Mapping[TopicPartition, Requested]:
+    """The requests of ``table`` by topic partition; ``arrays`` are its segments.
+
+    Raises RefusedError when a request is lost or unreadable, UnavailableError when the store does not answer.
+    """
+    erasures = erasures_of(table)
+    topics = {erasure.request.topic for erasure in erasures}
+    requested: dict[TopicPartition, Requested] = {}
+    for index in range(len(arrays.topic)) if topics else ():
+        owner = arrays.topic_partition(index)
+        if owner.topic in topics:
+            asked = requested_of(erasures, owner, arrays.segments(index), removed_tombstones.get(owner, ()))
+            if asked:
+                requested[owner] = asked
+    return requested
 
 
 def requested_of(

@@ -5,42 +5,69 @@ A request is a document that never changes. It lies in the warehouse, in
 change either:
 
 - ``<request>.json``: the request, which names keys by their digests only;
-- ``<request>.<name>.reads.json``: files that were read for it, and what was found in them (module ``reads``);
+- ``<request>.<name>.reads.json``: files that were read for it, and what was found in them. Files never change, so what
+  was found in a file, by path and length, is true for ever and in every history of the table;
 - ``<request>.certificate.json``: its certificate;
 - ``<request>.withdrawn``: says that the request does not count, because the commit that should make it failed.
 
-The commit that makes a request (module ``ask``) gives main a newer snapshot, so whatever was planned without the
-request was planned on an older one.
+The commit that makes a request gives main a newer snapshot, so whatever was planned without the request was planned on
+an older one.
 """
 
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.transforms import BucketTransform, VoidTransform
 
+from firnlake.clock import exact_span
 from firnlake.errors import RefusedError, UnavailableError
+from firnlake.iceberg.branch_snapshot import BranchChange
+from firnlake.iceberg.branches import at_snapshot
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.files import OWN_FOLDER, FrozenModel, files_in, store, write_whole
-from firnlake.lanes.erasure.reads import Read, Reads
+from firnlake.iceberg.keys import Flags
+from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
+from firnlake.lanes.erasure.digests import digests, digests_of
+from firnlake.lanes.erasure.snapshot_files import SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.policies import Policies
+from firnlake.table.policy import DAY_MS, LONG_MAX
+from firnlake.table.segment_cache import ManifestCache
+from firnlake.table.segments import read
+from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.wording import count
 
-ERASURES_FOLDER: Final = "erasures"
+_FOLDER: Final = "erasures"
 """Name of the folder of requests in Firn's folder of a table's metadata."""
-_ID: Final = "[0-9a-f]{32}"
 DOCUMENT: Final = re.compile(
-    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{ERASURES_FOLDER}/({_ID})\.(?:(json)|(certificate)\.json|[0-9a-f]+\.(reads)\.json|(withdrawn))"
+    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{_FOLDER}/([0-9a-f]{{32}})\.(?:(json)|(certificate)\.json|[0-9a-f]+\.(reads)\.json|(withdrawn))"
 )
 """Locations of the documents of requests, of any table."""
 _WAIT_MS: Final = 3_600_000
 """Longest time, in milliseconds, that a request waits for other requests, so that one reading serves all of them."""
 _SHARE: Final = 4
 """A request waits no longer than the time between the request and its deadline, divided by this number."""
-
-T = TypeVar("T")
+_WITHIN_MS: Final = 30 * DAY_MS
+"""Time, in milliseconds, that a request allows for the erasure unless it says otherwise."""
+_LONGEST_MS: Final = 36_525 * DAY_MS
+"""Longest time that a request may allow for the erasure, in milliseconds: a hundred years."""
+_SHOWN: Final = 20
+"""Maximum number of topics that a message names."""
+_GC: Final = "gc.enabled"
 
 
 class Request(FrozenModel):
@@ -86,6 +113,99 @@ class Request(FrozenModel):
         return (self.requested_ms + self.deadline_ms) // 2 if self.expires_history else None
 
 
+@dataclass
+class Read:
+    """What was found in one file for one request. Offsets decide alone; the file's sequence number is not looked at.
+
+    It never says which key was found, only which of the request's keys, by their positions.
+    """
+
+    path: str
+    bytes: int
+    searched: bool = False
+    """True if a search has read the file, whatever lane `erase` says of it."""
+    records: int = 0
+    """Number of records of requested keys below the log end; in a file without offsets, of all such records."""
+    lowest: int = -1
+    """Lowest offset of these records; -1 without any, or without offsets."""
+    newer_records: int = 0
+    """Number of records of requested keys at or past the log end."""
+    found: set[int] = field(default_factory=set)
+    """Positions of the keys of ``records`` among the request's keys."""
+    newer: set[int] = field(default_factory=set)
+    """Positions of the keys of ``newer_records``."""
+
+    def add(self, position: int, offset: int | None, log_end: int | None) -> bool:
+        """Count a record of the key at ``position``; returns True if it is below the log end.
+
+        ``offset`` or ``log_end`` is None if nothing tells it; then the record counts as below the log end.
+        """
+        if offset is not None and log_end is not None and offset >= log_end:
+            self.newer_records += 1
+            self.newer.add(position)
+            return False
+        self.records += 1
+        self.found.add(position)
+        if offset is not None:
+            self.lowest = offset if self.lowest < 0 else min(self.lowest, offset)
+        return True
+
+
+class RequestedKeys:
+    """The keys of some requests of one table, to be found among records. Tasks contain it, so it is picklable."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._table_uuid = requests[0].table_uuid
+        self._ends = [(request.topic, dict(request.log_ends)) for request in requests]
+        self._named: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
+        for index, request in enumerate(requests):
+            for position, digest in enumerate(request.digests):
+                self._named[bytes.fromhex(digest)].append((index, position))
+
+    def reads(self, path: str, size: int, *, searched: bool = False) -> list[Read]:
+        """For each request, what is found in the file at ``path``, of ``size`` bytes, before it is read."""
+        return [Read(path, size, searched) for _ in self._ends]
+
+    def count(
+        self,
+        reads: Sequence[Read],
+        keys: pa.Array,
+        offsets: NDArray[np.int64] | None,
+        owners: Sequence[TopicPartition | None],
+    ) -> Flags:
+        """Count the records of requested keys in ``reads``; returns flags of those that some request covers.
+
+        ``keys`` (`digests.key_bytes`) and ``offsets`` are those of the records; without ``offsets``, each record of a
+        requested key is covered. ``owners`` has the topic partition of each record, or a single one for all of them.
+        """
+        covered = np.zeros(len(keys), np.bool_)
+        encoded = pc.dictionary_encode(keys)
+        digested = enumerate(digests(encoded.dictionary, self._table_uuid))
+        named = {code: self._named[digest] for code, digest in digested if digest in self._named}
+        if not named:
+            return covered
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        (rows,) = np.nonzero(np.isin(codes, list(named)))
+        for row, code in zip(rows.tolist(), codes[rows].tolist(), strict=True):
+            owner = owners[0] if len(owners) == 1 else owners[row]
+            offset = None if offsets is None else int(offsets[row])
+            for index, position in named[code]:
+                topic, ends = self._ends[index]
+                if owner is None or owner.topic == topic:
+                    end = None if owner is None else ends.get(owner.partition, 0)
+                    covered[row] |= reads[index].add(position, offset, end)
+        return covered
+
+
+class _Reads(FrozenModel):
+    """A document that says what was found in files that were read for one request."""
+
+    files: tuple[Read, ...]
+    served: Mapping[int, int]
+    """The partitions of which no live segment held a covered record, with the sequence number of main's snapshot of
+    which that is true."""
+
+
 @dataclass(frozen=True)
 class Erasure:
     """A request with what is known of it."""
@@ -109,10 +229,13 @@ class Erasure:
         return read.records if later else read.records + read.newer_records
 
 
+# What is known of requests.
+
+
 def erasures_of(table: Table) -> tuple[Erasure, ...]:
     """The requests of ``table`` with what is known of them, the oldest first.
 
-    Raises RefusedError when a request is lost or unreadable, UnavailableError when the store does not answer.
+    Raises RefusedError when a document is lost or unreadable, UnavailableError when the store does not answer.
     """
     folder = _folder(table)
     files, path = store(table, folder)
@@ -137,7 +260,25 @@ def open_requests(table: Table) -> tuple[Erasure, ...]:
 def _folder(table: Table) -> str:
     # Requests outlive a change of `write.metadata.path`.
     location = table.location().rstrip("/")
-    return f"{location}/metadata/{OWN_FOLDER}/{table.metadata.table_uuid}/{ERASURES_FOLDER}"
+    return f"{location}/metadata/{OWN_FOLDER}/{table.metadata.table_uuid}/{_FOLDER}"
+
+
+def _erasure(table: Table, request_id: str, kinds: Mapping[str, Sequence[str]]) -> Erasure:
+    if "json" not in kinds:
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: request {request_id} to erase keys is lost; allowed: its document "
+            f"{_folder(table)}/{request_id}.json (without it, delete all files of that name, and ask again)"
+        )
+    (request, *_), parts, certificates = (
+        [_document(table, kind, location) for location in kinds.get(kind, ())] for kind in _DOCUMENTS
+    )
+    # Of two readings of a file, that of a search counts.
+    files = sorted((file for part in parts for file in part.files), key=lambda file: file.searched)
+    reads = {(file.path, file.bytes): file for file in files}
+    served = dict(sorted((item for part in parts for item in part.served.items()), key=lambda item: item[1]))
+    same = request.key_ids == key_ids(table)
+    problem = "" if same else f"the table has another key than when the keys of request {request_id} were requested"
+    return Erasure(request, reads, served, certificates[0] if certificates else None, problem)
 
 
 def key_ids(table: Table) -> tuple[int, ...]:
@@ -149,72 +290,179 @@ def key_ids(table: Table) -> tuple[int, ...]:
         return ()
 
 
-def _erasure(table: Table, request_id: str, kinds: Mapping[str, Sequence[str]]) -> Erasure:
-    if "json" not in kinds:
-        raise RefusedError(
-            f"table {'.'.join(table.name())}: request {request_id} to erase keys is lost; allowed: its document "
-            f"{_folder(table)}/{request_id}.json (without it, delete all files of that name, and ask again)"
-        )
-    request = _document(table, kinds["json"][0], Request.model_validate_json)
-    parts = [_part(table, location) for location in kinds.get("reads", ())]
-    # Of two readings of a file, that of a search counts.
-    files = sorted((file for part in parts for file in part.files), key=lambda file: file.searched)
-    served = dict(sorted((one for part in parts for one in part.served.items()), key=lambda one: one[1]))
-    certificates = [_document(table, location, _CERTIFICATE.validate_json) for location in kinds.get("certificate", ())]
-    known = {(file.path, file.bytes): file for file in files}
-    same = request.key_ids == key_ids(table)
-    problem = "" if same else f"the table has another key than when the keys of request {request_id} were requested"
-    return Erasure(request, known, served, certificates[0] if certificates else None, problem)
-
-
-_CERTIFICATE: Final = TypeAdapter(dict[str, Any])
-_known: dict[str, Any] = {}
+_DOCUMENTS: Final[Mapping[str, TypeAdapter[Any]]] = {
+    "json": TypeAdapter(Request),
+    "reads": TypeAdapter(_Reads),
+    "certificate": TypeAdapter(dict[str, Any]),
+}
+_parsed: dict[str, Any] = {}
 """What each document says, by location: documents never change, so a process reads each of them once."""
 
 
-def _document(table: Table, location: str, parse: Callable[[bytes], T]) -> T:
-    if location not in _known:
+def _document(table: Table, kind: str, location: str) -> Any:
+    if location not in _parsed:
         try:
             with table.io.new_input(location).open() as stream:
-                content = stream.read()
+                _parsed[location] = _DOCUMENTS[kind].validate_json(stream.read())
         except OSError as error:
             raise UnavailableError(f"{location} can't be read: {error}") from error
-        try:
-            _known[location] = parse(content)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise RefusedError(
                 f"{location} is not readable: {reason}; allowed: the document as Firn wrote it"
             ) from error
-    known: T = _known[location]
-    return known
-
-
-def _part(table: Table, location: str) -> Reads:
-    """What ``location`` says was read; nothing if it is unreadable, as then the files are read again."""
-    try:
-        return _document(table, location, Reads.model_validate_json)
-    except RefusedError:
-        return Reads(files=(), served={})
-
-
-def write_request(table: Table, request: Request) -> None:
-    """Write the document of a new ``request``."""
-    write_whole(table, f"{_folder(table)}/{request.id}.json", request.model_dump_json().encode())
-
-
-def withdraw(table: Table, request_id: str) -> None:
-    """Say that a request does not count. Its document stays, because others may have read it."""
-    write_whole(table, f"{_folder(table)}/{request_id}.withdrawn", b"withdrawn\n")
+    return _parsed[location]
 
 
 def write_reads(table: Table, request_id: str, files: Sequence[Read], served: Mapping[int, int] | None = None) -> None:
-    """Write down what was found in ``files``, and which partitions are ``served`` (`Reads`)."""
+    """Write down what was found in ``files``, and which partitions are ``served`` (`_Reads`)."""
     if files or served:
-        document = Reads(files=tuple(files), served=served or {}).model_dump_json(exclude_defaults=True)
-        write_whole(table, f"{_folder(table)}/{request_id}.{uuid.uuid4().hex}.reads.json", document.encode())
+        document = _Reads(files=tuple(files), served=served or {}).model_dump_json(exclude_defaults=True)
+        _write(table, f"{request_id}.{uuid.uuid4().hex}.reads.json", document)
 
 
 def write_certificate(table: Table, request_id: str, document: str) -> None:
     """Write the certificate of a request that has none."""
-    write_whole(table, f"{_folder(table)}/{request_id}.certificate.json", document.encode())
+    _write(table, f"{request_id}.certificate.json", document)
+
+
+def _write(table: Table, name: str, document: str) -> None:
+    write_whole(table, f"{_folder(table)}/{name}", document.encode())
+
+
+# Asking.
+
+
+def ask(
+    lake: Lake,
+    identifier: str,
+    keys: Sequence[Sequence[bytes]],
+    now_ms: int,
+    topic: str | None = None,
+    within_ms: int | None = None,
+) -> Request:
+    """Request that ``keys``, each named by the values of its columns, are erased from ``topic`` of a table.
+
+    Without ``topic``, the table must have only one topic. Without ``within_ms``, Firn has 30 days. A key that the table
+    has never held is no error. Raises RefusedError for a key that does not fit the table, for an unknown topic, and for
+    what can't be kept: a table that is partitioned by its key, or a time before which the table's older snapshots do
+    not expire.
+    """
+    table = lake.table(identifier)
+    columns = ColumnRoles.of(table, identifier)
+    if shown := key_fields(table, columns, table.spec()):
+        raise RefusedError(
+            f"table {identifier} is partitioned by its key ({', '.join(shown)}), so paths and manifests show keys; "
+            "allowed: a table that is not partitioned by its key (adopt another key, or change the partitions)"
+        )
+    named = tuple(dict.fromkeys(digests_of(table, columns, keys)))
+    expires = Policies.parse(identifier, table.properties).default.erase_history == "expire"
+    within_ms = _WITHIN_MS if within_ms is None else within_ms
+    _check_time(table, identifier, within_ms, expires)
+    tried: list[Request] = []
+
+    def withdraw() -> None:
+        # Others may have read the document, so it stays.
+        if tried:
+            _write(table, f"{tried[-1].id}.withdrawn", "withdrawn\n")
+
+    def changes(current: Table) -> Mapping[str, BranchChange]:
+        """Write the request, and then give main a newer snapshot."""
+        withdraw()
+        asked, log_ends = _log_ends(lake, current, identifier, topic)
+        request = Request(
+            id=uuid.uuid4().hex,
+            table_uuid=str(table.metadata.table_uuid),
+            topic=asked,
+            log_ends=log_ends,
+            sequence_number=current.metadata.next_sequence_number() - 1,
+            requested_ms=now_ms,
+            deadline_ms=now_ms + within_ms,
+            expires_history=expires,
+            key_ids=key_ids(table),
+            digests=named,
+            outside=_outside(current),
+        )
+        tried.append(request)
+        _write(current, f"{request.id}.json", request.model_dump_json())
+        return {MAIN_BRANCH: Change()}
+
+    try:
+        commit_changes(lake, identifier, changes)
+    except RefusedError:
+        withdraw()
+        raise
+    return tried[-1]
+
+
+def key_fields(table: Table, columns: ColumnRoles, spec: PartitionSpec) -> list[str]:
+    """Names of the partition fields of ``spec`` that show values of key columns.
+
+    A bucket's number shows nothing that many other keys do not share.
+    """
+    keys = {table.schema().find_field(name).field_id for name in columns.key}
+    harmless = (VoidTransform, BucketTransform)
+    return [part.name for part in spec.fields if part.source_id in keys and not isinstance(part.transform, harmless)]
+
+
+def _check_time(table: Table, identifier: str, within_ms: int, expires: bool) -> None:
+    if not 0 < within_ms <= _LONGEST_MS:
+        raise RefusedError(
+            f"table {identifier}: {within_ms} ms is not a valid time for an erasure; allowed: 1 to {_LONGEST_MS} ms"
+        )
+    main = table.metadata.refs.get(MAIN_BRANCH)
+    age = max_snapshot_age(table.properties)
+    age = age if main is None or main.max_snapshot_age_ms is None else main.max_snapshot_age_ms
+    if not expires and within_ms <= age:
+        raise RefusedError(
+            f"table {identifier}: keys can't be erased within {exact_span(within_ms)}, because snapshots that hold "
+            f"them stay for {exact_span(age)} ({MAX_SNAPSHOT_AGE}); allowed: a longer time, a lower age, or "
+            "firn.erase.history=expire"
+        )
+    if table.properties.get(_GC, "true").strip().lower() == "false":
+        raise RefusedError(
+            f"table {identifier}: keys can't be erased, because property {_GC} is false, so older files stay for ever; "
+            "allowed: true"
+        )
+
+
+def _log_ends(lake: Lake, table: Table, identifier: str, wanted: str | None) -> tuple[str, dict[int, int]]:
+    """The requested topic, and for each partition the last offset in any branch or tag, plus 1."""
+    ends: dict[TopicPartition, int] = {}
+    cache = ManifestCache.of(lake)
+    for snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()}:
+        for owner, segments in read(at_snapshot(table, snapshot_id), identifier, cache=cache).by_partition.items():
+            for segment in segments:
+                if segment.problem and segment.last_offset < 0:
+                    raise RefusedError(
+                        f"table {identifier}: the log end of {owner} is unknown: segment {segment.path} "
+                        f"{segment.problem}"
+                    )
+                ends[owner] = max(ends.get(owner, 0), segment.last_offset + 1)
+    topic = _topic({owner.topic for owner in ends}, identifier, wanted)
+    log_ends = {owner.partition: end for owner, end in sorted(ends.items()) if owner.topic == topic}
+    for partition, end in log_ends.items():
+        if end > LONG_MAX:
+            raise RefusedError(
+                f"table {identifier}: the log of {TopicPartition(topic, partition)} ends at offset {LONG_MAX}, which "
+                "no request can cover; allowed: a log that ends at a lower offset"
+            )
+    return topic, log_ends
+
+
+def _topic(topics: set[str], identifier: str, wanted: str | None) -> str:
+    if wanted in topics:
+        return wanted or ""
+    if wanted is None and len(topics) == 1:
+        return next(iter(topics))
+    names = ", ".join(sorted(topics)[:_SHOWN]) + (f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else "")
+    several = f"has {count(len(topics), 'topic')}, and none was named"
+    found = several if wanted is None else f"holds no record of topic {wanted!r}"
+    allowed = f"one of {names}" if names else "none, because the table is empty"
+    raise RefusedError(f"table {identifier} {found}; allowed: {allowed}")
+
+
+def _outside(table: Table) -> tuple[str, ...]:
+    """Locations of the files that a snapshot of ``table`` names outside the folders that a search lists."""
+    within = tuple(f"{location}/" for location in locations_of(table))
+    return tuple(sorted(path for path in SnapshotFiles.of(table).files if not path.startswith(within)))

@@ -3,29 +3,35 @@
 The search believes nothing that lane `erase` says. It reads each file once for a request, because files never change.
 """
 
-from collections import defaultdict
+import gzip
+import json
+import re
+import zlib
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from pyiceberg.manifest import DataFile, DataFileContent
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
+from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import UnavailableError
+from firnlake.errors import FirnError, UnavailableError
+from firnlake.iceberg import parquet
 from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import Stored, job_of, path_of
-from firnlake.iceberg.manifests import DAMAGED, records
-from firnlake.lanes.erasure.ask import key_fields
-from firnlake.lanes.erasure.digests import RequestedKeys
+from firnlake.iceberg.files import MARKS, OWN_FOLDER, Stored, job_of, path_of
+from firnlake.iceberg.manifests import DAMAGED, header_of, records
+from firnlake.job.failures import SHOWS_RECORDS
+from firnlake.lanes.erasure.digests import key_bytes
 from firnlake.lanes.erasure.look import is_by_lane
-from firnlake.lanes.erasure.read_files import FileReader, Task, content_of
-from firnlake.lanes.erasure.reads import Read
-from firnlake.lanes.erasure.requests import DOCUMENT, Erasure, key_ids, write_reads
+from firnlake.lanes.erasure.requests import DOCUMENT, Erasure, Read, RequestedKeys, key_fields, key_ids, write_reads
 from firnlake.lanes.erasure.snapshot_files import NOTHING, OLDER, RemovedFile, SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import CONTROL, has_transactions
@@ -49,20 +55,17 @@ class Problem:
 
 @dataclass
 class SearchResult:
-    """What a search has found."""
+    """What a search has found; dictionaries have the ids of the requests as keys."""
 
     problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
-    """The problems of each request, by its id."""
     newer: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Positions of the keys that have newer records, which the request does not cover, by its id."""
+    """Positions of the keys that have newer records, which the request does not cover."""
     found: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Positions of the keys of which any file held a record, ever, by request id."""
+    """Positions of the keys of which any file held a record, ever."""
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Number of files that were searched, and their bytes, by what names them; a file may have several names."""
     files: int = 0
     """Number of files that were searched."""
-    opened: int = 0
-    """Number of files that this search has opened; earlier ones had opened the others."""
 
 
 def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: Engine) -> SearchResult:
@@ -71,33 +74,32 @@ def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: E
     Raises UnavailableError when the store does not answer.
     """
     try:
-        named = SnapshotFiles.of(table)
-        return _Searching(table, identifier, erasures, engine, named).run()
+        return _Search(table, identifier, erasures, SnapshotFiles.of(table)).run(engine)
     except OSError as error:
         raise UnavailableError(f"table {identifier}: its files can't be read now: {error}") from error
 
 
 _ENTRY: Final = (100, 125, 128)
 """Field ids of the path, the lower bounds and the upper bounds in a manifest's entry (Iceberg spec, "Manifests")."""
+_GONE: Final = "it is gone, so nobody can tell what it held"
 
 
 @dataclass
-class _Searching:
+class _Search:
     table: Table
     identifier: str
     erasures: Sequence[Erasure]
-    engine: Engine
     named: SnapshotFiles
     result: SearchResult = field(default_factory=SearchResult)
     unread: dict[str, str] = field(default_factory=dict)
     """Why a file can't be read, by its path."""
 
-    def run(self) -> SearchResult:
-        self.known = [dict(erasure.reads) for erasure in self.erasures]
+    def run(self, engine: Engine) -> SearchResult:
+        self.reads = [dict(erasure.reads) for erasure in self.erasures]
         others = [file for file in self.named.others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
         others += self._outside()
         tasks = list(self._tasks(others))
-        self._read([task for task in tasks if not self._is_searched(task.source)])
+        self._read([task for task in tasks if not self._is_searched(task.source)], engine)
         sizes = {task.source.path: task.source.bytes for task in tasks}
         for path, size in sizes.items():
             self._look_at(path, size)
@@ -113,18 +115,6 @@ class _Searching:
     def files(self) -> DataFiles:
         return DataFiles.of(self.table)
 
-    @cached_property
-    def _former(self) -> frozenset[int]:
-        """Field ids of columns that had the name of a key's column in an earlier schema."""
-        fields = (field for schema in self.table.schemas().values() for field in schema.fields)
-        named = {field.field_id for field in fields if field.name in self.columns.key}
-        return frozenset(named - set(key_ids(self.table)))
-
-    @cached_property
-    def requested(self) -> RequestedKeys:
-        requests = [erasure.request for erasure in self.erasures]
-        return RequestedKeys(str(self.table.metadata.table_uuid), requests)
-
     def _owner(self, file: DataFile) -> TopicPartition | None:
         """The topic partition of the records in ``file``; None if the file's Iceberg partition does not say."""
         spec, names = self.table.specs()[file.spec_id], self.columns
@@ -136,65 +126,74 @@ class _Searching:
             values.append(fixed if index is None else file.partition[index])
         return None if None in values else TopicPartition(*values)
 
+    def _concerned(self, file: DataFile | None) -> list[Erasure]:
+        """The requests that may cover a record in ``file``; None stands for any file."""
+        owner = self._owner(file) if file else None
+        return [erasure for erasure in self.erasures if owner is None or owner.topic == erasure.request.topic]
+
     # What must be read, and reading it.
 
     def _outside(self) -> Iterator[Stored]:
         """Files that were named outside the table's folders at some time, and that nothing names any more."""
         outside = {path for erasure in self.erasures for path in erasure.request.outside}
-        outside |= {path for known in self.known for (path, _), read in known.items() if read.records}
+        outside |= {path for reads in self.reads for (path, _), read in reads.items() if read.records}
         within = tuple(f"{location}/" for location in locations_of(self.table))
         for path in sorted(outside - self.named.files.keys()):
             if not path.startswith(within):
                 with suppress(FileNotFoundError):
                     yield Stored(path, len(self.files.file(path)), None)
 
-    def _tasks(self, others: Iterable[Stored]) -> Iterator[Task]:
+    def _tasks(self, others: Iterable[Stored]) -> Iterator["_Task"]:
         """A task for each file that may hold a record of a requested topic."""
-        for known in self.named.files.values():
-            owner = self._owner(known.file)
-            if self.requested.concern(owner):
-                yield Task(Source.of(known.file), owner, known.file.content)
-        for one in self.named.statistics():
-            yield Task(self._source(one.statistics_path, one.file_size_in_bytes))
-        for file in others:
-            yield Task(self._source(file.path, file.bytes), is_named=False)
-
-    def _source(self, path: str, size: int) -> Source:
+        for named in self.named.files.values():
+            if self._concerned(named.file):
+                yield _Task(Source.of(named.file), self._owner(named.file), named.file.content)
+        sizes = {counted.statistics_path: counted.file_size_in_bytes for counted in self.named.statistics()}
+        sizes |= {file.path: file.bytes for file in others}
         spec = self.table.spec()
-        return Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields))
+        for path, size in sizes.items():
+            yield _Task(Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields)))
 
     def _is_searched(self, source: Source) -> bool:
         """True when earlier searches have read the file for every request."""
-        place = source.path, source.bytes
-        return all((read := known.get(place)) is not None and read.searched for known in self.known)
+        file = source.path, source.bytes
+        return all((read := reads.get(file)) is not None and read.searched for reads in self.reads)
 
-    def _read(self, tasks: Sequence[Task]) -> None:
-        control = CONTROL if has_transactions(self.table) else None
+    def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
         specs = self.table.specs().values()
         shown = {name for spec in specs for name in key_fields(self.table, self.columns, spec)}
-        harmless = frozenset({field.name for spec in specs for field in spec.fields} - shown)
-        reader = FileReader(self.files, self.columns, self.requested, control, self._former, harmless)
+        columns = (column for schema in self.table.schemas().values() for column in schema.fields)
+        reader = _Reader(
+            self.files,
+            self.columns,
+            RequestedKeys([erasure.request for erasure in self.erasures]),
+            CONTROL if has_transactions(self.table) else None,
+            frozenset(column.field_id for column in columns if column.name in self.columns.key)
+            - {*key_ids(self.table)},
+            frozenset(part.name for spec in specs for part in spec.fields) - shown,
+        )
         weights = [task.source.bytes for task in tasks]
         title = f"search {self.identifier} for {count(len(self.erasures), 'request')}"
-        for task, answer in zip(tasks, self.engine.map(reader, tasks, weights=weights, title=title), strict=True):
+        for task, answer in zip(tasks, engine.map(reader, tasks, weights=weights, title=title), strict=True):
+            path = task.source.path
             if isinstance(answer, Exception):
                 raise answer
-            if answer.problem:
-                self.unread[task.source.path] = answer.problem
-            for known, read in zip(self.known, answer.reads, strict=False):
-                known[read.path, read.bytes] = read
-        self.result.opened = len(tasks)
+            if not isinstance(answer, str):
+                for reads, read in zip(self.reads, answer, strict=True):
+                    reads[read.path, read.bytes] = read
+            elif answer != _GONE or path in self.named.files or path in self.named.metadata:
+                self.unread[path] = answer
 
     # What was found.
 
     def _look_at(self, path: str, size: int) -> None:
         """Add the problems of a file that was read, or could not be."""
-        if path in self.unread:
-            self._add(self._concerned_by(path), path, self.unread[path])
-            return
         named = self.named.files.get(path)
-        for erasure, known in zip(self.erasures, self.known, strict=True):
-            read = known.get((path, size))
+        if path in self.unread:
+            self._add(self._concerned(named.file if named else None), path, self.unread[path])
+            return
+        for erasure, reads in zip(self.erasures, self.reads, strict=True):
+            read = reads.get((path, size))
             if read is None:
                 continue  # it went away while it was looked for, and nothing names it
             is_data = named is not None and named.file.content == DataFileContent.DATA
@@ -203,12 +202,6 @@ class _Searching:
                 self._add([erasure], path, f"it holds {count(number, 'record')} of keys to erase")
             else:
                 self.result.newer[erasure.request.id].update(read.newer)
-
-    def _concerned_by(self, path: str) -> list[Erasure]:
-        """The requests that may cover a record in the file at ``path``."""
-        named = self.named.files.get(path)
-        owner = self._owner(named.file) if named else None
-        return [erasure for erasure in self.erasures if owner is None or owner.topic == erasure.request.topic]
 
     def _look_at_manifests(self, others: Iterable[Stored]) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
@@ -219,36 +212,33 @@ class _Searching:
                 self._add(self.erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
         there = {path_of(path) for path in self.named.files} | {path_of(file.path) for file in others}
         keys = {self.table.schema().find_field(name).field_id for name in self.columns.key}
-        for removed in self.named.removed:
-            bounds = {**(removed.file.lower_bounds or {}), **(removed.file.upper_bounds or {})}
-            is_gone = path_of(removed.file.file_path) not in there
-            if is_gone and not keys.isdisjoint(bounds) and self.requested.concern(self._owner(removed.file)):
-                self._look_at_bounds(removed.manifest, removed.file.file_path, removed)
-        for file in others:
-            if file.path.endswith(".avro") and file.path not in self.unread:
-                self._look_at_unnamed(file.path, there, keys)
 
-    def _look_at_unnamed(self, location: str, there: Collection[str], keys: Collection[int]) -> None:
-        """Look at the bounds in a manifest that nothing names."""
-        try:
-            for path, lower, upper in records(content_of(self.files, location), _ENTRY):
-                bounds = {**(lower or {}), **(upper or {})}
-                if path is not None and path_of(path) not in there and not bounds.keys().isdisjoint(keys):
-                    self._look_at_bounds(location, path, None)
-        except FileNotFoundError:
-            return
-        except DAMAGED as error:
-            self._add(self.erasures, location, f"it is not readable: {error}")
+        def shows(path: str, lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> bool:
+            return path_of(path) not in there and not keys.isdisjoint({*(lower or ()), *(upper or ())})
+
+        for removed in self.named.removed:
+            file = removed.file
+            if shows(file.file_path, file.lower_bounds, file.upper_bounds) and self._concerned(file):
+                self._look_at_bounds(removed.manifest, file.file_path, removed)
+        for manifest in others:
+            if manifest.path.endswith(".avro") and manifest.path not in self.unread:
+                with suppress(FileNotFoundError):
+                    for path, lower, upper in records(_content(self.files, manifest.path), _ENTRY):
+                        if path is not None and shows(path, lower, upper):
+                            self._look_at_bounds(manifest.path, path, None)
 
     def _look_at_bounds(self, manifest: str, path: str, removed: RemovedFile | None) -> None:
-        """Add the requests of which a file that is gone held a record, or of which nobody knows."""
-        for erasure, reads in zip(self.erasures, self._by_path, strict=True):
-            rows = reads.get(path)
-            if rows is None and removed and self._is_newer(removed, erasure):
+        """Add the requests of which a file that is gone held a record, or of which nobody knows.
+
+        Its manifest entry is None for a manifest that nothing names.
+        """
+        for erasure, by_path in zip(self.erasures, self._by_path, strict=True):
+            reads = by_path.get(path)
+            if reads is None and removed and self._is_newer(removed, erasure):
                 continue
             number = removed.sequence_number if removed else None
-            if rows is None or any(erasure.found_in(read, number) for read in rows):
-                held = "nobody has read" if rows is None else "held a key to erase"
+            if reads is None or any(erasure.found_in(read, number) for read in reads):
+                held = "nobody has read" if reads is None else "held a key to erase"
                 self._add([erasure], manifest, f"the bounds of {path}, which is gone and {held}, may show a key")
 
     def _is_newer(self, removed: RemovedFile, erasure: Erasure) -> bool:
@@ -265,13 +255,11 @@ class _Searching:
 
     @cached_property
     def _by_path(self) -> list[Mapping[str, list[Read]]]:
-        by_path: list[Mapping[str, list[Read]]] = []
-        for known in self.known:
-            rows: dict[str, list[Read]] = defaultdict(list)
-            for (path, _), read in known.items():
-                rows[path].append(read)
-            by_path.append(rows)
-        return by_path
+        by_path: list[dict[str, list[Read]]] = [defaultdict(list) for _ in self.reads]
+        for grouped, reads in zip(by_path, self.reads, strict=True):
+            for read in reads.values():
+                grouped[read.path].append(read)
+        return [dict(grouped) for grouped in by_path]
 
     def _add(self, erasures: Iterable[Erasure], path: str, why: str) -> None:
         """Add a problem for each name of the file at ``path``."""
@@ -306,8 +294,204 @@ class _Searching:
                 read[where].append(size)
         self.result.read = {where: (len(some), sum(some)) for where, some in sorted(read.items())}
         self.result.files = len(sizes)
-        for erasure, known in zip(self.erasures, self.known, strict=True):
+        for erasure, reads in zip(self.erasures, self.reads, strict=True):
             found = self.result.found[erasure.request.id]
-            found.update(position for read in known.values() for position in (*read.found, *read.newer))
-            fresh = [read for key, read in known.items() if read.searched and erasure.reads.get(key) != read]
+            found.update(index for file in reads.values() for index in (*file.found, *file.newer))
+            fresh = [file for key, file in reads.items() if file.searched and erasure.reads.get(key) != file]
             write_reads(self.table, erasure.request.id, fresh)
+
+
+# Reading one file.
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A file to read."""
+
+    source: Source
+    owner: TopicPartition | None = None
+    """The topic partition of all records in the file; None if there may be several, or if it is unknown."""
+    content: DataFileContent | None = None
+    """What a manifest calls the file; None if no manifest lists it, so that only the file says what it holds."""
+
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_ROW_OF_DELETE: Final = 2147483544
+_POSITIONS: Final = frozenset({2147483545, 2147483546})
+"""Field ids of the deleted row, and of the position and the path, in a position delete file (Iceberg spec, "Reserved
+Field IDs")."""
+_UNKNOWN: Final = "nobody knows what it holds"
+_PARQUET: Final = b"PAR1"
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads files of one table. Tasks contain it, so it is picklable."""
+
+    files: DataFiles
+    columns: ColumnRoles
+    requested: RequestedKeys
+    control: str | None
+    """The column that is true for control records, which have no key (C10); None if the table has no such column."""
+    former: frozenset[int]
+    """Field ids of columns that had the name of a key's column in an earlier schema."""
+    harmless: frozenset[str]
+    """Names of the partition fields that show no key."""
+
+    def __call__(self, task: _Task) -> Sequence[Read] | str:
+        """What is found in the file of ``task`` for each request, or why it can't be read.
+
+        Raises UnavailableError or an OSError when the store does not answer.
+        """
+        try:
+            if task.content is None:
+                return self._unlisted(task)
+            if task.source.format != FileFormat.PARQUET.value:
+                return f"its format is {task.source.format}, which Firn can't read"
+            return self._parquet(task)
+        except (FileNotFoundError, UnavailableError) as error:
+            if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
+                return _GONE
+            raise
+        except FirnError as error:
+            return str(error)
+
+    def _unlisted(self, task: _Task) -> Sequence[Read] | str:
+        """Look at a file that no manifest lists, of any format."""
+        head = _content(self.files, task.source.path, len(_PARQUET))
+        if head == _PARQUET and not _is_partition_statistics(self.files, task.source.path, self.harmless):
+            return self._parquet(task)
+        problem = "" if head == _PARQUET else _not_understood(self.files, task.source.path, head)
+        return problem or self._reads(task)
+
+    def _reads(self, task: _Task) -> list[Read]:
+        return self.requested.reads(task.source.path, task.source.bytes, searched=True)
+
+    def _parquet(self, task: _Task) -> Sequence[Read] | str:
+        source, is_data = task.source, task.content == DataFileContent.DATA
+        with self.files.opened(source) as file:
+            ids, rows = _ids(file.file.schema_arrow, self.files), file.file.metadata.num_rows
+        if _ROW_OF_DELETE in ids:
+            return "it is a position delete file that contains the deleted records"
+        if not ids.isdisjoint(self.former):
+            return "it has a former column of the key's name, in which nobody can look for keys"
+        keys = {self.files.schema.find_field(name).field_id for name in self.columns.key}
+        if is_data or keys <= ids:
+            has_offset = is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
+            return self._count(source if is_data else replace(source, records=rows), task, has_offset)
+        if not (ids and ids <= _POSITIONS) and not (job_of(source.path) and source.path.endswith(MARKS)):
+            return _UNKNOWN
+        return self._reads(task)
+
+    def _count(self, source: Source, task: _Task, by_offset: bool) -> Sequence[Read]:
+        """What is found in the file for each request; without offsets, every record of a requested key counts."""
+        columns, reads = self.columns, self._reads(task)
+        apart = () if task.owner else (columns.topic, columns.partition)
+        more = (columns.offset, self.control, *apart) if by_offset else ()
+        for batch in self.files.batches(source, list(dict.fromkeys([*columns.key, *filter(None, more)]))):
+            keys = key_bytes(batch, columns.key, self.control if by_offset else None)
+            offsets, owners = None, [task.owner]
+            if by_offset:
+                offsets = batch.column(columns.offset).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+                owners = owners if task.owner else self._owners(batch)
+            self.requested.count(reads, keys, offsets, owners)
+        return reads
+
+    def _owners(self, batch: pa.RecordBatch) -> list[TopicPartition | None]:
+        """The topic partition of each record; None for a record that does not name it, so that it may be any."""
+        names = self.columns
+        topics = batch.column(names.topic).to_pylist() if names.topic else [names.topic_name] * len(batch)
+        partitions = batch.column(names.partition).to_pylist() if names.partition else [0] * len(batch)
+        return [
+            None if topic is None or partition is None else TopicPartition(topic, partition)
+            for topic, partition in zip(topics, partitions, strict=True)
+        ]
+
+
+def _ids(schema: pa.Schema, files: DataFiles) -> frozenset[int]:
+    """The field ids of a file's columns; if the file has no ids, those of the table's columns with the same names."""
+    ids = {int(column.metadata[_FIELD_ID]) for column in schema if column.metadata and _FIELD_ID in column.metadata}
+    if ids:
+        return frozenset(ids)
+    return frozenset(column.field_id for column in files.schema.fields if column.name in schema.names)
+
+
+# Files that no manifest lists.
+
+_CLEAN_BLOBS: Final = frozenset({"apache-datasketches-theta-v1", "deletion-vector-v1"})
+"""Types of Puffin blobs that hold no values: sketches hold hashes, deletion vectors hold positions."""
+_COUNTS: Final = frozenset(
+    {
+        *("spec_id", "data_record_count", "data_file_count", "total_data_file_size_in_bytes", "dv_count"),
+        *("position_delete_record_count", "position_delete_file_count", "equality_delete_record_count"),
+        *("equality_delete_file_count", "total_record_count", "last_updated_at", "last_updated_snapshot_id"),
+    }
+)
+"""Names of the columns of partition statistics beside the partition (Iceberg spec, "Partition Statistics")."""
+_GZIP: Final = b"\x1f\x8b"
+_SAMPLE: Final = re.compile(rb'\\*"key\\*": ?\\*"|' + re.escape(SHOWS_RECORDS.encode()))
+"""What a document of Firn that shows a record contains: the key in a sample of a verdict
+(`firnlake_expectations.claim.Sample`), or the reason of a failure."""
+
+
+def _content(files: DataFiles, location: str, length: int = -1) -> bytes:
+    """The first ``length`` bytes of the file at ``location``; all by default."""
+    with files.file(location).open() as stream:
+        return stream.read() if length < 0 else stream.read(length)
+
+
+def _is_partition_statistics(files: DataFiles, location: str, fields: Collection[str]) -> bool:
+    """True for readable partition statistics, which hold counts and no partition field but ``fields``."""
+    allowed = _COUNTS | {f"partition.{name}" for name in fields}
+    try:
+        with files.file(location).open() as stream:
+            file = parquet.open_file(stream)
+            is_counts = allowed.issuperset(file.schema.column(index).path for index in range(len(file.schema)))
+            return is_counts and file.read().num_rows == file.metadata.num_rows
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def _not_understood(files: DataFiles, location: str, head: bytes) -> str:
+    """Why nobody knows what a file that is no Parquet file holds; empty if it certainly holds no key."""
+    content = _content(files, location)
+    if head == b"crc\0" or (location.endswith("/version-hint.text") and content.strip().isdigit()):
+        return ""
+    if head == b"Obj\x01":
+        return _avro(content)
+    if head == b"PFA1":
+        return _puffin(content)
+    return _json(content, is_firns=f"/{OWN_FOLDER}/" in location)
+
+
+def _avro(content: bytes) -> str:
+    """Empty for a whole manifest or manifest list."""
+    try:
+        name = json.loads(header_of(content)[0].meta["avro.schema"]).get("name")
+        deque(records(content, _ENTRY), maxlen=0)
+    except DAMAGED as error:
+        return f"it is not readable: {error}"
+    is_metadata = name in ("manifest_entry", "manifest_file")
+    return "" if is_metadata else "it is an Avro file with records, which Firn can't read"
+
+
+def _puffin(content: bytes) -> str:
+    try:
+        types = {blob.type for blob in PuffinFile(content).footer.blobs} - _CLEAN_BLOBS
+    except (ValueError, IndexError) as error:
+        return f"it is damaged: {str(error).splitlines()[0]}"
+    return f"its blobs of type {', '.join(sorted(types))} may hold keys" if types else ""
+
+
+def _json(content: bytes, *, is_firns: bool) -> str:
+    """Empty for the metadata of a table, and for a document of Firn that shows no record."""
+    try:
+        text = gzip.decompress(content) if content.startswith(_GZIP) else content
+        value = json.loads(text)
+    except (OSError, ValueError, EOFError, zlib.error, RecursionError):
+        return _UNKNOWN
+    if isinstance(value, dict) and {"format-version", "table-uuid", "location"} <= value.keys():
+        return ""
+    if not is_firns:
+        return _UNKNOWN
+    return "it shows records" if _SAMPLE.search(text) else ""
