@@ -6,10 +6,7 @@ python -m infra.reference > docs/settings.md
 import sys
 from collections.abc import Iterator
 
-from firnlake.table.policies import OVERRIDABLE, TABLE_ONLY, readable
-from firnlake.table.policy import NAMES
-from firnlake.table.profiles import SEEDS
-from firnlake.table.settings import KAFKA, allowed, meaning, text_of
+from firnlake.table.policy import SETTINGS, allowed, default_of, meaning, readable
 
 HEAD = """# Settings
 
@@ -34,10 +31,10 @@ def page() -> str:
 
 
 def _rows() -> Iterator[str]:
-    for name in NAMES:
-        scope = " *Table only.*" * (name in TABLE_ONLY) + " *One run.*" * (name in OVERRIDABLE)
-        source = "Kafka" if name in KAFKA else SEEDS.get(name, "Firn")
-        yield f"| `{name}` | {meaning(name)}{scope} | {allowed(name)} | {readable(name, text_of(name))} | {source} |"
+    for name, setting in SETTINGS.items():
+        scope = " *Table only.*" * setting.table_only + " *One run.*" * setting.one_run
+        default = readable(name, default_of(name))
+        yield f"| `{name}` | {meaning(name)}{scope} | {allowed(name)} | {default} | {setting.source} |"
 
 
 if __name__ == "__main__":

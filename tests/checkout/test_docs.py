@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from firnlake.airflow.configuration import Settings
-from firnlake.table.policies import OVERRIDABLE, Policies
-from firnlake.table.policy import NAMES
-from firnlake.table.profiles import PROFILES
+from firnlake.table.policy import NAMES, OVERRIDABLE, PROFILES, SETTINGS, Policies
 from infra.reference import page
 from tests.nets import promises
 
@@ -31,7 +29,9 @@ def test_every_profile_is_documented_with_its_defaults() -> None:
     for name, *values in rows:
         found = [getattr(Policies.parse("t", {"firn.profile": profile}).default, NAMES[name]) for profile in PROFILES]
         assert [str(value) for value in found] == values, name
-    assert {name for defaults in PROFILES.values() for name in defaults} <= {name for name, *_ in rows}
+    assert {name for name, one in SETTINGS.items() if one.defaults.keys() & set(PROFILES)} <= {
+        name for name, *_ in rows
+    }
 
 
 def test_every_property_that_a_run_may_override_is_documented() -> None:

@@ -32,8 +32,7 @@ from firnlake.plan.make import due_plans, plan_partition
 from firnlake.plan.order import RunBudget, admit, inputs_of
 from firnlake.plan.read_states import Sensed
 from firnlake.table.arrays import Segments
-from firnlake.table.policies import Policies, doubts
-from firnlake.table.policy import NAMES
+from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import Segment, UnassignedFile
 from firnlake.table.state import UNBOUNDED, ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
@@ -258,7 +257,7 @@ class Looking:
 
     def do_doubts(self, _: str) -> Iterable[str]:
         """Why the maximum lag can't be met."""
-        return doubts(self._policies())
+        return self._policies().doubts()
 
     def do_values(self, rest: str) -> Iterator[str]:
         """Effective values: of a topic, `values orders: merge.segments`, or of the table's other topics."""

@@ -12,7 +12,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Adoption, Choice, preview
 from firnlake.ingest.adopt import adopt as adopt_table
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.policies import Policies, doubts
+from firnlake.table.policy import Policies
 from firnlake_expectations.wording import count
 
 _NAMED: Final = 5
@@ -71,7 +71,7 @@ def adopt(
     lake = Lake.load()
     adoption = (preview if dry_run else adopt_table)(lake, table, choice, pairs(properties))
     policies = Policies.parse(table, adoption.properties)
-    for text in doubts(policies):
+    for text in policies.doubts():
         show.error(f"{table}: {text}")
     if as_json:
         show.as_json(_document(adoption, dry_run))

@@ -10,18 +10,10 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson, TableName, pairs
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.table.policies import PREFIX, Policies, nearest, readable, split_topic_key
+from firnlake.table.policy import PREFIX, TABLE_ONLY, Policies, allowed, meaning, nearest, owner_of, readable
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
-from firnlake.table.settings import (
-    TOPICS,
-    Setting,
-    SettingsChange,
-    change,
-    overrides,
-    problems,
-    settings,
-)
+from firnlake.table.settings import TOPICS, SettingsChange, change, effective, overrides, problems
 
 _SHOW: Final = "show"
 
@@ -59,18 +51,25 @@ def show_settings(
     """Show each setting with its value, and where the value comes from; with NAME, also what is allowed."""
     lake = Lake.load()
     properties = lake.table(table).properties
-    chosen = _chosen(table, settings(properties, topic), names or [])
+    wanted = [name.removeprefix(PREFIX) for name in names or ()]
+    values = {one.name: one for one in effective(properties, topic) if not wanted or one.name in wanted}
+    if unknown := sorted(set(wanted) - values.keys()):
+        raise RefusedError(f"table {table}: there is no setting {unknown[0]}; {nearest(unknown[0])}")
     if as_json:
-        show.as_json([one.__dict__ for one in chosen])
-    elif names:
-        for one in chosen:
-            _explain(one)
+        about = {name: {"allowed": allowed(name), "meaning": meaning(name)} for name in values}
+        show.as_json([one.__dict__ | about[name] | {"table_only": name in TABLE_ONLY} for name, one in values.items()])
+    elif wanted:
+        for name, one in values.items():
+            show.line(f"{name} = {readable(name, one.value)}, from: {one.source}")
+            show.line(f"  {meaning(name)}")
+            scope = " For the whole table only." if name in TABLE_ONLY else ""
+            show.line(f"  Allowed: {allowed(name)}. Default: {readable(name, one.default)}.{scope}")
     else:
-        title = table if topic is None else f"{table}: topic {topic}"
-        rows = [(one.name, readable(one.name, one.value), _source(one, topic)) for one in chosen]
-        show.table(title, ("setting", "value", "from"), rows)
-        for told in overrides(table, properties) if topic is None else ():
-            show.line(told)
+        scopes = {name: " (table only)" if topic is not None and name in TABLE_ONLY else "" for name in values}
+        rows = [(name, readable(name, one.value), one.source + scopes[name]) for name, one in values.items()]
+        show.table(table if topic is None else f"{table}: topic {topic}", ("setting", "value", "from"), rows)
+        for line in overrides(table, properties) if topic is None else ():
+            show.line(line)
     if topic is not None:
         _show_unknown_topic(lake, table, topic)
     show.end([*problems(table, properties).values()])
@@ -106,13 +105,12 @@ def unset_values(
 ) -> None:
     """Reset settings of a table, or of one topic, to their defaults."""
     done = change(Lake.load(), table, topic, unset=names)
-    before, after = ({one.name: one for one in settings(each, topic)} for each in (done.before, done.after))
-    for name in names:
-        one = after[name.removeprefix("firn.")]
-        former = before[one.name]
-        was = f" (was {readable(one.name, former.value)})" if former != one else " (as before)"
+    before, after = ({one.name: one for one in effective(each, topic)} for each in (done.before, done.after))
+    for name in (name.removeprefix(PREFIX) for name in names):
+        value, former = after[name], before[name]
+        was = f" (was {readable(name, former.value)})" if former != value else " (as before)"
         of_topic = "" if topic is None else f"topic {topic}: "
-        show.line(f"{table}: {of_topic}{one.name} is {readable(one.name, one.value)}, from: {one.source}{was}")
+        show.line(f"{table}: {of_topic}{name} is {readable(name, value.value)}, from: {value.source}{was}")
     _show_undo(table, topic, done)
 
 
@@ -125,31 +123,12 @@ def _show_unknown_topic(lake: Lake, table: str, topic: str) -> None:
         show.error(f"{table}: warning: the table has no topic {topic} yet; {there}")
 
 
-def _chosen(table: str, every: list[Setting], names: list[str]) -> list[Setting]:
-    wanted = {name.removeprefix("firn.") for name in names}
-    unknown = sorted(wanted - {one.name for one in every})
-    if unknown:
-        raise RefusedError(f"table {table}: there is no setting {unknown[0]}; {nearest(unknown[0])}")
-    return [one for one in every if one.name in wanted or not wanted]
-
-
-def _source(one: Setting, topic: str | None) -> str:
-    return f"{one.source} (table only)" if topic is not None and one.table_only else one.source
-
-
-def _explain(one: Setting) -> None:
-    show.line(f"{one.name} = {readable(one.name, one.value)}, from: {one.source}")
-    show.line(f"  {one.meaning}")
-    scope = " For the whole table only." if one.table_only else ""
-    show.line(f"  Allowed: {one.allowed}. Default: {readable(one.name, one.default)}.{scope}")
-
-
 def _show_without_effect(table: str, topic: str | None, done: SettingsChange) -> None:
     """Warn of limits of retention that were set, although the policy of their topics is `compact` alone."""
     policies = Policies.parse(table, done.after)
     policy = policies.default if topic is None else policies.of(topic)
     for key in done.given:
-        if _name(table, topic, key).startswith("retention.") and not policy.deletes:
+        if _name(table, key).startswith("retention.") and not policy.deletes:
             show.error(
                 f"{table}: warning: {key} has no effect while cleanup.policy is compact; it takes effect under "
                 "delete, and under compact,delete"
@@ -158,20 +137,16 @@ def _show_without_effect(table: str, topic: str | None, done: SettingsChange) ->
 
 def _show_undo(table: str, topic: str | None, done: SettingsChange) -> None:
     """Print the commands that restore what was set before."""
-    fresh: list[str] = []
-    former: list[str] = []
-    for key in done.changed:
-        name = _name(table, topic, key)
-        if key in done.before:
-            former.append(f"{name}={done.before[key]}")
-        else:
-            fresh.append(name)
+    fresh = [_name(table, key) for key in done.changed if key not in done.before]
+    former = [f"{_name(table, key)}={done.before[key]}" for key in done.changed if key in done.before]
+    of_topic = [] if topic is None else ["--topic", topic]
     for verb, words in (("unset", fresh), ("set", former)):
         if words:
-            of_topic = [] if topic is None else ["--topic", topic]
             show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *of_topic])}")
 
 
-def _name(table: str, topic: str | None, key: str) -> str:
-    """The setting that property ``key`` sets for ``topic``, or for the table."""
-    return key.removeprefix(PREFIX) if topic is None else split_topic_key(table, key, "")[1]
+def _name(table: str, key: str) -> str:
+    """The setting that property ``key`` sets."""
+    owner = owner_of(table, key, "")
+    assert owner  # ``change`` has made the key
+    return owner[1]

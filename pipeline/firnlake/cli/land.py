@@ -9,7 +9,7 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson, Properties, TableName, pairs
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
-from firnlake.table.policies import Policies, doubts
+from firnlake.table.policy import Policies
 from firnlake_expectations.wording import count
 
 
@@ -25,7 +25,7 @@ def create(
     chosen = pairs(properties)
     policies = Policies.parse(table, chosen).check()
     show.line(f"created {table} at {records.create(Lake.load(), table, chosen, transactions).location()}")
-    for text in doubts(policies):
+    for text in policies.doubts():
         show.error(f"{table}: {text}")
 
 

@@ -28,7 +28,7 @@ from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import OpenedStage, Stage, missing, open_stage
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.policies import samples_of
+from firnlake.table.policy import samples_of
 from firnlake.table.published_plans import PublishedPlan, RecordCounts, published_plans
 from firnlake_expectations.wording import count
 

@@ -26,7 +26,7 @@ from firnlake.table import records
 from firnlake.table.arrays import Segments
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve
 from firnlake.table.condition import Condition
-from firnlake.table.policies import Policies
+from firnlake.table.policy import Policies
 from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles, Tombstone, check_name
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read, read_entries

@@ -30,7 +30,7 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.policies import samples_of
+from firnlake.table.policy import samples_of
 from firnlake.table.records import TRANSACTION_COLUMNS
 from firnlake.table.segments import read_entries
 from firnlake.table.topic_partition import TopicPartition, in_ms

@@ -8,7 +8,7 @@ from pyiceberg.table import Table, Transaction
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.stage import stages_of
-from firnlake.table.policies import PREFIX
+from firnlake.table.policy import PREFIX
 from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
 
 

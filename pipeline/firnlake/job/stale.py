@@ -16,7 +16,7 @@ from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import PLANS
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
-from firnlake.table.policies import Policies
+from firnlake.table.policy import Policies
 from firnlake.table.published_plans import published
 from firnlake.table.segments import LiveInputs
 

@@ -4,8 +4,7 @@ from typing import Final
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits
-from firnlake.table.policy import Policy
-from firnlake.table.profiles import INT_MAX
+from firnlake.table.policy import INT_MAX, Policy
 
 FEWEST: Final = 2
 """The smallest number of segments, or of runs, that can be combined into one."""

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from firnlake.table.arrays import UNKNOWN, Arrays, Bools
 from firnlake.table.budget import small
-from firnlake.table.policies import Policies
-from firnlake.table.policy import Policy
+from firnlake.table.policy import Policies, Policy
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
 

@@ -50,7 +50,7 @@ from firnlake.lanes.erasure.certificate import history_ends
 from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS
 from firnlake.maintain.unreached import Coming, Unreached
 from firnlake.table.memory import drop_void_tombstones
-from firnlake.table.policies import Policies
+from firnlake.table.policy import Policies
 from firnlake.table.references import metadata_locations, whole_table
 from firnlake_expectations.wording import count
 

@@ -35,7 +35,7 @@ from firnlake.maintain.orphans import orphans
 from firnlake.maintain.reports import KeepLimits, Works, old_plans, old_reports
 from firnlake.maintain.side_branches import old_tombstones
 from firnlake.maintain.unreached import Coming
-from firnlake.table.policies import Policies
+from firnlake.table.policy import Policies
 from firnlake.table.references import UnknownReferencesError, Unreferenced, is_in, metadata_locations, whole_table
 
 

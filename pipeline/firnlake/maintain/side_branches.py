@@ -16,8 +16,7 @@ from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored, store
-from firnlake.table.policies import Policies
-from firnlake.table.policy import UNLIMITED
+from firnlake.table.policy import UNLIMITED, Policies
 from firnlake.table.segments import read_entries
 
 

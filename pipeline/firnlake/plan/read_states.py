@@ -16,8 +16,7 @@ from firnlake.lanes.erasure.look import requested_in
 from firnlake.lanes.quiet import quiet
 from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.memory import removed_tombstones
-from firnlake.table.policies import Policies
-from firnlake.table.policy import LONG_MAX
+from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.restarts import restarts
 from firnlake.table.segment import Segment
 from firnlake.table.segment_cache import ManifestCache

@@ -19,7 +19,7 @@ from firnlake.job.plan import Plan
 from firnlake.lanes.retention import retention
 from firnlake.publish.attempts import PublishResult, commit, repeated
 from firnlake.table.arrays import Segments
-from firnlake.table.policies import Policies
+from firnlake.table.policy import Policies
 from firnlake.table.published_plans import VALIDATION, RecordCounts, published
 from firnlake.table.segments import read
 from firnlake.table.state import State

@@ -1,276 +1,242 @@
-"""A topic's configs and their allowed values (C21), with Kafka's name, meaning and default where Kafka has one."""
+"""The settings of a table and its topics: ``Policy`` declares each of them, once (C21).
 
+A declaration says the name, type, unit, bounds, default and meaning of a setting, the system that it comes from, who
+may override it, and its defaults in profiles. Table properties set it: ``firn.<name>`` for all topics of a table, and
+``firn.topic.<topic>.<name>`` for one topic. ``Policies`` reads the properties of a table. docs/settings.md is made from
+the declarations.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from itertools import pairwise
 from math import inf
-from typing import Annotated, Literal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, TypeAdapter, ValidationError
 
-from firnlake.clock import parse_span
+from firnlake.clock import SPANS, parse_span
 from firnlake.errors import RefusedError
-from firnlake.table.profiles import BYTES_PER_KEY, LOAD_FACTOR
-from firnlake.table.restarts import check_setting, late_through
+from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
 
-LONG_MAX = 2**63 - 1
-Long = Annotated[int, Field(le=LONG_MAX)]
-"""An integer up to the largest of Java's longs."""
-DAY_MS = 86_400_000
-GIB = 1 << 30
-UNLIMITED = -1
+PREFIX: Final = "firn."
+TOPIC_PREFIX: Final = "firn.topic."
+LONG_MAX: Final = 2**63 - 1
+"""The largest of Java's longs."""
+INT_MAX: Final = 2**31 - 1
+"""The largest of Java's ints; as a number of segments, it means never."""
+UNLIMITED: Final = -1
 """Kafka's value for "no limit" in ``retention.ms`` and ``retention.bytes``."""
+NEVER: Final = -1
+"""Value of an interval that never ends."""
+DAY_MS: Final = SPANS["d"]
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a declaration in ``Policy`` says besides type, bounds, default and meaning."""
+
+    source: str = "Firn"
+    """The system that the setting, or its default, comes from. "Kafka": a topic config (Kafka docs, "Topic Configs"),
+    with its name and meaning."""
+    table_only: bool = False
+    """True if it applies to all topics of a table together."""
+    one_run: bool = False
+    """True if one run may override it: it decides when a lane works, or limits how much it takes. What decides which
+    records may be removed is up to the table alone."""
+    threshold: bool = False
+    """True if ``firn status`` shows it, with its source."""
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """Other defaults: by profile, or under ``ADOPTED`` those of adopted tables."""
+    allowed: str = ""
+    """The allowed values in words; empty if type and bounds say them."""
+
+
+ADOPTED: Final = "adopted table"
+"""Other tools may maintain an adopted table, and only its owner knows if its order is a broker's."""
+
+
+def _with_unit(value: object) -> bool:
+    return isinstance(value, str) and value[-1:].isalpha()
 
 
 def _as_list(value: object) -> object:
-    """Normalize Kafka's list syntax (any order, spaces around commas). Unknown words stay and are refused later."""
-    words = [word.strip() for word in value.split(",")] if isinstance(value, str) else []
-    return ",".join(sorted(words)) if words else value
+    """Kafka's list syntax in one form (any order, spaces around commas)."""
+    return ",".join(sorted(word.strip() for word in value.split(","))) if isinstance(value, str) else value
 
 
 def _as_ms(value: object) -> object:
-    """Milliseconds from a duration with a unit, such as ``7d``; other values stay and are checked later."""
-    if not isinstance(value, str) or not value[-1:].isalpha():
-        return value
     try:
-        return parse_span(value)
+        return parse_span(str(value)) if _with_unit(value) else value
     except RefusedError as error:
-        raise ValueError("milliseconds, or a number with a unit (d, h, min, s, ms), such as 7d") from error
+        raise ValueError from error
 
 
 def _as_bytes(value: object) -> object:
-    """Bytes from a size with a unit, such as ``512MiB``; other values stay and are checked later."""
-    if not isinstance(value, str) or not value[-1:].isalpha():
-        return value
-    try:
-        return int(_SIZE.validate_python(value))
-    except ValidationError as error:
-        raise ValueError("bytes, or a number with a unit (KB, MB, GB, KiB, MiB, GiB, …), such as 512MiB") from error
+    return int(_SIZE.validate_python(value)) if _with_unit(value) else value
 
 
-def _as_parts(value: object) -> object:
-    """The parts of maintenance in one order; unknown words are refused."""
-    text = _as_list(value)
-    if text != "none" and {*str(text).split(",")} - {"manifests", "orphans", "snapshots"}:
-        raise ValueError("none, or some of manifests, orphans, snapshots, separated by commas")
-    return text
-
-
-_SIZE = TypeAdapter(ByteSize)
+_SIZE: Final = TypeAdapter(ByteSize)
+Long = Annotated[int, Field(le=LONG_MAX)]
+"""An integer up to the largest of Java's longs."""
 Span = Annotated[int, BeforeValidator(_as_ms)]
 """Milliseconds; as text also a number with a unit (d, h, min, s, ms)."""
 Duration = Annotated[Span, Field(le=LONG_MAX)]
 """A ``Span`` up to the largest of Java's longs."""
 Size = Annotated[Long, BeforeValidator(_as_bytes)]
 """Bytes; as text also a number with a unit, 1000 bytes to the KB and 1024 to the KiB."""
-Maintenance = Annotated[str, BeforeValidator(_as_parts)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
+Maintenance = Annotated[
+    str,
+    BeforeValidator(_as_list),
+    Field(pattern="^(none|(manifests|orphans|snapshots)(,(manifests|orphans|snapshots))*)$"),
+]
+Restart = Annotated[str, Field(pattern="^(block|late|late:[0-9]{1,18})$")]
 Samples = Literal["none", "keys", "full"]
 """Parts of records that may be shown outside their table, from nothing to keys and values."""
 Validation = Literal["fingerprint", "full"]
 
-NEVER = -1
-"""Value of an interval that never ends."""
-
 
 class Policy(BaseModel):
-    """The configs of one topic. Durations are in milliseconds, sizes in bytes of data files."""
+    """The settings of one topic. Durations are in milliseconds, sizes in bytes of data files.
+
+    Profile `firn` has WarpStream's triggers (32, 32, 10 files and a day) and Kafka's dirty ratio. Profile `kafka` has
+    the triggers of Kafka's only lane, dirty ratio and maximum lag, and profile `warpstream` has those of WarpStream. A
+    profile decides when and how much is cleaned, never which record survives.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda name: name.replace("_", ".")
     )
 
-    cleanup_policy: CleanupPolicy = Field(
-        default="compact",
-        description="`compact`: keep the newest record per key; `delete`: drop segments past retention; "
-        "`compact,delete`: both, so that retention drops even the newest record of a key.",
+    cleanup_policy: Annotated[CleanupPolicy, Setting("Kafka")] = "compact"
+    """`compact`: keep the newest record per key; `delete`: drop segments past retention; `compact,delete`: both, so
+    that retention drops even the newest record of a key."""
+    retention_ms: Annotated[Duration, Field(ge=UNLIMITED), Setting("Kafka")] = 7 * DAY_MS
+    """Under `delete`, a segment is dropped when its newest record is older than this; a record without a timestamp
+    counts from its landing. With `compact,delete`: at least `min.compaction.lag.ms`. -1: no limit."""
+    retention_bytes: Annotated[Size, Field(ge=UNLIMITED), Setting("Kafka")] = UNLIMITED
+    """Under `delete`, the oldest segments of a topic partition are dropped as long as the others have at least this
+    many bytes. -1: no limit."""
+    merge_segments: Annotated[
+        Long, Field(ge=2), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": INT_MAX})
+    ] = 32
+    """Number of L0 segments that `merge` merges into one L1 segment."""
+    clean_segments: Annotated[
+        Long, Field(ge=1), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": INT_MAX})
+    ] = 32
+    """Number of L1 segments that `clean` cleans into one L2 run."""
+    clean_tail_fraction: Annotated[float, Field(gt=0), Setting(one_run=True)] = inf
+    """`clean` is also due when L1 bytes reach this fraction of the tail's bytes; `inf`: not for this reason."""
+    tier_runs: Annotated[
+        Long, Field(ge=2), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": INT_MAX})
+    ] = 10
+    """Number of L2 runs of similar size that `tier` combines into one."""
+    min_cleanable_dirty_ratio: Annotated[
+        Fraction, Setting("Kafka", one_run=True, threshold=True, defaults={"warpstream": 1})
+    ] = 0.5
+    """`full` is due when dirty bytes / (tail bytes + cleanable head bytes) is greater than this."""
+    min_dirty_bytes: Annotated[Size, Field(ge=0), Setting(one_run=True, threshold=True, defaults={"kafka": 0})] = (
+        64 * MIB
     )
-    retention_ms: Duration = Field(
-        default=7 * DAY_MS,
-        ge=UNLIMITED,
-        description="Under `delete`, a segment is dropped when its newest record is older than this; a record without"
-        " a timestamp counts from its landing. With `compact,delete`: at least `min.compaction.lag.ms`. "
-        "-1: no limit.",
-    )
-    retention_bytes: Size = Field(
-        default=UNLIMITED,
-        ge=UNLIMITED,
-        description="Under `delete`, the oldest segments of a topic partition are dropped as long as the others have "
-        "at least this many bytes. -1: no limit.",
-    )
-    min_cleanable_dirty_ratio: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="`full` is due when dirty bytes / (tail bytes + cleanable head bytes) is greater than this.",
-    )
-    min_dirty_bytes: Size = Field(
-        default=64 << 20,
-        ge=0,
-        description="The dirty ratio counts only when the cleanable head has at least this many bytes; Kafka cleans no "
-        "log before a segment has rolled.",
-    )
-    min_compaction_lag_ms: Duration = Field(
-        default=0,
-        ge=0,
-        description="A segment whose newest record is younger than this is not cleaned, nor is any later segment.",
-    )
-    max_compaction_lag_ms: Duration = Field(
-        default=LONG_MAX,
-        ge=1,
-        description="`full` is due when the oldest record of the head is older than this, whatever the dirty ratio.",
-    )
-    delete_retention_ms: Span = Field(
-        default=DAY_MS,
-        ge=0,
-        le=1000 * 365 * DAY_MS,
-        description="How long a tombstone stays after the first cleaning that finds it clean. At most 1000 years.",
-    )
-    segment_bytes: Size = Field(
-        default=GIB,
-        ge=1,
-        description="Target size of the segments that Firn writes.",
-    )
-    active_segments: Long = Field(
-        default=0,
-        ge=0,
-        description="Number of newest landed segments that are not cleaned, like Kafka's active segment.",
-    )
-    merge_segments: Long = Field(
-        default=32, ge=2, description="Number of L0 segments that `merge` merges into one L1 segment."
-    )
-    clean_segments: Long = Field(
-        default=32, ge=1, description="Number of L1 segments that `clean` cleans into one L2 run."
-    )
-    clean_tail_fraction: float = Field(
-        default=inf,
-        gt=0,
-        description="`clean` is also due when L1 bytes reach this fraction of the tail's bytes; `inf`: not for this "
-        "reason.",
-    )
-    full_interval_ms: Duration = Field(
-        default=DAY_MS,
-        ge=NEVER,
-        description="`full` is due this long after the last `full` if anything is cleanable; -1: not for this reason.",
-    )
-    tombstone_fraction: float = Field(
-        default=0.05,
-        ge=0,
-        le=1,
-        description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail's "
-        "records, even if nothing new has landed; 1: not for this reason.",
-    )
-    tier_runs: Long = Field(
-        default=10, ge=2, description="Number of L2 runs of similar size that `tier` combines into one."
-    )
-    max_input_bytes: Size = Field(
-        default=128 * GIB,
-        ge=1,
-        description="A segment larger than this is never an input.",
-    )
-    plan_max_bytes: Size = Field(default=64 * GIB, ge=1, description="Maximum head bytes per plan.")
-    plan_max_records: Long = Field(default=1_000_000_000, ge=1, description="Maximum head records per plan.")
-    null_keys: Literal["quarantine", "fail"] = Field(
-        default="quarantine",
-        description="`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic "
-        "partition is not cleaned.",
-    )
-    offsets_restart: Annotated[str, AfterValidator(check_setting)] = Field(
-        default="block",
-        description="`block`: a topic whose offsets seem to restart waits until somebody says that its records are "
-        "late; `late`: such records are late data; `late:N`: those that landed up to sequence number N are, and a "
-        "later restart blocks again. An adopted table has the default `late`.",
-        json_schema_extra={"allowed": "block, late or late:N"},
-    )
-    profile: Literal["firn", "kafka", "warpstream"] = Field(
-        default="firn",
-        description="The set of defaults for properties that are not set.",
-    )
-    cleaner_dedupe_buffer_size: Size = Field(
-        default=32 * GIB,
-        ge=1,
-        description="Bytes for the keys of a plan; a key takes 24 (`warpstream`: 41).",
-    )
-    job_max_age_ms: Span = Field(
-        default=DAY_MS,
-        ge=60_000,
-        le=2 * DAY_MS,
-        description="The next run discards a stage that is older than this, unless the stage records a failure.",
-    )
-    run_max_bytes: Size = Field(
-        default=16 << 40,
-        ge=1,
-        description="Maximum bytes of files, tails included, per run of a lane.",
-    )
-    report_samples: Samples = Field(
-        default="keys",
-        description="What reports and errors show of a record: nothing, the digest of its key, or its key and value.",
-    )
-    validate_by: Validation = Field(
-        default="fingerprint",
-        alias="validate",
-        description="`fingerprint`: the judge reads the written values once, and compares the sum of their hashes "
-        "with the sum that `compact` computed from the inputs; `full`: it reads inputs and results, and "
-        "trusts nothing that `compact` reports.",
-    )
-    validate_suites: str = Field(
-        default="none",
-        description="Suites of Great Expectations that every result must pass before it is published: locations of "
-        "JSON, or `module:function`.",
-        json_schema_extra={"allowed": "none, or suites separated by commas"},
-    )
-    validate_suites_large: Literal["fail", "skip"] = Field(
-        default="fail",
-        description="What becomes of a result that is larger than `FIRN_SUITES_BYTES`, so that `validate.suites` "
-        "can't judge it: it counts as failed (`fail`), or is published anyway (`skip`).",
-    )
-    maintenance: Maintenance = Field(
-        default="manifests,snapshots",
-        description="What `firn maintain` does beyond Firn's own files: expire `snapshots` by `history.expire.*`, "
-        "together with the files that only they refer to; rewrite `manifests` when there are many small "
-        "ones; delete `orphans`, the files below the table's location to which the table never referred, "
-        "whoever wrote them. An adopted table has the default `none`.",
-        json_schema_extra={"allowed": "none, or some of manifests, orphans and snapshots"},
-    )
-    late_max_ms: Duration = Field(
-        default=30 * DAY_MS,
-        ge=UNLIMITED,
-        description="How long Firn remembers a tombstone after the commit that removed it: for this time, the "
-        "tombstone still supersedes older records that land late. -1: no limit.",
-    )
-    erase_history: Literal["keep", "expire"] = Field(
-        default="keep",
-        description="`expire`: once half of a request's time has passed, snapshots from before the erasure expire, "
-        "whatever `history.expire.*` says.",
-    )
-    erase_object_versions: Literal["unknown", "none"] = Field(
-        default="unknown",
-        description="`none`: the operator vouches that the object store keeps no older versions of deleted files, and"
-        " certificates repeat it; `unknown`: there is no certificate on an object store.",
-    )
-    convert_equality_deletes: Long = Field(
-        default=16,
-        ge=1,
-        description="`convert` is due when this many equality delete files apply to a segment, or when one of them "
-        "holds up other lanes.",
-    )
-    position_deletes_max: Long = Field(
-        default=8,
-        ge=1,
-        description="Maximum number of position delete files per Iceberg partition before `convert` merges them.",
-    )
+    """The dirty ratio counts only when the cleanable head has at least this many bytes; Kafka cleans no log before a
+    segment has rolled."""
+    full_interval_ms: Annotated[
+        Duration, Field(ge=NEVER), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": NEVER})
+    ] = DAY_MS
+    """`full` is due this long after the last `full` if anything is cleanable; -1: not for this reason."""
+    max_compaction_lag_ms: Annotated[Duration, Field(ge=1), Setting("Kafka", one_run=True)] = LONG_MAX
+    """`full` is due when the oldest record of the head is older than this, whatever the dirty ratio."""
+    tombstone_fraction: Annotated[Fraction, Setting(one_run=True, defaults={"kafka": 1})] = 0.05
+    """`full` is due when tombstones past their delete horizon exceed this fraction of the tail's records, even if
+    nothing new has landed; 1: not for this reason."""
+    min_compaction_lag_ms: Annotated[Duration, Field(ge=0), Setting("Kafka")] = 0
+    """A segment whose newest record is younger than this is not cleaned, nor is any later segment."""
+    active_segments: Annotated[Long, Field(ge=0), Setting()] = 0
+    """Number of newest landed segments that are not cleaned, like Kafka's active segment."""
+    delete_retention_ms: Annotated[Span, Field(ge=0, le=1000 * 365 * DAY_MS), Setting("Kafka")] = DAY_MS
+    """How long a tombstone stays after the first cleaning that finds it clean. At most 1000 years."""
+    segment_bytes: Annotated[Size, Field(ge=1), Setting("Kafka")] = GIB
+    """Target size of the segments that Firn writes."""
+    max_input_bytes: Annotated[Size, Field(ge=1), Setting("WarpStream", one_run=True, threshold=True)] = 128 * GIB
+    """A segment larger than this is never an input."""
+    plan_max_bytes: Annotated[Size, Field(ge=1), Setting(one_run=True)] = 64 * GIB
+    """Maximum head bytes per plan."""
+    plan_max_records: Annotated[Long, Field(ge=1), Setting(one_run=True)] = 1_000_000_000
+    """Maximum head records per plan."""
+    run_max_bytes: Annotated[Size, Field(ge=1), Setting(table_only=True, one_run=True)] = 16 << 40
+    """Maximum bytes of files, tails included, per run of a lane."""
+    cleaner_dedupe_buffer_size: Annotated[
+        Size,
+        Field(ge=1),
+        # WarpStream has such a buffer per topic partition of a job.
+        Setting(table_only=True, one_run=True, defaults={"kafka": 128 * MIB, "warpstream": 128 * MIB}),
+    ] = 32 * GIB
+    """Bytes for the keys of the plans that `cleaner.threads` clean at the same time; a key takes 24 (`warpstream`:
+    41)."""
+    cleaner_threads: Annotated[Long, Field(ge=1), Setting(table_only=True)] = 1
+    """Number of plans that share `cleaner.dedupe.buffer.size`, in equal parts, as Kafka's cleaner threads do."""
+    null_keys: Annotated[Literal["quarantine", "fail"], Setting()] = "quarantine"
+    """`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic partition is not
+    cleaned."""
+    offsets_restart: Annotated[
+        Restart, Setting(defaults={ADOPTED: "late"}, allowed="block, late, or late: and a sequence number")
+    ] = "block"
+    """`block`: a topic whose offsets seem to restart waits until somebody says that its records are late; `late`: such
+    records are late data; `late:N`: those that landed up to sequence number N are, and a later restart blocks again. An
+    adopted table has the default `late`."""
+    late_max_ms: Annotated[Duration, Field(ge=UNLIMITED), Setting(table_only=True)] = 30 * DAY_MS
+    """How long Firn remembers a tombstone after the commit that removed it: for this time, the tombstone still
+    supersedes older records that land late. -1: no limit."""
+    profile: Annotated[Literal["firn", "kafka", "warpstream"], Setting(one_run=True)] = "firn"
+    """The set of defaults for properties that are not set."""
+    job_max_age_ms: Annotated[Span, Field(ge=60_000, le=2 * DAY_MS), Setting(table_only=True)] = DAY_MS
+    """The next run discards a stage that is older than this, unless the stage records a failure."""
+    report_samples: Annotated[Samples, Setting(table_only=True)] = "keys"
+    """What reports and errors show of a record: nothing, the digest of its key, or its key and value."""
+    validate_by: Annotated[Validation, Field(alias="validate"), Setting(table_only=True)] = "fingerprint"
+    """`fingerprint`: the judge reads the written values once, and compares the sum of their hashes with the sum that
+    `compact` computed from the inputs; `full`: it reads inputs and results, and trusts nothing that `compact`
+    reports."""
+    validate_suites: Annotated[str, Setting(table_only=True, allowed="none, or suites separated by commas")] = "none"
+    """Suites of Great Expectations that every result must pass before it is published: locations of JSON, or
+    `module:function`."""
+    validate_suites_large: Annotated[Literal["fail", "skip"], Setting(table_only=True)] = "fail"
+    """What becomes of a result that is larger than `FIRN_SUITES_BYTES`, so that `validate.suites` can't judge it: it
+    counts as failed (`fail`), or is published anyway (`skip`)."""
+    maintenance: Annotated[
+        Maintenance,
+        Setting(
+            table_only=True,
+            defaults={ADOPTED: "none"},
+            allowed="none, or some of manifests, orphans and snapshots, separated by commas",
+        ),
+    ] = "manifests,snapshots"
+    """What `firn maintain` does beyond Firn's own files: expire `snapshots` by `history.expire.*`, together with the
+    files that only they refer to; rewrite `manifests` when there are many small ones; delete `orphans`, the files below
+    the table's location to which the table never referred, whoever wrote them. An adopted table has the default
+    `none`."""
+    erase_history: Annotated[Literal["keep", "expire"], Setting(table_only=True)] = "keep"
+    """`expire`: once half of a request's time has passed, snapshots from before the erasure expire, whatever
+    `history.expire.*` says."""
+    erase_object_versions: Annotated[Literal["unknown", "none"], Setting(table_only=True)] = "unknown"
+    """`none`: the operator vouches that the object store keeps no older versions of deleted files, and certificates
+    repeat it; `unknown`: there is no certificate on an object store."""
+    convert_equality_deletes: Annotated[Long, Field(ge=1), Setting(one_run=True)] = 16
+    """`convert` is due when this many equality delete files apply to a segment, or when one of them holds up other
+    lanes."""
+    position_deletes_max: Annotated[Long, Field(ge=1), Setting(one_run=True)] = 8
+    """Maximum number of position delete files per Iceberg partition before `convert` merges them."""
 
-    problem: str = Field(
-        default="",
-        exclude=True,
-        description="Why a property of the topic is refused; no lane works on such a topic. No setting.",
-    )
+    problem: Annotated[str, Field(exclude=True)] = ""
+    """Why a property of the topic is refused; no lane works on such a topic. No setting."""
 
     @property
     def compacts(self) -> bool:
@@ -284,8 +250,9 @@ class Policy(BaseModel):
 
     @property
     def late_through(self) -> int:
-        """The sequence number up to which records that seem to restart a topic's offsets are late data (C33)."""
-        return late_through(self.offsets_restart)
+        """The sequence number up to which records that seem to restart a topic's offsets are late data (C33); -1 if
+        none are."""
+        return LONG_MAX if self.offsets_restart == "late" else int(self.offsets_restart.partition(":")[2] or -1)
 
     @property
     def segment_target(self) -> int:
@@ -294,13 +261,20 @@ class Policy(BaseModel):
 
     @property
     def bytes_per_key(self) -> int:
-        """Bytes per key in the buffer."""
-        return BYTES_PER_KEY[self.profile]
+        """Bytes per key in the buffer. Kafka's SkimpyOffsetMap takes 16 bytes of hash and 8 bytes of offset; WarpStream
+        takes 32 bytes of hash, two integers of 4 bytes, and one byte."""
+        return 41 if self.profile == "warpstream" else 24
+
+    @property
+    def load_factor(self) -> float:
+        """The fraction of the buffer that a plan may fill (Kafka's log.cleaner.io.buffer.load.factor)."""
+        return 1.0 if self.profile == "warpstream" else 0.9
 
     @property
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
-        return int(self.cleaner_dedupe_buffer_size // self.bytes_per_key * LOAD_FACTOR[self.profile])
+        slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
+        return int(slots * self.load_factor)
 
     @property
     def maintained(self) -> frozenset[str]:
@@ -308,6 +282,309 @@ class Policy(BaseModel):
         return frozenset(self.maintenance.split(",")) - {"none"}
 
 
-DEFAULT = Policy()
-NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias and not field.exclude}
+DEFAULT: Final = Policy()
+NAMES: Final = {one.alias: name for name, one in Policy.model_fields.items() if one.alias and not one.exclude}
 """Field names by property name without prefix."""
+SETTINGS: Final[Mapping[str, Setting]] = {
+    name: next(one for one in Policy.model_fields[attribute].metadata if isinstance(one, Setting))
+    for name, attribute in NAMES.items()
+}
+TABLE_ONLY: Final = frozenset(name for name, one in SETTINGS.items() if one.table_only)
+OVERRIDABLE: Final = frozenset(name for name, one in SETTINGS.items() if one.one_run)
+_DEFAULTS: Final = {
+    variant: {name: str(one.defaults[variant]) for name, one in SETTINGS.items() if variant in one.defaults}
+    for variant in ("kafka", "warpstream", ADOPTED)
+}
+PROFILES: Final = get_args(Policy.model_fields["profile"].annotation)
+
+
+def default_of(name: str) -> str:
+    """The default of setting ``name`` as text."""
+    return str(getattr(DEFAULT, NAMES[name]))
+
+
+def meaning(name: str) -> str:
+    """What setting ``name`` does, in one sentence or two."""
+    return _meanings()[NAMES[name]]
+
+
+@cache
+def _meanings() -> Mapping[str, str]:
+    """The docstrings of the fields, which Python does not keep; few commands need them."""
+    module = ast.parse(Path(__file__).read_text(encoding="utf-8")).body
+    policy = next(node for node in module if isinstance(node, ast.ClassDef) and node.name == Policy.__name__)
+    texts = {}
+    for before, node in pairwise(policy.body):
+        match before, node:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[name] = " ".join(text.split())
+    return texts
+
+
+def allowed(name: str) -> str:
+    """The values that setting ``name`` allows."""
+    about = Policy.model_fields[NAMES[name]]
+    words = SETTINGS[name].allowed or " or ".join(get_args(about.annotation))
+    if words:
+        return words
+    unit = "a whole number" if about.annotation is int else "a number"
+    if name.endswith(".ms"):
+        unit = "milliseconds, or a duration such as 7d,"
+    elif name.endswith(_OF_BYTES):
+        unit = "bytes, or a size such as 512MiB,"
+    bounds = {
+        bound: value
+        for one in about.metadata
+        for bound in ("ge", "gt", "le")
+        if (value := getattr(one, bound, None)) is not None
+    }
+    if "gt" in bounds:
+        return f"{unit} above {bounds['gt']}"
+    most = bounds.get("le", LONG_MAX)
+    return f"{unit} from {bounds['ge']} {'up' if most == LONG_MAX else f'to {most}'}"
+
+
+_OF_BYTES: Final = (".bytes", ".buffer.size")
+"""Endings of the names of settings that are a number of bytes."""
+_SIZES: Final = {"TiB": 1 << 40, "GiB": GIB, "MiB": MIB, "KiB": 1 << 10}
+
+
+def readable(name: str, value: str) -> str:
+    """``value``, with the largest unit that a plain number of milliseconds or bytes is a multiple of."""
+    number = int(value) if value.isdecimal() and len(value) < 20 else 0
+    if number == LONG_MAX:
+        return f"{value} (no limit)"
+    units = SPANS if name.endswith(".ms") else _SIZES if name.endswith(_OF_BYTES) else {}
+    for unit, size in units.items():
+        if size > 1 and number and number % size == 0:
+            return f"{value} ({number // size}{unit})"
+    return value
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The policy of every topic of one table."""
+
+    default: Policy
+    topics: Mapping[str, Policy]
+
+    def of(self, topic: str) -> Policy:
+        """The policy of ``topic``; with a ``problem`` if a property of the topic is refused."""
+        return self.topics.get(topic, self.default)
+
+    def check(self, topics: Iterable[str] = ()) -> "Policies":
+        """These policies; raises RefusedError if a property of one of ``topics`` is refused, without them of any."""
+        for topic in topics or self.topics:
+            if problem := self.of(topic).problem:
+                raise RefusedError(problem)
+        return self
+
+    @classmethod
+    def parse(
+        cls, identifier: str, properties: Mapping[str, str], overrides: Mapping[str, str] = MappingProxyType({})
+    ) -> "Policies":
+        """Read the ``firn.`` properties of table ``identifier``, and the ``overrides`` of one run.
+
+        Raises RefusedError, which names the property, the value and what is allowed. Unknown names, known names without
+        their prefix, contradictions, and overrides that are not ``OVERRIDABLE`` are refused too, because a silently
+        ignored threshold is worse than none. A wrong value of one topic's property, which any client may have set,
+        becomes the ``problem`` of that topic's policy, so that the other topics go on.
+        """
+        owners = [owner_of(identifier, key, value) for key, value in overrides.items()]
+        for key, owner in zip(overrides, owners, strict=True):
+            if owner is None or owner[1] not in OVERRIDABLE:
+                raise RefusedError(
+                    f"table {identifier}: property {key} can't be overridden; allowed: a value on the table; a run "
+                    f"may override {', '.join(sorted(OVERRIDABLE))}"
+                )
+        values, refused = values_of(identifier, {**properties, **overrides})
+        if refused:
+            raise refused[0]
+        adopted = COLUMNS in properties
+        default = _policy(identifier, None, values, adopted)
+        topics = {topic: _of_topic(identifier, topic, values, adopted, default) for topic in values if topic}
+        policies = cls(default, topics)
+        if overridden := {owner[0] for owner in owners if owner and owner[0]}:
+            policies.check(overridden)
+        restarts = next((one for one in (default, *topics.values()) if one.late_through < LONG_MAX), None)
+        if adopted and restarts and StoredRoles.parse(properties[COLUMNS], identifier).timestamp is None:
+            raise RefusedError(
+                f"table {identifier}: property firn.offsets.restart is {restarts.offsets_restart}, but the table has "
+                "no column of timestamps; allowed: late"
+            )
+        return policies
+
+    def doubts(self) -> Iterator[str]:
+        """Why Firn can't keep to ``max.compaction.lag.ms``, and the remedies: by the table's default policy, then by
+        those of topics with properties of their own."""
+        common = set(_doubts(self.default))
+        yield from _doubts(self.default)
+        for topic, policy in sorted(self.topics.items()):
+            yield from (f"topic {topic}: {doubt}" for doubt in _doubts(policy) if doubt not in common)
+
+
+def _doubts(policy: Policy) -> Iterator[str]:
+    lag, young = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms
+    if not policy.compacts or lag >= LONG_MAX:
+        return
+    if young >= lag:
+        yield (
+            f"max.compaction.lag.ms {lag} can't be met: nothing younger than min.compaction.lag.ms {young} is cleaned; "
+            f"remedy: a min.compaction.lag.ms below {lag}"
+        )
+    if policy.active_segments:
+        yield (
+            f"max.compaction.lag.ms {lag} can't be met for the newest segments (active.segments "
+            f"{policy.active_segments}) while no newer segment lands; remedy: active.segments 0"
+        )
+
+
+def owner_of(identifier: str, key: str, value: str) -> tuple[str | None, str] | None:
+    """Whose setting property ``key`` of table ``identifier`` is (a topic's; None: the table's), and its name without
+    prefix; None for a property that is no setting.
+
+    Topics may contain dots, so the longest name wins. If the topic is in double quotes, the quotes mark its end; no
+    topic name in Kafka contains double quotes. Raises RefusedError, which shows ``value``, for an unknown name.
+    """
+    name = key.removeprefix(PREFIX)
+    if key.startswith(TOPIC_PREFIX):
+        rest = key.removeprefix(TOPIC_PREFIX)
+        topic, _, name = rest[1:].rpartition('".')
+        if rest.startswith('"') and topic and name in _OF_TOPICS:
+            return topic, name
+        for name in _OF_TOPICS:
+            topic = rest.removesuffix(f".{name}")
+            if topic and topic != rest:
+                return topic, name
+    elif key in (COLUMNS, RELEASED):
+        return None
+    elif key != name and name in NAMES:
+        return None, name
+    elif name in NAMES or (key.startswith("topic.") and key.endswith(tuple(f".{name}" for name in NAMES))):
+        raise RefusedError(
+            f"table {identifier}: property {key} = {_short(value)} has no effect; did you mean {PREFIX}{key}?"
+        )
+    elif key == name:
+        return None
+    raise RefusedError(f"table {identifier}: property {key} = {_short(value)} is unknown; {nearest(key)}")
+
+
+_OF_TOPICS: Final = sorted(NAMES.keys() - TABLE_ONLY, key=lambda name: (-len(name), name))
+Values = Mapping[str | None, Mapping[str, str]]
+"""Settings as text by their name, by topic; None: those of the whole table."""
+
+
+def values_of(identifier: str, properties: Mapping[str, str]) -> tuple[Values, list[RefusedError]]:
+    """What ``properties`` of table ``identifier`` set, and why others of them are refused."""
+    values: dict[str | None, dict[str, str]] = {None: {}}
+    refused = []
+    for key, value in properties.items():
+        try:
+            owner = owner_of(identifier, key, value)
+        except RefusedError as error:
+            refused.append(error)
+            continue
+        if owner and owner[1] in values.setdefault(owner[0], {}):
+            refused.append(
+                RefusedError(
+                    f"table {identifier}: property {key} = {_short(value)} is set twice for topic {owner[0]}, with "
+                    "and without quotes; allowed: only one of them"
+                )
+            )
+        elif owner:
+            values[owner[0]][owner[1]] = value
+    return values, refused
+
+
+def layers_of(values: Values, topic: str | None, adopted: bool) -> Mapping[str, Mapping[str, str]]:
+    """The values that apply to ``topic`` besides the defaults, by their source; a later source goes first."""
+    table, own = values[None], {} if topic is None else values.get(topic, {})
+    profile = {**table, **own}.get("profile", DEFAULT.profile)
+    return {
+        f"profile {profile}": _DEFAULTS.get(profile, {}),
+        ADOPTED: _DEFAULTS[ADOPTED] if adopted else {},
+        "table": table,
+        "topic": own,
+    }
+
+
+def _policy(identifier: str, topic: str | None, values: Values, adopted: bool) -> Policy:
+    prefix = PREFIX if topic is None else f"{TOPIC_PREFIX}{topic}."
+    layers = layers_of(values, topic, adopted)
+    merged = {name: value for layer in layers.values() for name, value in layer.items()}
+    try:
+        policy = Policy.model_validate(merged)
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        owner = prefix if name in layers["topic"] else PREFIX
+        raise RefusedError(
+            f"table {identifier}: property {owner}{name} is {_short(merged[name])}; allowed: {allowed(name)}"
+        ) from error
+    for name, value, condition in _contradictions(policy):
+        found = readable(name, str(value))
+        raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {condition}")
+    return policy
+
+
+def _of_topic(identifier: str, topic: str, values: Values, adopted: bool, default: Policy) -> Policy:
+    try:
+        return _policy(identifier, topic, values, adopted)
+    except RefusedError as error:
+        return default.model_copy(update={"problem": str(error)})
+
+
+def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
+    """Yield contradictory settings: the property, the value found, and what the other setting allows."""
+    lag = policy.min_compaction_lag_ms
+    least = f"min.compaction.lag.ms, which is {readable('min.compaction.lag.ms', str(lag))}"
+    if lag > policy.max_compaction_lag_ms:  # like Kafka's LogConfig.validate
+        most = readable("max.compaction.lag.ms", str(policy.max_compaction_lag_ms))
+        yield "min.compaction.lag.ms", lag, f"at most max.compaction.lag.ms, which is {most}"
+    if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
+        # Retention would drop records within the time in which cleaning must leave them alone.
+        yield "retention.ms", policy.retention_ms, f"at least {least}, or {UNLIMITED}"
+    for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
+        limit = getattr(policy, NAMES[name])
+        # Firn must be able to read its own segments again. The default adapts to the limit; a set value is checked.
+        if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
+            yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {readable(name, str(limit))}"
+    if policy.keys_per_plan < 1:
+        room = (
+            f"for each of cleaner.threads (here {policy.cleaner_threads}), room for a key, which takes "
+            f"{policy.bytes_per_key} bytes of a buffer that is filled up to {policy.load_factor:.0%}"
+        )
+        yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
+
+
+def nearest(key: str) -> str:
+    """A question with the known properties that ``key`` resembles; without any, all properties that are allowed."""
+    prefix = PREFIX if key.startswith(PREFIX) else ""
+    name = key.removeprefix(PREFIX).lower().replace("_", ".")
+    found = get_close_matches(name, NAMES, n=2, cutoff=0.8) or [one for one in NAMES if name.endswith(f".{one}")]
+    if not found:
+        return f"allowed: {', '.join(sorted(NAMES))}"
+    return f"did you mean {' or '.join(prefix + one for one in found)}?"
+
+
+_SHOWN: Final = 200
+"""Maximum number of characters of a wrong value that a message shows."""
+
+
+def _short(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+
+
+def samples_of(properties: Mapping[str, str]) -> Samples:
+    """The ``Samples`` setting in a table's ``properties``; ``none`` when it is wrong, because planning refuses wrong
+    policies, but reports on failed work must still be written."""
+    match properties.get(f"{PREFIX}report.samples", DEFAULT.report_samples):
+        case "keys" | "full" as samples:
+            return samples
+        case _:
+            return "none"
+
+
+def validation_of(properties: Mapping[str, str]) -> Validation:
+    """The ``Validation`` setting in a table's ``properties``; the stricter value when it is wrong."""
+    name = f"{PREFIX}validate"
+    return "fingerprint" if properties.get(name, DEFAULT.validate_by) == "fingerprint" else "full"

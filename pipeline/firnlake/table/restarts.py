@@ -9,7 +9,6 @@ Metadata can't tell a first segment with both repeated and new records, a topic 
 one whose former records have timestamps in the future and were rewritten since.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,23 +19,8 @@ from firnlake.clock import show_ms
 from firnlake.iceberg.files import job_of
 from firnlake.table.segment import LANDED, Segment
 
-_LATE: Final = "late"
-_ANY_NUMBER: Final = 2**63 - 1
-_SETTING: Final = re.compile("block|late|late:([0-9]{1,18})")
 _APART_MS: Final = 3_600_000
 """Time by which the records of an earlier offset may be newer, because producers' clocks differ."""
-
-
-def check_setting(text: str) -> str:
-    """``text`` if it is a value of ``firn.offsets.restart``; raises ValueError, which says what is allowed, if not."""
-    if not _SETTING.fullmatch(text):
-        raise ValueError("block, late, or late: and a sequence number")
-    return text
-
-
-def late_through(setting: str) -> int:
-    """The sequence number up to which ``setting`` says that segments hold late data; -1 if it says so of none."""
-    return _ANY_NUMBER if setting == _LATE else int(setting.partition(":")[2] or -1)
 
 
 @dataclass(frozen=True)

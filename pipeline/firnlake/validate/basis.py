@@ -27,7 +27,7 @@ from firnlake.lanes.erasure.requests import Request, erasures_of
 from firnlake.table.arrays import Segments
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.memory import removed_tombstones
-from firnlake.table.policies import Policies
+from firnlake.table.policy import Policies
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.segments import read, read_entries
 from firnlake.table.summaries import newest_clock

@@ -13,8 +13,7 @@ from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableE
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import mark
 from firnlake.job.plan import Plan
-from firnlake.table.policies import Policies
-from firnlake.table.policy import Policy
+from firnlake.table.policy import Policies, Policy
 from firnlake.table.published_plans import PublishedPlan, RecordCounts
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Bases

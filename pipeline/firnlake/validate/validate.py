@@ -22,7 +22,7 @@ from firnlake.job.inputs import overtaken, planned_inputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, parts_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.policies import samples_of, validation_of
+from firnlake.table.policy import samples_of, validation_of
 from firnlake.validate.basis import Bases
 from firnlake.validate.cases import Case, JudgedRecords, ListedFacts, case_of
 from firnlake.validate.change import staged

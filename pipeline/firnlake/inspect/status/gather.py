@@ -39,7 +39,7 @@ from firnlake.lanes.retention import retention
 from firnlake.plan.make import plan_partition
 from firnlake.plan.read_states import Sensed, read_once
 from firnlake.table.arrays import Segments
-from firnlake.table.policies import Policies, doubts
+from firnlake.table.policy import Policies
 from firnlake.table.segment import LEVELS
 from firnlake.table.settings import thresholds
 from firnlake.table.state import State
@@ -129,7 +129,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
         thresholds=tuple(thresholds(identifier, policies.default, table.properties)),
-        doubts=(*wrong_limits, *doubts(policies)),
+        doubts=(*wrong_limits, *policies.doubts()),
     )
     return Status.of(lake.home, summary, details, rows_of(parts))
 

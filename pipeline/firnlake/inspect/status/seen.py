@@ -13,8 +13,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import DAMAGED
 from firnlake.inspect.status.rows import Status
 from firnlake.maintain.mend import mended
-from firnlake.table.policies import Policies
-from firnlake.table.policy import Policy
+from firnlake.table.policy import Policies, Policy
 from firnlake_expectations.table_report import MendedFile, Seen
 from firnlake_expectations.wording import plain
 

@@ -30,7 +30,7 @@ from firnlake.lanes.erasure.requests import Erasure, erasures_of, open_requests,
 from firnlake.lanes.erasure.search import Problem, SearchResult, search
 from firnlake.lanes.erasure.snapshot_files import OLDER, locations_of
 from firnlake.table.memory import removed_tombstones
-from firnlake.table.policies import Policies
+from firnlake.table.policy import Policies
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition

@@ -44,8 +44,7 @@ from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
 from firnlake.lanes.erasure.digests import digests, digests_of
 from firnlake.lanes.erasure.snapshot_files import SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.policies import Policies
-from firnlake.table.policy import DAY_MS, LONG_MAX
+from firnlake.table.policy import DAY_MS, LONG_MAX, Policies
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
