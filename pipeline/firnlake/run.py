@@ -20,8 +20,7 @@ from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.make import check_clock, plan_work
 from firnlake.plan.order import Postponed
 from firnlake.plan.read_states import EVERYTHING, Scope
-from firnlake.publish.attempts import Publication, PublishResult
-from firnlake.publish.publish_jobs import publish_stages, retain_plans
+from firnlake.publish.publish import Publication, PublishResult, publish_stages, retain_plans
 from firnlake.validate.retention import refused_drops
 
 log = logging.getLogger(__name__)

@@ -19,13 +19,12 @@ from tests.support.faults import Ending, Gate
 from tests.support.records import DAY, Record
 
 KILLED: Final = (
-    *(("compact", Ending(f"write {kind}", half=True)) for kind in ("data", "plans", "staged manifest", "result")),
+    *(("compact", Ending(f"write {kind}", half=True)) for kind in ("data", "plans", "change")),
     ("validate", Ending("write verdicts", half=True)),
     ("publish", Ending("commit", after=True)),
 )
 STANDING: Final = (
-    ("compact", "write result"),
-    ("compact", "write staged manifest"),
+    ("compact", "write change"),
     ("validate", "write verdicts"),
     ("publish", "commit"),
 )

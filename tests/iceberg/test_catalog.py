@@ -28,10 +28,10 @@ from firnlake.job.collect import discard, retry, sweep
 from firnlake.job.failures import mark
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
-from firnlake.job.stage import open_stage
+from firnlake.job.stage import Stage
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish_jobs import retain_plans
+from firnlake.publish.publish import retain_plans
 from firnlake.table import records
 from firnlake.table.records import SCHEMA, SPEC
 from firnlake.validate.retention import refused_drops
@@ -198,7 +198,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     pq.write_table(kafka([row(0), row(1, key=None), row(2, b"gone", None)]), tmp_path / "records.parquet")
     land(narrow, TABLE, [tmp_path / "records.parquet"])
     append(narrow, [row(3), row(4, b"z")])
-    open_stage(narrow, Job((only_plan(narrow, Lane.MERGE),)))
+    Stage.open(narrow, Job((only_plan(narrow, Lane.MERGE),)), narrow.table(TABLE))
     discard(narrow, Job((only_plan(narrow, Lane.MERGE),)).stage)
     mark(narrow, only_plan(narrow), "compact", "told so")
     assert len(retry(narrow, TABLE)) == 1

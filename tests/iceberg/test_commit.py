@@ -53,7 +53,7 @@ def stage(lake: Lake, table: str, templates: Templates) -> Stage:
 
 def moving(lake: Lake, stage: Stage) -> Commit:
     """The commit of publishing ``stage``, prepared on the current table."""
-    files, plan = stage.files[stage.job_id], stage.plans[0]
+    files, plan = stage.changes[stage.job_id], stage.plans[0]
     changes = {
         MAIN_BRANCH: Change([one.path for one in plan.inputs], files.kept, {"said": "main"}),
         QUARANTINE: Change(added=files.quarantined, summary={"said": "aside"}),

@@ -21,7 +21,7 @@ from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import Commit
 from firnlake.job.stage import Stage
 from firnlake.lanes import retention
-from firnlake.publish import retain
+from firnlake.publish import conflicts
 from firnlake.table.state import State
 from firnlake.validate import tasks
 from firnlake.validate.validate import validate, verify
@@ -192,7 +192,7 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
 
     with monkeypatch.context() as patch:
         patch.setattr(retention, "retention", wrong)
-        patch.setattr(retain, "_problem", lambda *_: None)
+        patch.setattr(conflicts, "_kept", lambda *_: None)
         assert said in scenario.answer("retain")[0]
         assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"
     assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]
@@ -212,13 +212,13 @@ def staged(topic: Topic, partitions: int = 1) -> Stage:
 def test_c1_a_value_that_was_changed_on_the_way_is_found_in_its_plan(topic: Topic, values: str) -> None:
     """Values of both sides are read only where the table says so, or where the fingerprint differs."""
     stage = staged(topic.create(validate=values), 3)
-    path = on_disk(next(iter(stage.files.values())).all[0].file_path)
+    path = on_disk(next(iter(stage.changes.values())).written[0].file_path)
     held, other = pq.read_table(path, partitioning=None), pa.array([b"x", b"2"])
     at = held.schema.get_field_index("value")
     pq.write_table(held.set_column(at, held.schema.field(at), other.cast(held.schema.field(at).type)), path)
     judged = [one.verdict for one in validate(topic.lake, [stage.identifier], LocalEngine())]
     found = {one.plan_id: (one.reason, one.closely) for one in judged if one}
-    wrong, *others = (found[plan_id] for plan_id in stage.files)
+    wrong, *others = (found[plan_id] for plan_id in stage.changes)
     assert wrong == ("expect_records_unchanged: 1 record differs from what was read at its offset.", True)
     assert others == [("", values == "full")] * 2
 
@@ -232,8 +232,8 @@ def test_c17_plans_that_do_not_fit_the_memory_are_judged_by_the_engine(scenario:
 
 def test_c20_a_file_that_is_gone_is_an_error_that_names_plan_and_file_and_no_verdict(topic: Topic) -> None:
     stage = staged(topic)
-    ((plan_id, files),) = stage.files.items()
-    lost = on_disk(files.all[0].file_path)
+    ((plan_id, change),) = stage.changes.items()
+    lost = on_disk(change.written[0].file_path)
     kept = shutil.move(lost, lost.with_suffix(".kept"))
     (judged,) = validate(topic.lake, [stage.identifier], LocalEngine())
     assert judged.verdict is None

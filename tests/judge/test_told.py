@@ -17,9 +17,9 @@ from firnlake.door import OpenCatalog
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
+from firnlake.job.change import PlanChange
 from firnlake.job.plan import Input, Plan
-from firnlake.job.result import PlanResult, StagedResult
-from firnlake.job.stage import RESULT, Stage
+from firnlake.job.stage import CHANGE, Changes, Stage
 from firnlake.table.published_plans import RecordCounts
 from firnlake.table.transactions import Marker
 from firnlake.validate.validate import validate
@@ -30,7 +30,7 @@ from tests.support.row_deletes import delete
 from tests.support.scenario import Scenario
 from tests.support.topics import DAY, NOW, Topic, request, updates
 
-MODELS = (Plan, Input, PlanResult, StagedResult, RecordCounts)
+MODELS = (Plan, Input, PlanChange, Changes, RecordCounts)
 NOBODY: Final = "nobody reads it to decide about a record"
 SIZES: Final = "it decides how large the files are, and how many at a time"
 HARMLESS: Mapping[str, str] = {
@@ -44,11 +44,10 @@ HARMLESS: Mapping[str, str] = {
     "Plan.position_deletes_max": SIZES,
     "Plan.waiting_segments": "it decides when the next cleaning is due",
     "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
-    "StagedResult.attempt": NOBODY,
-    "StagedResult.columns": "publishing compares the mapping with the table's",
-    "StagedResult.spec_id": "publishing compares the partitioning with the table's",
-    "StagedResult.conflicts": "such a plan is not published",
-    "StagedResult.core_ms": NOBODY,
+    "PlanChange.plan": "it is the plan of the job, which no document of a change holds",
+    "Changes.columns": "publishing compares the mapping with the table's",
+    "Changes.spec_id": "publishing compares the partitioning with the table's",
+    "Changes.core_ms": NOBODY,
 }
 
 
@@ -83,15 +82,16 @@ WRONG: Mapping[str, Wrong] = {
     "Input.bytes": ("full", lambda one: one.bytes + 1),
     "Input.copies": ("full", lambda _: 2),
     "Input.deletes": ("full", lambda _: 7),
-    "PlanResult.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
-    "PlanResult.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
-    "PlanResult.in_place": ("erase", lambda _: ()),
-    "PlanResult.merged": ("full", lambda _: ("deletes.parquet",)),
-    "StagedResult.opening": ("full", lambda _: "0" * 64),
-    "StagedResult.schema_id": ("full", lambda result: result.schema_id + 100),
-    "StagedResult.plans": ("full", lambda _: {}),
-    "StagedResult.manifest": ("full", lambda result: result.manifest.model_copy(update={"sha256": "0" * 64})),
-    "StagedResult.deletes": ("convert", lambda _: ()),
+    "PlanChange.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
+    "PlanChange.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
+    "PlanChange.in_place": ("erase", lambda _: frozenset()),
+    "PlanChange.merged": ("full", lambda _: ("deletes.parquet",)),
+    "PlanChange.kept": ("full", lambda _: ()),
+    "PlanChange.quarantined": ("full", lambda own: own.kept),
+    "PlanChange.removed_tombstones": ("full", lambda own: own.kept),
+    "PlanChange.deletes": ("convert", lambda _: ()),
+    "Changes.schema_id": ("full", lambda attempt: attempt.schema_id + 100),
+    "Changes.changes": ("full", lambda _: {}),
     **{
         f"RecordCounts.{name}": (
             "convert" if name == "deleted" else "full",
@@ -159,18 +159,16 @@ class Compaction:
     stage: Stage
     documents: Mapping[Path, bytes]
 
-    def passes(self, told: Callable[[StagedResult], StagedResult] = lambda result: result) -> bool:
-        """True if validation passes what the result tells, changed by ``told``."""
+    def passes(self, change: PlanChange | None = None, attempt: Changes | None = None) -> bool:
+        """True if validation passes what was compacted, or another ``change`` or ``attempt`` in its place."""
         folder = on_disk(self.stage.documents.location)
         for document in folder.iterdir():
             document.unlink()
         for path, content in self.documents.items():
             path.write_bytes(content)
-        assert self.stage.result is not None
-        if (changed := told(self.stage.result)) != self.stage.result:
-            for document in folder.glob(f"{RESULT}*"):
-                document.unlink()
-            self.stage.documents.write(RESULT, changed.model_dump_json())
+        told = Changes.on(self.stage.table, [change]) if change else attempt
+        if told is not None:
+            self.stage.documents.write(CHANGE, told.model_dump_json(), self.stage.attempt_id)
         return passed(self.topic, self.stage.identifier)
 
 
@@ -245,10 +243,13 @@ def test_r15_what_is_told_wrong_is_noticed(compacted: Callable[[str], Compaction
         assert not compacts_and_passes(right.topic, wrong.sealed())
         return
 
-    def told(result: StagedResult) -> StagedResult:
-        wrong = changed(result, field, value)
-        assert isinstance(wrong, StagedResult)
-        assert wrong != result
-        return wrong
-
-    assert not right.passes(told)
+    (change,) = right.stage.changes.values()
+    told = right.stage.attempt if field.startswith("Changes") else change
+    assert told is not None
+    wrong = changed(told, field, value)
+    assert wrong != told
+    if isinstance(wrong, Changes):
+        assert not right.passes(attempt=wrong)
+    else:
+        assert isinstance(wrong, PlanChange)
+        assert not right.passes(wrong)

@@ -224,13 +224,13 @@ class _Disk(FileSystemHandler):  # type: ignore[misc]  # has no type information
 
 
 _FILES: Final = {".metadata.json": "metadata", ".marks.parquet": "marks", ".parquet": "data"}
-_OF_JOB: Final = re.compile(r"/jobs/[0-9a-f]{16}/(?:([a-z]+)-[0-9a-f]{64}\.json|[^/]+\.avro)")
+_OF_JOB: Final = re.compile(r"/jobs/[0-9a-f]{16}/([a-z]+)(?:-[0-9a-f]{16})?\.json")
 
 
 def kind_of(path: str) -> str:
-    """The kind of a file: one of Iceberg's, a document or manifest of a job of Firn's, or another."""
+    """The kind of a file: one of Iceberg's, a document of a job of Firn's, or another."""
     if own := _OF_JOB.search(path):
-        return own[1] or "staged manifest"
+        return own[1]
     name = path.rpartition("/")[2]
     if name.endswith(".avro"):
         return "list" if name.startswith("snap-") else "manifest"

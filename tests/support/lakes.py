@@ -25,14 +25,13 @@ from firnlake.iceberg.commit import Commit, Settled, settle
 from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
+from firnlake.job.change import PlanChange
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.job.result import PlanResult, StagedResult, files_by_plan
-from firnlake.job.stage import Stage, open_stage
+from firnlake.job.stage import Stage
 from firnlake.plan.make import plan_table
-from firnlake.publish.attempts import Publication
-from firnlake.publish.publish import publish_job
+from firnlake.publish.publish import Publication, publish_job
 from firnlake.table.published_plans import RecordCounts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.topic_partition import TopicPartition
@@ -147,20 +146,25 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
 
     Rows get the plan's level unless they say another.
     """
-    found = open_stage(lake, Job((plan,)))
-    stage, conflicts = found.stage, {plan_id: str(conflict) for plan_id, conflict in found.conflicts.items()}
+    stage = Stage.open(lake, Job((plan,)), lake.table(plan.table))
     files = write(stage, [{"level": plan.level_out} | one for one in kept])
-    own = files_by_plan(stage.table, stage.identifier, [plan], files)[plan.id].kept
-    results = {plan.id: PlanResult(counts=_counts_of(plan, own, fates or Fates()), fingerprint="0")}
-    location = stage.documents.location
-    stage.record_result(StagedResult.of(stage.table, location, stage.opening, results, conflicts, files))
+    beside = {level: tuple(file for own, file in files if own == level) for level in (QUARANTINED, REMOVED)}
+    main = tuple(file for level, file in files if level not in beside)
+    change = PlanChange(
+        plan=plan,
+        counts=_counts_of(plan, main, fates or Fates()),
+        kept=main,
+        quarantined=beside[QUARANTINED],
+        removed_tombstones=beside[REMOVED],
+    )
+    stage.record_changes([change])
     verdict = {"passed": True, "expectations": [{"name": "one_record_per_key", "passed": True}]}
-    Stage.load(lake, stage.identifier).record_verdicts({plan.id: verdict})
+    Stage.load(lake, stage.identifier).record_verdicts({plan.id: verdict}, stage.stored())
     return Stage.load(lake, stage.identifier)
 
 
-def write(stage: Stage, rows: Sequence[Row]) -> list[DataFile]:
-    """Data files with ``rows`` in the folder of the job, one for each topic partition and level."""
+def write(stage: Stage, rows: Sequence[Row]) -> list[tuple[int, DataFile]]:
+    """Data files with ``rows`` in the folder of the job, one for each topic partition and level, with the level."""
     table, found = stage.table, []
     groups: dict[tuple[str, int, int], list[Row]] = {}
     for one in rows:
@@ -171,7 +175,7 @@ def write(stage: Stage, rows: Sequence[Row]) -> list[DataFile]:
         writer = ParquetFileWriter(table.io.new_output(path), options, partition)
         for batch in stored(own).cast(schema_to_pyarrow(table.schema())).to_batches():
             writer.write(batch)
-        found.append(writer.close().data_file(table.spec().spec_id))
+        found.append((partition[2], writer.close().data_file(table.spec().spec_id)))
     return found
 
 

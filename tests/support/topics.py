@@ -18,8 +18,7 @@ from firnlake.ingest.land import land
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.plan.make import plan_table
-from firnlake.publish.attempts import Publication
-from firnlake.publish.publish import publish_job
+from firnlake.publish.publish import Publication, publish_job
 from firnlake.run import LaneRun, run
 from firnlake.table import records
 from firnlake.table.published_plans import RecordCounts

@@ -20,7 +20,7 @@ from firnlake.airflow.trigger import ThresholdTrigger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from firnlake.publish.attempts import Publication
+    from firnlake.publish.publish import Publication
 
 
 def due_in(table: str) -> Asset:

@@ -28,7 +28,7 @@ from firnlake.job.job import jobs_of
 from firnlake.job.lane import Lane
 from firnlake.job.plan import STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
-from firnlake.publish import attempts, publish_jobs
+from firnlake.publish.publish import PublishResult, publish_stages, retain_plans
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.retention import refused_drops
 from firnlake_expectations.wording import count
@@ -98,16 +98,16 @@ def publish(stages: StagesOrPlans, as_json: AsJson = False) -> None:
     """Publish validated stages, each with one atomic commit. Starts no JVM."""
     staged = _staged(stages)
     names = {name: [plan.id for plan in own] or [name] for name, own in staged.items()}
-    _show(publish_jobs.publish_stages(Lake.load(), names, chain.from_iterable(staged.values())), as_json)
+    _show(publish_stages(Lake.load(), names, [*chain.from_iterable(staged.values())]), as_json)
 
 
 def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
     """Drop the segments of `retain` plans with one atomic commit per table. Starts no JVM."""
     documents = [Plan.read(path).of_lane(Lane.RETAIN) for path in plans]
-    _show(publish_jobs.retain_plans(Lake.load(), documents, refused_drops), as_json)
+    _show(retain_plans(Lake.load(), documents, refused_drops), as_json)
 
 
-def _show(done: attempts.PublishResult, as_json: bool) -> None:
+def _show(done: PublishResult, as_json: bool) -> None:
     """Print the published plans, then the failures of the others."""
     if as_json:
         show.as_json(

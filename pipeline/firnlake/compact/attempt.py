@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from pyiceberg.table import Table
 
@@ -13,12 +13,10 @@ from firnlake.compact.rewrite import Target
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError, contained
 from firnlake.job.collect import delete_attempt
+from firnlake.job.outcomes import ByPlan
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-ByPlan: TypeAlias = tuple[dict[str, R], dict[str, FirnError]]
-"""What came of some plans: what succeeded, and the errors of all other plans, both by plan id."""
 
 
 class PlanTask(Protocol[R_co]):

@@ -13,17 +13,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from firnlake.compact.attempt import Attempt, ByPlan
+from firnlake.compact.attempt import Attempt
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.marks import Marks, StoredMarks, store
-from firnlake.compact.rewrite import Target
-from firnlake.compact.tasks import WHOLE_BYTES, Result
+from firnlake.compact.rewrite import Rewritten, Target
+from firnlake.compact.tasks import WHOLE_BYTES
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.delete_files import WrittenDeletes, positions_by_file, write_positions
 from firnlake.iceberg.deletes import DeleteFile
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Longs
+from firnlake.job.outcomes import ByPlan
 
 _NONE: Final[Longs] = np.empty(0, dtype=np.int64)
 
@@ -62,14 +63,14 @@ class ConvertTask:
     found: Sequence[FoundMarks]
     target: Target
 
-    def __call__(self) -> Result:
+    def __call__(self) -> Rewritten:
         marks = {path: own for part in self.found for path, own in part.marks.items()}
         flags = {path: own.read(self.inputs.files).taken_out for path, own in marks.items()}
         positions = {path: np.flatnonzero(own) for path, own in flags.items() if own is not None}
         return delete_positions(self.inputs, positions, self.target, sum(part.deleted for part in self.found))
 
 
-def converted(attempt: Attempt) -> ByPlan[Result]:
+def converted(attempt: Attempt) -> ByPlan[Rewritten]:
     """Compact plans of lane `convert`."""
     with attempt.marks_folder() as folder:
         tasks = [FindTask(one.only(group), folder) for one in attempt.plans for group in _groups(one.segments)]
@@ -104,7 +105,7 @@ def _by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, t
     return groups
 
 
-def delete_positions(inputs: PlanInputs, positions: Mapping[str, Longs], target: Target, deleted: int) -> Result:
+def delete_positions(inputs: PlanInputs, positions: Mapping[str, Longs], target: Target, deleted: int) -> Rewritten:
     """Delete the records at ``positions`` (sorted, by data file) of a plan, which no position delete has hidden before.
 
     ``deleted`` is the number of input records that deletes of any kind hid before the plan.
@@ -119,7 +120,9 @@ def delete_positions(inputs: PlanInputs, positions: Mapping[str, Longs], target:
             path = f"{target.folder}/{uuid.uuid4()}-deletes.parquet"
             deletes.append(write_positions(inputs.files.io(path).new_output(path), spec_id, partition, rows))
     in_place = frozenset(one.path for one in inputs.segments)
-    return Result((), Counter({Outcome.DELETED: deleted}), 0, in_place, deletes=tuple(deletes), merged=tuple(merged))
+    return Rewritten(
+        (), Counter({Outcome.DELETED: deleted}), in_place=in_place, deletes=tuple(deletes), merged=tuple(merged)
+    )
 
 
 def _rows(

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firnlake.compact.attempt import Attempt, ByPlan
+from firnlake.compact.attempt import Attempt
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
-from firnlake.compact.tasks import WHOLE_BYTES, Result
+from firnlake.compact.tasks import WHOLE_BYTES
 from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.keys import Flags
+from firnlake.job.outcomes import ByPlan
 from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.digests import key_bytes
 from firnlake.lanes.erasure.requests import Read, Request, RequestedKeys, erasures_of, write_reads
@@ -55,7 +56,7 @@ class EraseTask:
             rewritten.append(replace(written, counts=Counter()) if segment.removed_before else written)
             if not log_end_stays:
                 # What is written holds no covered record, so nobody needs to read it.
-                reads += [[Read(file.path, file.bytes) for _ in found] for file in written.files]
+                reads += [[Read(file.path, file.bytes) for _ in found] for _, file in written.files]
         return _Erased(tuple(rewritten), frozenset(in_place), tuple(zip(*reads, strict=True)))
 
     def _read(self, segment: InputSegment) -> tuple[Flags, bool, list[Read]]:
@@ -77,7 +78,7 @@ class EraseTask:
         return np.concatenate(parts), log_end_stays, found
 
 
-def erased(attempt: Attempt) -> ByPlan[Result]:
+def erased(attempt: Attempt) -> ByPlan[Rewritten]:
     """Compact plans of lane `erase`, and write down what was read for each request."""
     requests = {erasure.request.id: erasure.request for erasure in erasures_of(attempt.table)}
     failed: dict[str, FirnError] = {}
@@ -117,6 +118,6 @@ def _write_down(attempt: Attempt, plan: Plan, parts: Sequence[_Erased]) -> None:
         write_reads(attempt.table, request_id, rows, served)
 
 
-def _together(parts: Sequence[_Erased]) -> Result:
+def _together(parts: Sequence[_Erased]) -> Rewritten:
     rewritten = [written for part in parts for written in part.rewritten]
-    return Result.of(rewritten, frozenset[str]().union(*(part.in_place for part in parts)))
+    return Rewritten.joined(rewritten, frozenset[str]().union(*(part.in_place for part in parts)))

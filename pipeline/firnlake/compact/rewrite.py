@@ -18,6 +18,7 @@ from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Paramete
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.data_files import BATCH_BYTES
+from firnlake.iceberg.delete_files import WrittenDeletes
 from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions, WrittenFile
@@ -58,14 +59,29 @@ class Target:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Result of one output: its files, record counts by Outcome, and the judge's fingerprint.
+    """What a task has made of a plan, or of some of its inputs; picklable.
 
-    The fingerprint covers the written records, in the form in which they were read.
+    ``files`` are the data files with their levels. ``counts`` are records by Outcome. The fingerprint is the judge's;
+    it covers the written records, in the form in which they were read. ``in_place`` are the paths of inputs that stay.
     """
 
-    files: Sequence[WrittenFile]
+    files: tuple[tuple[int, WrittenFile], ...]
     counts: Counter[Outcome]
-    fingerprint: int
+    fingerprint: int = 0
+    in_place: frozenset[str] = frozenset()
+    deletes: tuple[WrittenDeletes, ...] = ()
+    """Lane `convert`: the position delete files."""
+    merged: tuple[str, ...] = ()
+    """Lane `convert`: paths of older position delete files whose rows ``deletes`` take over."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rewritten"], in_place: frozenset[str]) -> "Rewritten":
+        """Join the outputs of one plan, in their order."""
+        counts: Counter[Outcome] = Counter()
+        for part in parts:
+            counts.update(part.counts)
+        files = tuple(file for part in parts for file in part.files)
+        return cls(files, counts, sum(part.fingerprint for part in parts), in_place)
 
 
 def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | None]], target: Target) -> Rewritten:
@@ -93,7 +109,7 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | N
         files = writers.close()
     hidden = sum(segment.records - inputs.visible(segment) for segment, _ in segments)
     counts.update({Outcome.DELETED: hidden} if hidden else {})
-    return Rewritten(files, counts, fingerprint.total())
+    return Rewritten(tuple(files), counts, fingerprint.total())
 
 
 @dataclass(frozen=True)
@@ -267,7 +283,7 @@ class _Writers:
         self._inputs = inputs
         self._target = target
         self._open: dict[tuple[int, tuple[object, ...]], ParquetFileWriter] = {}
-        self._done: list[WrittenFile] = []
+        self._done: list[tuple[int, WrittenFile]] = []
 
     def __enter__(self) -> "_Writers":
         return self
@@ -289,12 +305,12 @@ class _Writers:
                 self._open[level, partition] = writer
             writer.write(own)
             if writer.bytes >= plan.segment_bytes:
-                self._done.append(self._open.pop((level, partition)).close())
+                self._done.append((level, self._open.pop((level, partition)).close()))
 
-    def close(self) -> list[WrittenFile]:
-        """Close all files; returns them in order of creation."""
+    def close(self) -> list[tuple[int, WrittenFile]]:
+        """Close all files; returns them in order of creation, with their levels."""
         while self._open:
             place = next(iter(self._open))
-            self._done.append(self._open[place].close())
+            self._done.append((place[0], self._open[place].close()))
             del self._open[place]
         return self._done

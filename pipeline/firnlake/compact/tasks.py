@@ -5,14 +5,12 @@ grouped into output segments, so the layout is the same on every engine.
 """
 
 import uuid
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from firnlake.compact.attempt import Attempt, ByPlan, PlanTask
+from firnlake.compact.attempt import Attempt, PlanTask
 from firnlake.compact.inputs import InputSegment, PlanInputs
-from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.keys import NO_SURVEY, M, Survey, has_many_keys, survey
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
@@ -21,10 +19,9 @@ from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
-from firnlake.iceberg.delete_files import WrittenDeletes
 from firnlake.iceberg.files import MARKS
-from firnlake.iceberg.parquet import WrittenFile
 from firnlake.job.job import series
+from firnlake.job.outcomes import ByPlan
 from firnlake.job.plan import Input, Plan
 
 
@@ -70,32 +67,6 @@ def _is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
 
 
 @dataclass(frozen=True)
-class Result:
-    """Result of a plan: its files, record counts by Outcome, fingerprint, and the paths of inputs that stay in place.
-
-    The fingerprint is the judge's; it covers the written records, in the form in which they were read.
-    """
-
-    files: tuple[WrittenFile, ...]
-    counts: Counter[Outcome]
-    fingerprint: int
-    in_place: frozenset[str]
-    deletes: tuple[WrittenDeletes, ...] = ()
-    """Lane `convert`: the position delete files."""
-    merged: tuple[str, ...] = ()
-    """Lane `convert`: paths of older position delete files whose rows ``deletes`` take over."""
-
-    @classmethod
-    def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":
-        """Combine the outputs of one plan, given in order."""
-        counts: Counter[Outcome] = Counter()
-        for part in parts:
-            counts.update(part.counts)
-        files = tuple(file for part in parts for file in part.files)
-        return cls(files, counts, sum(part.fingerprint for part in parts), in_place)
-
-
-@dataclass(frozen=True)
 class RewriteTask:
     """Write one output of a plan."""
 
@@ -131,9 +102,11 @@ class WholeTask:
     inputs: PlanInputs
     target: Target
 
-    def __call__(self) -> Result:
+    def __call__(self) -> Rewritten:
         surveyed = NO_SURVEY if is_copy(self.inputs) else survey(self.inputs)
-        return Result.of([task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place)
+        return Rewritten.joined(
+            [task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place
+        )
 
 
 def is_copy(inputs: PlanInputs) -> bool:
@@ -152,7 +125,7 @@ def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> li
     return [RewriteTask(inputs.only(group), own, target) for group, own in zip(groups, marked, strict=True)]
 
 
-def rewritten(attempt: Attempt) -> ByPlan[Result]:
+def rewritten(attempt: Attempt) -> ByPlan[Rewritten]:
     """Compact plans of the lanes that rewrite all their inputs.
 
     A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task. If this process
@@ -165,17 +138,17 @@ def rewritten(attempt: Attempt) -> ByPlan[Result]:
         parts, not_written = attempt.run("rewrite", tasks)
     for plan_id, surveyed in surveys.items():
         if plan_id not in not_written:
-            done[plan_id] = Result.of(parts.get(plan_id, ()), surveyed.in_place)
+            done[plan_id] = Rewritten.joined(parts.get(plan_id, ()), surveyed.in_place)
     return done, failed | not_written
 
 
 def _first_round(
     attempt: Attempt, folder: str
-) -> tuple[dict[str, Result], dict[str, Survey[StoredMarks]], dict[str, FirnError]]:
+) -> tuple[dict[str, Rewritten], dict[str, Survey[StoredMarks]], dict[str, FirnError]]:
     """The results of small plans, the surveys of large plans, and errors. Marks go to ``folder``."""
     surveys: dict[str, Survey[StoredMarks]] = {}
-    here: list[PlanTask[Survey[StoredMarks] | Result]] = []
-    tasks: list[PlanTask[Survey[StoredMarks] | Result]] = []
+    here: list[PlanTask[Survey[StoredMarks] | Rewritten]] = []
+    tasks: list[PlanTask[Survey[StoredMarks] | Rewritten]] = []
     surveyed_here = _is_here(attempt.plans, attempt.engine)
     failed: dict[str, FirnError] = {}
     for inputs in attempt.plans:
@@ -192,11 +165,11 @@ def _first_round(
             surveys[inputs.plan.id] = NO_SURVEY
         else:
             tasks.append(SurveyTask(inputs, folder))
-    done: dict[str, Result] = {}
+    done: dict[str, Rewritten] = {}
     for answers, errors in (attempt.run("survey", here, LocalEngine(1)), attempt.run("compact", tasks)):
         failed |= errors
         for plan_id, (answer,) in answers.items():
-            if isinstance(answer, Result):
+            if isinstance(answer, Rewritten):
                 done[plan_id] = answer
             else:
                 surveys[plan_id] = answer

@@ -1,12 +1,9 @@
-"""Documents that a job leaves for the next step; they are written once and never changed.
+"""The documents of jobs: each job has a folder of JSON documents below the table's metadata folder.
 
-Each job has a folder ``<metadata>/_firn/<table UUID>/jobs/<job>/``. A document is named by its kind and the digest of
-its content, so a document that a killed process or a full disk left unfinished counts as absent, and two processes that
-write the same content write one document. Write access to the table is enough: a document needs no catalog entry and no
-lock.
+The folder is named by the job's id. It has one document of most kinds (``plans.json``), and those of an attempt have
+the attempt's id in their names (``change-0123456789abcdef.json``).
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +14,7 @@ from pyiceberg.table import Table
 
 from firnlake.iceberg.files import JOB_ID, JOBS_FOLDER, Stored, files_in, metadata_folder, store, write_whole
 
-_NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)-([0-9a-f]{{64}})\.json(?:\.[0-9a-f]{{8}})?")
+_NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[0-9a-f]{{8}})?")
 """On a local file system, the name has a further suffix while the document is being written."""
 
 
@@ -28,21 +25,13 @@ def documents_folder(table: Table) -> str:
 
 @dataclass(frozen=True)
 class JobDocument:
-    """A job's document: its file, and the kind and digest (SHA-256, hex) from its name."""
+    """A job's document: its kind, the id of its attempt (empty if it has none), and its file."""
 
     kind: str
-    digest: str
+    attempt: str
     location: str
     stored: Stored
-
-    def text(self, table: Table) -> str | None:
-        """The content; None when the document is gone or was never finished."""
-        try:
-            with table.io.new_input(self.location).open() as stream:
-                content = stream.read()
-        except FileNotFoundError:
-            return None
-        return content.decode() if hashlib.sha256(content).hexdigest() == self.digest else None
+    is_whole: bool
 
 
 @dataclass(frozen=True)
@@ -80,16 +69,22 @@ class JobDocuments:
         return min((one.stored.written_ms for one in self.found if one.stored.written_ms is not None), default=None)
 
     def texts(self, kind: str) -> Mapping[str, str]:
-        """The contents of the finished documents of ``kind`` by digest, sorted, so that all readers get one order."""
-        own = sorted((one for one in self.found if one.kind == kind), key=lambda one: one.digest)
-        return {one.digest: text for one in own if (text := one.text(self.table)) is not None}
+        """The contents of the finished documents of ``kind``, by id of the attempt, sorted."""
+        texts = {}
+        for one in sorted(self.found, key=lambda one: one.attempt):
+            if one.kind == kind and one.is_whole:
+                with suppress(FileNotFoundError), self.table.io.new_input(one.location).open() as stream:
+                    texts[one.attempt] = stream.read().decode(errors="replace")
+        return texts
 
-    def write(self, kind: str, text: str) -> str:
-        """Write a document of ``kind`` (letters only) and return its digest. Idempotent."""
-        content = text.encode()
-        digest = hashlib.sha256(content).hexdigest()
-        write_whole(self.table, f"{self.location}/{kind}-{digest}.json", content)
-        return digest
+    def text(self, kind: str) -> str | None:
+        """The content of the document of ``kind``; None if there is none, or if it is not finished."""
+        return self.texts(kind).get("")
+
+    def write(self, kind: str, text: str, attempt: str = "") -> None:
+        """Write a document of ``kind`` (letters only), of an ``attempt`` (16 hex digits) or of the whole job."""
+        name = f"{kind}-{attempt}" if attempt else kind
+        write_whole(self.table, f"{self.location}/{name}.json", text.encode())
 
     def delete(self, kinds: Iterable[str]) -> None:
         """Delete the listed documents of ``kinds``, in the order of ``kinds``."""
@@ -106,8 +101,8 @@ def _listed(table: Table, location: str, job_id: str | None = None) -> Mapping[s
     by_job: dict[str, list[JobDocument]] = {}
     for file in files_in(files, folder):
         name = file.path.removeprefix(folder).lstrip("/")
-        told = _NAME.fullmatch(f"{job_id}/{name}" if job_id else name)
-        if told:
-            document = JobDocument(told[2], told[3], f"{location.rstrip('/')}/{name}", file)
+        if told := _NAME.fullmatch(f"{job_id}/{name}" if job_id else name):
+            location_of = f"{location.rstrip('/')}/{name}"
+            document = JobDocument(told[2], told[3] or "", location_of, file, told[4] is None)
             by_job.setdefault(told[1], []).append(document)
     return by_job

@@ -6,14 +6,13 @@ makes a plan wait. The document goes with the next try, so ``report_refusal`` ke
 verdict tells them. This module loads no stage, because planning comes before any stage.
 """
 
-import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from firnlake import clock
 from firnlake.clock import show_ms
@@ -137,7 +136,7 @@ def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
     """
     with lake.answering():
         documents = JobDocuments.of(lake.table(plan.table), plan.id)
-        if not documents.texts(PLANS):
+        if documents.text(PLANS) is None:
             documents.write(PLANS, plans_text([plan]))
         documents.write(FAILURE, Failure(step=step, reason=reason, clock_ms=clock.now_ms()).model_dump_json())
 
@@ -170,30 +169,20 @@ def report_refusal(lake: Lake, plan: Plan, step: str, reason: str) -> None:
         ) from error
 
 
-class _Opening(FrozenModel):
-    """The plans of a job when it is opened. If the job is deleted and opened again, the nonce is a new one."""
-
-    nonce: str
-    plans: tuple[Plan, ...]
+_PLANS: Final = TypeAdapter(tuple[Plan, ...])
 
 
 def plans_text(plans: Iterable[Plan]) -> str:
-    """Serialize the plans of a job; the text, and so the document's digest, is different for each opening."""
-    return _Opening(nonce=uuid.uuid4().hex, plans=tuple(plans)).model_dump_json()
+    """The document of a job's plans."""
+    return _PLANS.dump_json(tuple(plans)).decode()
 
 
-def plans_in(texts: Mapping[str, str], source: str) -> tuple[Plan, ...] | None:
-    """Read the plans of a job from ``texts``, its documents of kind ``plans``; None when there is no such document.
-
-    Raises RefusedError, which names ``source``, when the plans can't be read.
-    """
-    for text in texts.values():
-        try:
-            # The digest in the document's name proves that the text is unchanged, so the ids of plans need no check.
-            return _Opening.model_validate_json(text).plans
-        except ValidationError as error:
-            raise RefusedError(f"the plans of stage {source} are not readable: {error.errors()[0]['msg']}") from error
-    return None
+def plans_in(text: str, source: str) -> tuple[Plan, ...]:
+    """Read the plans of a job from their document; raises RefusedError, naming ``source``, if they can't be read."""
+    try:
+        return _PLANS.validate_json(text)
+    except ValidationError as error:
+        raise RefusedError(f"the plans of stage {source} are not readable: {error.errors()[0]['msg']}") from error
 
 
 def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:
@@ -211,11 +200,9 @@ def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tupl
 
 def _failed_plan(identifier: str, documents: JobDocuments) -> FailedPlan | None:
     name = stage_name(identifier, documents.job_id)
+    told, failure = documents.text(PLANS), documents.text(FAILURE)
     try:
-        plans, failures = plans_in(documents.texts(PLANS), name), documents.texts(FAILURE)
-        newest = [Failure.parse(text, name) for text in failures.values()]
+        plans = plans_in(told, name) if told else ()
+        return FailedPlan(name, plans[0], Failure.parse(failure, name)) if failure and len(plans) == 1 else None
     except RefusedError:
         return None
-    if not plans or len(plans) != 1 or not newest:
-        return None
-    return FailedPlan(name, plans[0], max(newest, key=lambda failure: failure.clock_ms))

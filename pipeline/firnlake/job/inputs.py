@@ -1,21 +1,18 @@
-"""Checks that the inputs of plans are still as planned, and finds the plans that were overtaken (C22)."""
+"""Checks that the inputs of plans are still as planned (C22)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
-from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deletes import FileDeletes
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.published_plans import published_plans
 from firnlake.table.segments import LiveInputs
 
 
@@ -146,22 +143,3 @@ def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None
             what = "other row-level deletes apply to" if segment.deletes else "a row-level delete was added to"
             return f"{what} {segment.path}"
     return None
-
-
-def overtaken(lake: Lake, plans: Sequence[Plan]) -> Mapping[str, ConflictError]:
-    """A conflict, by plan id, for each of ``plans`` (of one table) that was published or whose inputs have changed.
-
-    Empty when the catalog or the store does not answer; then the plans keep their own errors.
-    """
-    with suppress(FirnError), lake.answering():
-        target = lake.table(plans[0].table) if plans else None
-        if target:
-            published = published_plans(target, [plan.id for plan in plans])
-            return {
-                **planned_inputs(target, plans).conflicts,
-                **{
-                    plan_id: ConflictError(f"plan {plan_id} was published as snapshot {snapshot_id} meanwhile")
-                    for plan_id, (snapshot_id, _) in published.items()
-                },
-            }
-    return {}

@@ -214,7 +214,8 @@ def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
 
 def _plans(documents: JobDocuments) -> Iterable[Plan]:
     try:
-        return plans_in(documents.texts(PLANS), documents.job_id) or ()
+        text = documents.text(PLANS)
+        return plans_in(text, documents.job_id) if text else ()
     except RefusedError:
         return ()
 

@@ -1,48 +1,93 @@
 """The stage of a job: the contents of its folder, and the state of its plans.
 
-The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened after its plans' inputs are confirmed.
-Its documents give the state: first plans, then a result, then verdicts on that result; publishing removes the stage. A
-document ``failure`` records that the only plan was refused and must not be retried on the same segments (C20); a
-document ``abandoned`` records that the deletion of the stage has begun. With either document, nothing is published.
+The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened after its plans' inputs are confirmed. Its
+folder has the plans; for each attempt at compacting them, the changes of the plans that succeeded; and the verdicts on
+the changes of an attempt. Publishing removes the stage. A document ``failure`` records that the only plan was refused
+and must not be retried on the same segments (C20); a document ``abandoned`` records that the deletion of the stage has
+begun. With either document, nothing is published.
 """
 
-import json
-from collections.abc import Collection, Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deletes import FileDeletes
-from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, store
+from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, name_of, store
+from firnlake.job.change import PlanChange
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import ABANDONED, FAILURE, PLANS, Failure, plans_in, plans_text
-from firnlake.job.inputs import planned_inputs
 from firnlake.job.job import Job
-from firnlake.job.plan import STAGED, Plan, stage_name, stage_parts
-from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
+from firnlake.job.plan import Plan, stage_name, stage_parts
+from firnlake.table.records import COLUMNS
 
-RESULT: Final = "result"
+CHANGE: Final = "change"
 VERDICTS: Final = "verdicts"
-SPLIT: Final = "split"
-"""Kind of the document that splits a failed job into one stage per plan, because one plan may be to blame."""
-
-KINDS: Final = (PLANS, RESULT, VERDICTS, SPLIT, FAILURE, ABANDONED)
+KINDS: Final = (PLANS, CHANGE, VERDICTS, FAILURE, ABANDONED)
 """Kinds of documents in the order of deletion: plans first, as no stage is published without plans; the mark last."""
 
 Verdicts = Mapping[str, dict[str, Any]]
 """Verdicts as documents, by plan id."""
 
 
-class _Verdicts(FrozenModel):
-    """Verdicts on the result with the digest ``result`` (C23), and on no other."""
+class Changes(FrozenModel):
+    """One attempt at compacting a job: ``changes`` has the changes, by plan id, of the plans that succeeded.
 
-    result: str
+    ``schema_id``, ``spec_id`` and ``columns`` describe the table at the time of writing. ``core_ms`` is the core time
+    that the attempt took, in milliseconds.
+    """
+
+    schema_id: int
+    spec_id: int
+    columns: str | None
+    core_ms: int = 0
+    changes: Mapping[str, dict[str, Any]]
+
+    @classmethod
+    def on(cls, table: Table, changes: Iterable[PlanChange] = (), core_ms: int = 0) -> Self:
+        """An attempt whose ``changes`` were written for ``table`` as it is."""
+        return cls(
+            schema_id=table.metadata.current_schema_id,
+            spec_id=table.metadata.default_spec_id,
+            columns=table.properties.get(COLUMNS),
+            core_ms=core_ms,
+            changes={one.plan.id: one.model_dump(mode="json") for one in changes},
+        )
+
+    def fits(self, table: Table) -> bool:
+        """True if what was written has the shape of ``table`` as it is."""
+        return self.model_copy(update={"changes": {}, "core_ms": 0}) == Changes.on(table)
+
+    def shaped(self, table: Table) -> Table:
+        """``table`` with the schema and partition spec with which the files were written; for reading only.
+
+        Raises RefusedError when the table no longer has this schema or partition spec.
+        """
+        if self.schema_id not in table.schemas() or self.spec_id not in table.specs():
+            raise RefusedError(
+                f"table {'.'.join(table.name())} no longer has schema {self.schema_id} or partition spec "
+                f"{self.spec_id}, with which a staged result was written; plan again"
+            )
+        properties = {name: value for name, value in table.properties.items() if name != COLUMNS}
+        metadata = table.metadata.model_copy(
+            update={
+                "current_schema_id": self.schema_id,
+                "default_spec_id": self.spec_id,
+                "properties": properties | ({} if self.columns is None else {COLUMNS: self.columns}),
+            }
+        )
+        return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
+class _Judged(FrozenModel):
+    """Verdicts on the changes of an attempt (C23), and the length in bytes and time of writing (epoch milliseconds) of
+    each of its files, by name, before they were judged."""
+
+    files: dict[str, tuple[int, int | None]]
     verdicts: dict[str, dict[str, Any]]
 
 
@@ -58,16 +103,17 @@ class Stage:
     job_id: str
     plans: tuple[Plan, ...]
     table: Table = field(repr=False)
-    """The target table, with the schema and partition spec with which the result was written."""
+    """The target table, with the schema and partition spec with which the attempt has written its files."""
     documents: JobDocuments = field(repr=False)
-    opening: str
-    """Digest of the document of plans. A job that was deleted and opened again has another digest, and results of the
-    former opening no longer count."""
-    result: StagedResult | None = field(repr=False)
-    result_digest: str | None
-    """SHA-256 (hex) of the result document, which verdicts name (C23)."""
+    attempt_id: str
+    """Id of the attempt that counts; empty before the first one."""
+    attempt: Changes | None = field(repr=False)
+    changes: Mapping[str, PlanChange] = field(repr=False)
+    """The changes of this attempt, by plan id."""
     verdicts: Verdicts | None = field(repr=False)
-    """The verdicts on the result, by plan id; None before the result is judged."""
+    """The verdicts on these changes, by plan id; None before any of them is judged."""
+    judged_files: Mapping[str, tuple[int, int | None]] = field(repr=False)
+    """Length and time of writing of each file that was judged, by name."""
     failure: Failure | None
     """Failure of the only plan, which is not retried; None when no plan was refused."""
 
@@ -90,43 +136,55 @@ class Stage:
     def of(cls, target: str, documents: JobDocuments) -> "Stage":
         """The stage that ``documents`` describe, on table ``target``; raises GoneError without a document of plans."""
         identifier, table = stage_name(target, documents.job_id), documents.table
-        openings = documents.texts(PLANS)
-        plans = plans_in(openings, identifier)
-        if plans is None:
+        text = documents.text(PLANS)
+        if text is None:
             raise GoneError(
                 identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {target}` lists"
             )
-        verdicts = _verdicts(documents, identifier)
-        digest, result = _result(documents, identifier, verdicts, openings)
-        failures = documents.texts(FAILURE)
+        plans, failure = plans_in(text, identifier), documents.text(FAILURE)
+        attempts = {name: _parsed(Changes, one, f"stage {identifier}: its result") for name, one in _of(documents)}
+        judged = {
+            name: _parsed(_Judged, one, f"stage {identifier}: its verdicts")
+            for name, one in documents.texts(VERDICTS).items()
+        }
+        # Several processes may have compacted the job. All processes choose alike, and a judged attempt comes first.
+        chosen = min(attempts, key=lambda one: (one not in judged, -len(attempts[one].changes), one), default="")
+        attempt, verdicts = attempts.get(chosen), judged.get(chosen)
         return cls(
             identifier=identifier,
             target=target,
             job_id=documents.job_id,
-            plans=tuple(plan for plan in plans if result is None or plan.id not in result.conflicts),
-            table=result.shaped(table) if result else table,
+            plans=plans,
+            table=attempt.shaped(table) if attempt else table,
             documents=documents,
-            opening=result.opening if result else next(iter(openings)),
-            result=result,
-            result_digest=digest,
-            verdicts=verdicts.get(digest) if digest else None,
-            failure=Failure.parse(next(iter(failures.values())), identifier) if failures else None,
+            attempt_id=chosen,
+            attempt=attempt,
+            changes=_changes(identifier, plans, attempt),
+            verdicts=verdicts.verdicts if verdicts else None,
+            judged_files=verdicts.files if verdicts else {},
+            failure=Failure.parse(failure, identifier) if failure else None,
         )
+
+    @classmethod
+    def found(cls, lake: Lake, table: Table, identifier: str) -> "Stage | None":
+        """The stage ``identifier`` of ``table``; None if there is none."""
+        try:
+            return cls.on(lake, table, identifier)
+        except GoneError:
+            return None
+
+    @classmethod
+    def open(cls, lake: Lake, job: Job, table: Table) -> "Stage":
+        """The stage of ``job`` on ``table``: a new one, or the one that an earlier attempt has left (C25)."""
+        documents = JobDocuments.of(table, job.id)
+        if documents.text(PLANS) is None:
+            documents.write(PLANS, plans_text(job.plans))
+        return cls.on(lake, table, job.stage)
 
     @property
     def title(self) -> str:
-        """One-line title for people: the title of a job of the remaining plans, or the job's id if no plan remains."""
-        return Job(self.plans).title if self.plans else f"job {self.job_id}"
-
-    @property
-    def conflicts(self) -> Mapping[str, str]:
-        """Reasons why plans of the job must be made again, by plan id."""
-        return self.result.conflicts if self.result else {}
-
-    @property
-    def is_split(self) -> bool:
-        """True when each plan continues in its own stage."""
-        return SPLIT in self.documents.kinds
+        """One-line title for people: the title of its job."""
+        return Job(self.plans).title
 
     @property
     def is_abandoned(self) -> bool:
@@ -140,83 +198,53 @@ class Stage:
             return "failed"
         if self.is_abandoned:
             return "abandoned"
-        if self.is_split:
-            return "split"
         if self.verdicts is not None:
             passed = sum(self.passed(plan.id) for plan in self.plans)
             return {0: "failed", len(self.plans): "passed"}.get(passed, f"{passed} of {len(self.plans)} passed")
-        if self.result is not None:
-            done = len(self.result.plans)
+        if self.attempt is not None:
+            done = len(self.changes)
             return "compacted" if done == len(self.plans) else f"{done} of {len(self.plans)} compacted"
         return "planned"
 
     def passed(self, plan_id: str) -> bool:
-        """True when the plan's part of the result has a passing verdict."""
+        """True when the plan's change has a passing verdict."""
         verdict = (self.verdicts or {}).get(plan_id)
         return verdict is not None and verdict.get("passed") is True
 
-    def of_plan(self, plan_id: str) -> PlanResult | None:
-        """The plan's result; None when it has none."""
-        return self.result.plans.get(plan_id) if self.result else None
+    def subject(self, plan: Plan) -> str:
+        """The beginning of messages about ``plan``."""
+        return f"stage {self.identifier}" + (f", plan {plan.id} ({plan.title})" if len(self.plans) > 1 else "")
 
     def check(self) -> None:
         """Raise RefusedError with the reason if the stage has failed."""
         if self.failure:
             raise RefusedError(f"stage {self.identifier} {self.failure}")
 
-    @cached_property
-    def files(self) -> Mapping[str, PlanFiles]:
-        """The files of the result by plan id; raises RefusedError when their manifests are gone or were changed."""
-        try:
-            files = self.result.files(self.table) if self.result else []
-            deletes = self.result.delete_files(self.table) if self.result else []
-        except FileNotFoundError as error:
-            raise RefusedError(
-                f"stage {self.identifier}: its list of files is gone ({error}); discard it and plan again"
-            ) from error
-        return files_by_plan(self.table, f"stage {self.identifier}", self.plans, files, deletes)
+    def stored(self) -> Mapping[str, tuple[int, int | None]]:
+        """Length and time of writing of the files now in the job's data folder, by name, which contains a UUID."""
+        return {name_of(one.path): (one.bytes, one.written_ms) for one in self.files()}
 
-    def replaced(self, plan: Plan) -> list[str]:
-        """Paths of the input segments that the plan's result replaces; the other inputs stay in place."""
-        own = self.of_plan(plan.id)
-        in_place = frozenset(own.in_place) if own else frozenset()
-        return [segment.path for segment in plan.inputs if segment.path not in in_place]
-
-    def replaced_beside(self, plan: Plan) -> list[str]:
-        """Paths of segments of removed tombstones that a copying lane replaces; other lanes only read them."""
-        own = self.of_plan(plan.id)
-        if not plan.lane.traits.copies or own is None:
-            return []
-        return [segment.path for segment in plan.removed_tombstones if segment.path not in own.in_place]
-
-    def stored(self) -> Mapping[str, Stored]:
-        """Files now in the job's data folder, by name; names are unique because they contain a UUID."""
-        files = files_in(*store(self.table, job_folder(self.table, self.job_id)))
-        return {file.path.rpartition("/")[2]: file for file in files}
+    def files(self) -> list[Stored]:
+        """Files now in the job's data folder."""
+        return files_in(*store(self.table, job_folder(self.table, self.job_id)))
 
     def check_undisturbed(self) -> None:
         """Raise ConflictError when another process has begun to delete the stage, or has marked it as failed."""
-        now = JobDocuments.of(self.documents.table, self.job_id)
-        openings = {one.digest for one in now.found if one.kind == PLANS}
-        if self.opening not in openings or not now.kinds.isdisjoint((ABANDONED, FAILURE)):
+        kinds = JobDocuments.of(self.documents.table, self.job_id).kinds
+        if PLANS not in kinds or not kinds.isdisjoint((ABANDONED, FAILURE)):
             raise ConflictError(f"stage {self.identifier} was discarded meanwhile; plan again")
 
-    def record_result(self, result: StagedResult) -> None:
-        """Store the result of one try. Raises RefusedError when its record counts don't balance."""
-        for plan_id, own in result.plans.items():
-            own.counts.check(f"stage {self.identifier}, plan {plan_id}")
-        self.documents.write(RESULT, result.model_dump_json())
+    def record_changes(self, changes: Iterable[PlanChange], core_ms: int = 0) -> None:
+        """Store the changes of an attempt, as a new document."""
+        attempt = Changes.on(self.documents.table, changes, core_ms)
+        self.documents.write(CHANGE, attempt.model_dump_json(), uuid.uuid4().hex[:16])
 
-    def record_verdicts(self, verdicts: Verdicts) -> None:
-        """Store the verdicts on this result, by plan id."""
-        if self.result_digest is None:
+    def record_verdicts(self, verdicts: Verdicts, files: Mapping[str, tuple[int, int | None]]) -> None:
+        """Store the verdicts on these changes, by plan id, of which ``files`` were judged, as ``stored`` gives them."""
+        if self.attempt is None:
             raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a compacted result")
-        judged = _Verdicts(result=self.result_digest, verdicts=dict(verdicts))
-        self.documents.write(VERDICTS, judged.model_dump_json())
-
-    def record_split(self) -> None:
-        """Record that each plan continues in its own stage."""
-        self.documents.write(SPLIT, json.dumps({"plans": [plan.id for plan in self.plans]}))
+        judged = _Judged(files=dict(files), verdicts=dict(verdicts))
+        self.documents.write(VERDICTS, judged.model_dump_json(), self.attempt_id)
 
 
 def stages_of(lake: Lake, identifier: str) -> list[str]:
@@ -225,92 +253,25 @@ def stages_of(lake: Lake, identifier: str) -> list[str]:
         return [stage_name(identifier, job_id) for job_id in JobDocuments.of_all(lake.table(identifier))]
 
 
-def parts_of(lake: Lake, identifier: str) -> list[str]:
-    """The stages that hold the results of stage ``identifier``: this stage, or the stages of its plans if it is split.
+def _of(documents: JobDocuments) -> Iterable[tuple[str, str]]:
+    return documents.texts(CHANGE).items()
 
-    If the stage can't be loaded, the result is this stage alone; the step that processes it reports the error.
-    """
+
+def _changes(identifier: str, plans: Iterable[Plan], attempt: Changes | None) -> Mapping[str, PlanChange]:
+    told = attempt.changes if attempt else {}
     try:
-        stage = Stage.load(lake, identifier)
-    except RefusedError:
-        return [identifier]
-    return [plan.stage for plan in stage.plans] if stage.is_split else [identifier]
-
-
-def missing(files: Iterable[str], lengths: Mapping[str, int], there: Mapping[str, Stored]) -> list[str]:
-    """Those paths in ``files`` whose file name is not in ``there``, or has another length there than in ``lengths``."""
-    return [
-        path for path in files if (held := there.get(path.rpartition("/")[2])) is None or held.bytes != lengths[path]
-    ]
-
-
-def _result(
-    documents: JobDocuments, identifier: str, judged: Mapping[str, Verdicts], openings: Collection[str]
-) -> tuple[str | None, StagedResult | None]:
-    """The digest of the result that counts, and this result; both None if there is no result on one of ``openings``.
-
-    Several processes may have compacted the job. In the order of digests, the first judged result counts, or the first
-    result if none is judged, so that all processes make the same choice.
-    """
-    subject = f"stage {identifier}: its result"
-    parsed = {digest: _parsed(StagedResult, text, subject) for digest, text in documents.texts(RESULT).items()}
-    results = {digest: one for digest, one in parsed.items() if one.opening in openings}
-    chosen = next((digest for digest in results if digest in judged), next(iter(results), None))
-    return (chosen, results[chosen]) if chosen else (None, None)
-
-
-def _verdicts(documents: JobDocuments, identifier: str) -> Mapping[str, Verdicts]:
-    """The verdicts, by digest of the judged result."""
-    by_result: dict[str, Verdicts] = {}
-    for text in documents.texts(VERDICTS).values():
-        one = _parsed(_Verdicts, text, f"stage {identifier}: its verdicts")
-        by_result[one.result] = {**one.verdicts, **by_result.get(one.result, {})}
-    return by_result
+        return {one.id: PlanChange.model_validate({**told[one.id], "plan": one}) for one in plans if one.id in told}
+    except (ValueError, LookupError) as error:
+        raise _unreadable(f"stage {identifier}: its result", error) from error
 
 
 def _parsed(kind: type[Model], text: str, subject: str) -> Model:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise RefusedError(
-            f"{subject} is not readable: {error.errors()[0]['msg']}; allowed: the document as Firn wrote it"
-        ) from error
+        raise _unreadable(subject, error) from error
 
 
-@dataclass(frozen=True)
-class OpenedStage:
-    """A stage to compact, the input files of its viable plans by path, and the conflicts of its other plans by id.
-
-    ``deletes`` are the row-level deletes that apply to an input file, by its path.
-    """
-
-    stage: Stage
-    files: Mapping[str, DataFile]
-    conflicts: Mapping[str, ConflictError]
-    deletes: Mapping[str, FileDeletes] = field(default_factory=dict)
-
-
-def open_stage(lake: Lake, job: Job) -> OpenedStage:
-    """Open the stage of ``job``, or take over the stage that an earlier try left behind (C25).
-
-    Plans that must be made again, because an input is no longer live in the target or other row-level deletes apply to
-    it, have no files. Raises ConflictError when no plan is left; RefusedError when the plans are for another table, or
-    when the results of their lane are not staged.
-    """
-    for plan in job:
-        plan.of_lane(*STAGED)
-    target = lake.table(job.table)
-    documents = JobDocuments.of(target, job.id)
-    is_open = bool(documents.texts(PLANS))
-    if is_open:
-        stage = Stage.of(job.table, documents)
-        if stage.result or stage.is_split:
-            # A later change of the table may be in conflict with some of the plans; publishing checks each plan.
-            return OpenedStage(stage, {}, {})
-    checked = planned_inputs(target, job.plans)
-    if not checked.files:
-        raise next(iter(checked.conflicts.values()))
-    if not is_open:
-        documents.write(PLANS, plans_text(job.plans))
-    files = {file.file_path: file for own in checked.files.values() for file in own}
-    return OpenedStage(Stage.load(lake, job.stage), files, checked.conflicts, checked.deletes)
+def _unreadable(subject: str, error: Exception) -> RefusedError:
+    reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    return RefusedError(f"{subject} is not readable: {reason}; allowed: the document as Firn wrote it")

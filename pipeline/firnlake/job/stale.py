@@ -45,7 +45,7 @@ class FoundStage:
     @property
     def files(self) -> list[Stored]:
         """Files now in the stage's data folder, including published ones."""
-        return list(self.stage.stored().values()) if self.stage else []
+        return self.stage.files() if self.stage else []
 
 
 def found_stages(
@@ -107,7 +107,7 @@ class _Reasons:
         if stage.failure is None:
             reason = f"it may still be published ({stage.state})"
             return FoundStage(stage.identifier, stage.documents, End.STAY, reason, stage)
-        end = End.SHELVE if stage.stored() or stage.result else End.STAY
+        end = End.SHELVE if stage.files() or stage.attempt else End.STAY
         return FoundStage(stage.identifier, stage.documents, end, str(stage.failure), stage)
 
     def _to_discard(self, stage: Stage) -> str | None:

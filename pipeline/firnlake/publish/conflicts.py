@@ -1,60 +1,112 @@
-"""Checks, before a commit, whether the table has changed since planning so that the commit is forbidden (C9, C10)."""
+"""Checks, before a commit, whether the table has changed since planning so that it is forbidden (C9, C10, C22)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from pyiceberg.table import Table
 
-from firnlake.errors import ConflictError
-from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, check_names, on_branch
+from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
+from firnlake.job.change import PlanChange
+from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage
+from firnlake.lanes.retention import retention
 from firnlake.table.arrays import Segments
+from firnlake.table.policy import Policies
 from firnlake.table.published_plans import RecordCounts
+from firnlake.table.records import COLUMNS
 from firnlake.table.segments import LiveInputs, read
+from firnlake.table.state import State
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
 from firnlake_expectations.wording import count
 
 
-def landed_conflicts(
-    target: Table, work: Mapping[str, tuple[Plan, RecordCounts]], manifests: Manifests
-) -> Mapping[str, ConflictError]:
-    """By plan id, the conflicts of those plans in ``work`` that must be made again because records have landed.
+def staged_conflicts(
+    current: Table, stage: Stage, changes: Sequence[PlanChange], manifests: Manifests
+) -> Mapping[str, FirnError]:
+    """The conflicts of ``changes`` of ``stage`` with ``current``, the table as it was just loaded, by plan id.
 
-    ``work`` has the plans with their counts, by plan id. One scan of the table serves all plans. The table is
-    scanned only if a plan removes tombstones or transaction markers, or depends on transactions.
+    Raises ConflictError if the stage was discarded meanwhile.
     """
-    concerned = {
-        key: (plan, counts)
-        for key, (plan, counts) in work.items()
-        # Whether a lane of any policy takes a record does not depend on other records.
-        if plan.lane.traits.cleans and (_removes(counts) or plan.transactional)
-    }
-    if not concerned:
+    # Check the stage only after `current` was loaded, because a collector first marks the stage, then moves main.
+    stage.check_undisturbed()
+    check_names(current)
+    problems: dict[str, FirnError] = dict(_changed_files(stage, changes))
+    for find in (_changed_inputs, _lost_tombstones, partial(_changed_shape, stage=stage), _landed):
+        left = [one for one in changes if one.plan.id not in problems]
+        problems |= find(current, left, manifests)
+    return problems
+
+
+def _changed_files(stage: Stage, changes: Sequence[PlanChange]) -> Mapping[str, RefusedError]:
+    """Errors for results whose files are no longer those that were judged, by length and time of writing (C23)."""
+    there, judged, refused = stage.stored(), stage.judged_files, {}
+    for one in changes:
+        paths = [file.file_path for file in one.written]
+        gone = [
+            path for path in paths if (held := there.get(name_of(path))) is None or held != judged.get(name_of(path))
+        ]
+        if gone:
+            refused[one.plan.id] = RefusedError(
+                f"{stage.subject(one.plan)}: gone or changed: {len(gone)} of {count(len(paths), 'file')}, first "
+                f"{gone[0]}; allowed: all files as they were judged (discard the stage and plan again)"
+            )
+    return refused
+
+
+def _changed_inputs(current: Table, changes: Sequence[PlanChange], manifests: Manifests) -> Mapping[str, ConflictError]:
+    return CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts
+
+
+def _changed_shape(
+    current: Table, changes: Sequence[PlanChange], _: Manifests, stage: Stage
+) -> Mapping[str, ConflictError]:
+    """Conflicts if the files of ``stage`` no longer fit the table: the mapping or the partitioning has changed."""
+    same = stage.table.properties.get(COLUMNS) == current.properties.get(COLUMNS)
+    if same and stage.table.spec() == current.spec():
         return {}
-    segments = read(target, next(iter(concerned.values()))[0].table, manifests)
-    return {
-        plan_id: ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
-        for plan_id, (plan, counts) in concerned.items()
-        if (problem := next(_problems(target, segments, plan, counts), None))
-    }
+    changed = f"{'the partitioning' if same else 'the mapping'} of table {stage.target} has changed since; plan again"
+    return {one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in changes}
 
 
-def tombstone_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, ConflictError]:
-    """By plan id, the conflicts of ``plans`` that read a removed tombstone which no longer counts in ``current``.
+def _lost_tombstones(current: Table, changes: Sequence[PlanChange], _: Manifests) -> Mapping[str, ConflictError]:
+    """Conflicts of plans that read a removed tombstone which no longer counts in ``current``.
 
     It was dropped from its branch, or main now has another history (C33).
     """
-    wanted = {one.path for plan in plans for one in plan.removed_tombstones}
+    wanted = {one.path for change in changes for one in change.plan.removed_tombstones}
     if not wanted:
         return {}
     gone = set(LiveInputs.find(on_branch(current, REMOVED_TOMBSTONES), sorted(wanted)).gone)
     return {
-        plan.id: ConflictError(
-            f"plan {plan.id} ({plan.title}): {one.path} is no longer on {REMOVED_TOMBSTONES}; plan again"
+        change.plan.id: ConflictError(
+            f"plan {change.plan.id} ({change.plan.title}): {one.path} is no longer on {REMOVED_TOMBSTONES}; plan again"
         )
-        for plan in plans
-        for one in plan.removed_tombstones
+        for change in changes
+        for one in change.plan.removed_tombstones
         if one.path in gone
+    }
+
+
+def _landed(current: Table, changes: Sequence[PlanChange], manifests: Manifests) -> Mapping[str, ConflictError]:
+    """Conflicts of plans that must be made again because records have landed. One scan of the table serves all plans.
+    The table is scanned only if a plan removes tombstones or transaction markers, or depends on transactions."""
+    concerned = [
+        one
+        for one in changes
+        # Whether a lane of any policy takes a record does not depend on other records.
+        if one.plan.lane.traits.cleans and (_removes(one.counts) or one.plan.transactional)
+    ]
+    if not concerned:
+        return {}
+    segments = read(current, concerned[0].plan.table, manifests)
+    return {
+        one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}){problem}; plan again")
+        for one in concerned
+        if (problem := next(_problems(current, segments, one.plan, one.counts), None))
     }
 
 
@@ -105,3 +157,40 @@ def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[st
             f" does not take into account the marker of producer {others[0].producer_id} at offset {others[0].offset}, "
             "which has landed since and may change which records are aborted"
         )
+
+
+def dropping_conflicts(current: Table, plans: Sequence[Plan], manifests: Manifests) -> Mapping[str, ConflictError]:
+    """The conflicts of ``plans`` of lane `retain` with ``current``, the table as it was just loaded, by plan id."""
+    # Row-level deletes are no conflict: the records that they hide are dropped with their segment.
+    problems = dict(CheckedInputs.find(current, plans, manifests, row_deletes=True).conflicts)
+    identifier = plans[0].table
+    policies, segments = Policies.parse(identifier, current.properties), read(current, identifier, manifests)
+    for plan in plans:
+        if plan.id not in problems and (problem := _kept(policies, segments, plan)):
+            problems[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
+    return problems
+
+
+def _kept(policies: Policies, segments: Segments, plan: Plan) -> str | None:
+    """Why ``plan`` must not be published (the policy keeps an input, or an older segment would stay); None if it may.
+
+    The check uses the time of the plan, because a segment never gets younger. It also makes sure that the log
+    end stays (C4).
+    """
+    policy = policies.of(plan.topic)
+    if policy.problem:
+        return f": {policy.problem}"
+    own = segments.by_partition.get(plan.topic_partition, ())
+    strays = segments.strays_of(plan.topic_partition)
+    past = retention(State(plan.topic_partition, own, policy, plan.now_ms, strays))
+    may_go = {segment.path for segment in (past.dropped if past else ())}
+    may_go |= {segment.path for segment in own if not segment.records}
+    taken = {segment.path for segment in plan.inputs}
+    if not taken <= may_go:
+        why = past.kept if past else f"the policy of topic {plan.topic} is {policy.cleanup_policy}"
+        return f": segment {min(taken - may_go)} has to stay now ({why})"
+    end = max(segment.last_offset for segment in plan.inputs)
+    for segment in own:
+        if segment.path not in taken and segment.records and segment.base_offset <= end:
+            return f" drops all records up to offset {end}, but segment {segment} with older offsets has landed since"
+    return None

@@ -1,48 +1,112 @@
-"""Publish a stage by compare-and-swap on the target's current snapshots: one commit for all its plans.
+"""Publish the changes of jobs by compare-and-swap on the table's current snapshots: one commit per job.
 
-This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that version,
-and commits on top of it. After a lost race, the next try loads and checks again, whereas PyIceberg's own retry would
-commit on an unchecked snapshot. A plan without a passing verdict, or in conflict with later changes, is left out of
-the commit, and becomes a failure in the result (C20, C22).
+This is the last step of write–audit–publish. Each try loads the table, repeats every check on exactly that version, and
+commits on top of it. After a lost race, the next try loads and checks again, whereas PyIceberg's own retry would commit
+on an unchecked snapshot. A plan without a passing verdict, or in conflict with later changes, is left out of the
+commit, and becomes a failure in the result (C20, C22).
 
 The same commit moves removed tombstones and records without a key to their branches (C5, C9). The commit of lane
 `convert` adds position delete files, removes no segment, and removes the equality delete files that it makes needless;
-each try looks for needless files in the version of the table that it has loaded (C27).
+each try looks for needless files in the version of the table that it has loaded (C27). Lane `retain` has no stage: its
+commit only removes files, after they were judged by their metadata (C19).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from firnlake.errors import ConflictError, FirnError, RefusedError
-from firnlake.iceberg.branches import (
-    QUARANTINE,
-    REMOVED_TOMBSTONES,
-    check_names,
-)
+from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, contained
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
-from firnlake.iceberg.commit import Commit
+from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
+from firnlake.job.change import PlanChange
 from firnlake.job.collect import discard
-from firnlake.job.inputs import CheckedInputs
+from firnlake.job.job import Job
+from firnlake.job.lane import Lane
+from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan, stage_parts
-from firnlake.job.result import PlanFiles, PlanResult
-from firnlake.job.stage import Stage, missing, stages_of
-from firnlake.publish.attempts import PublishResult, commit, repeated
-from firnlake.publish.conflicts import landed_conflicts, tombstone_conflicts
-from firnlake.table.published_plans import JOB_ID, VALIDATION, RecordCounts, published
-from firnlake.table.records import COLUMNS
-from firnlake.table.summaries import summary
-from firnlake_expectations.wording import count
+from firnlake.job.stage import Stage, stages_of
+from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
+from firnlake.table.memory import drop_void_tombstones, void_tombstones
+from firnlake.table.published_plans import (
+    CORE_MS,
+    JOB_ID,
+    LANE,
+    NOW_MS,
+    PLAN_ID,
+    PLANNED_ON,
+    PLANS,
+    PLANS_DOCUMENT,
+    REASON,
+    REQUESTS,
+    TOPIC_PARTITION,
+    VALIDATION,
+    WAITING_SEGMENTS,
+    WAITING_TOPIC_PARTITIONS,
+    RecordCounts,
+    plans_of,
+    published,
+    write_document,
+)
 
 if TYPE_CHECKING:
     from firnlake.iceberg.branch_snapshot import BranchChange
+
+RETAINED_PLANS: Final = 1000
+"""Maximum number of plans of lane ``retain`` in a commit. Each try of the commit scans the table once for all plans."""
+Judge: TypeAlias = Callable[[Lake, Table, Sequence[PlanChange]], tuple[Mapping[str, FirnError], str]]
+"""What judges plans of lane `retain` before they are published: `validate.retention.refused_drops`."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """The outcome of one published plan.
+
+    ``repeated`` is true when an earlier commit had published the plan, so that nothing has changed now; ``counts`` is
+    None then. ``attempts`` is the number of tries of the commit, which all plans of a job share.
+    """
+
+    table: str
+    plan_id: str
+    snapshot_id: int
+    attempts: int
+    repeated: bool
+    counts: RecordCounts | None
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """The outcome of the plans of a job: published in one commit, or the reason why not, by plan id."""
+
+    publications: tuple[Publication, ...] = ()
+    failures: Mapping[str, FirnError] = field(default_factory=dict)
+
+
+def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Sequence[Plan] = ()) -> PublishResult:
+    """Publish every stage that is a key of ``plans``; the result names unpublished plans with the reason.
+
+    The values of ``plans`` are the ids of each stage's plans, or other names for them. If a stage can't be published at
+    all, all these ids or names are failures. If another process has published a plan in ``known``, it counts as
+    published; if its inputs have changed, the failure is a ConflictError, even if the stage is gone.
+    """
+    work = [(partial(publish_job, lake, identifier), own) for identifier, own in plans.items()]
+    return _together(lake, work, known)
+
+
+def retain_plans(lake: Lake, plans: Sequence[Plan], judge: Judge) -> PublishResult:
+    """Carry out ``plans`` of lane ``retain`` that ``judge`` does not refuse; plans of one table share commits. Failed
+    plans are in the result."""
+    work = [(partial(_retain, lake, job, judge), [plan.id for plan in job]) for job in _jobs(plans)]
+    return _together(lake, work, plans)
 
 
 def publish_job(lake: Lake, identifier: str) -> PublishResult:
@@ -57,75 +121,36 @@ def publish_job(lake: Lake, identifier: str) -> PublishResult:
     the stage was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
     """
     table, job_id = stage_parts(identifier)
-    target = lake.table(table)
+    target, stage = lake.table(table), None
+    failures: Mapping[str, FirnError] = {}
     before = published(target, job_id)
-    if before is not None:
-        stage = _left_behind(lake, identifier)
-        if stage:
-            _delete(lake, identifier)
-        return repeated(target, job_id, before, [plan.id for plan in stage.plans] if stage else ())
-    try:
-        return _publish(lake, target, identifier)
-    except _NothingPublishedError as nothing:
-        result, error = PublishResult((), nothing.failures), None
-    except RefusedError as refused:
-        result, error = PublishResult(), refused
-    # Another process may have published the stage and deleted it in the meantime.
-    target = lake.table(table)
-    before = published(target, job_id)
-    if before is not None:
-        return repeated(target, job_id, before, result.failures)
-    if error:
-        raise error
-    return result
+    if before is None:
+        try:
+            done = _publish(lake, target, Stage.on(lake, target, identifier))
+        except RefusedError:
+            # Another process may have published the stage and deleted it in the meantime.
+            target = lake.table(table)
+            before = published(target, job_id)
+            if before is None:
+                raise
+        else:
+            target = target if done.publications else lake.table(table)
+            before = None if done.publications else published(target, job_id)
+            if before is None:
+                return done
+            failures = done.failures
+    elif stage := Stage.found(lake, target, identifier):
+        _delete(lake, identifier)
+    return _repeated(target, job_id, before, [plan.id for plan in stage.plans] if stage else failures)
 
 
-def _left_behind(lake: Lake, identifier: str) -> Stage | None:
-    """The stage of a published job; None when it is gone, or another process is deleting it right now."""
-    try:
-        return Stage.load(lake, identifier)
-    except RefusedError:
-        return None
-
-
-class _NothingPublishedError(FirnError):
-    """No plan of a stage could be published; the stage stays for inspection, until it is discarded."""
-
-    def __init__(self, failures: Mapping[str, FirnError]) -> None:
-        super().__init__("; ".join(map(str, failures.values())))
-        self.failures = failures
-
-
-@dataclass(frozen=True)
-class _Validated:
-    """The part of a stage for a passing plan. Only ``_validated`` makes such parts; nothing else is committed (C23)."""
-
-    plan: Plan
-    result: PlanResult
-    files: PlanFiles
-    replaced: Sequence[str]
-    replaced_beside: Sequence[str]
-    """Paths of the rewritten files on the branch of removed tombstones."""
-    validation: str
-    """Name of Great Expectations' run that judged the result."""
-
-    @property
-    def counts(self) -> RecordCounts:
-        """The record counts of the result."""
-        return self.result.counts
-
-
-def _publish(lake: Lake, target: Table, identifier: str) -> PublishResult:
-    stage = Stage.on(lake, target, identifier)
-    validated, refused = _validated(lake, stage)
-    work = _StagedWork(stage, validated)
-    done = commit(lake, target, work, {plan_id: one.counts for plan_id, one in validated.items()})
-    failures = {**refused, **done.failures}
-    if not done.publications:
-        raise _NothingPublishedError(failures)
-    fresh = [validated[one.plan_id] for one in done.publications if not one.repeated]
-    _delete(lake, identifier, [name_of(file.file_path) for one in fresh for file in one.files.all])
-    return PublishResult(done.publications, failures)
+def _publish(lake: Lake, target: Table, stage: Stage) -> PublishResult:
+    passing, refused = _passing(lake, stage)
+    done = _commit(lake, target, _Work(stage.target, stage.job_id, passing, _validation(stage, passing), stage))
+    fresh = [passing[one.plan_id] for one in done.publications if not one.repeated]
+    if done.publications:
+        _delete(lake, stage.identifier, [name_of(file.file_path) for one in fresh for file in one.written])
+    return PublishResult(done.publications, {**refused, **done.failures})
 
 
 def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
@@ -137,146 +162,160 @@ def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
         discard(lake, identifier, published=files)
 
 
+def _passing(lake: Lake, stage: Stage) -> tuple[dict[str, PlanChange], dict[str, FirnError]]:
+    """The changes of ``stage`` that have passed validation, and the failures of the other plans, by plan id (C23)."""
+    stage.check()
+    passing: dict[str, PlanChange] = {}
+    refused: dict[str, FirnError] = {}
+    for plan in stage.plans:
+        subject = stage.subject(plan)
+        try:
+            if plan.id not in stage.changes or not stage.passed(plan.id):
+                raise _refusal(lake, stage, plan, subject)
+            stage.changes[plan.id].counts.check(subject)
+            passing[plan.id] = stage.changes[plan.id]
+        except RefusedError as error:
+            refused[plan.id] = error
+    return passing, refused
+
+
+def _refusal(lake: Lake, stage: Stage, plan: Plan, subject: str) -> RefusedError:
+    """Why ``plan``, which has not passed validation, is not published."""
+    if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
+        # The marker of the failed plan is a stage of its own, which holds the reason.
+        Stage.load(lake, plan.stage).check()
+    verdict = (stage.verdicts or {}).get(plan.id)
+    if plan.id not in stage.changes or verdict is None:
+        return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
+    try:
+        failed = ", ".join(item["name"] for item in verdict["expectations"] if not item["passed"])
+    except (KeyError, TypeError) as error:
+        return RefusedError(f"{subject}: its verdict is not readable: {error}; allowed: the document as Firn wrote it")
+    return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
+
+
+def _validation(stage: Stage, passing: Mapping[str, PlanChange]) -> str:
+    """Name of Great Expectations' run that judged the changes."""
+    return next(
+        (str(one.get("validation", "")) for plan_id, one in (stage.verdicts or {}).items() if plan_id in passing), ""
+    )
+
+
+def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
+    """Drop the inputs of the plans of ``job`` with one commit, unless ``judge`` refuses them or the job was published
+    before (C25).
+
+    The result has a ConflictError for each plan that no longer fits the table, because an input is gone, an older
+    record landed, or the policy now keeps an input; and a RefusedError for each plan that fails validation.
+    """
+    for plan in job:
+        plan.of_lane(Lane.RETAIN)
+    target = lake.table(job.table)
+    before = published(target, job.id)
+    if before is not None:
+        return _repeated(target, job.id, before, [plan.id for plan in job])
+    changes = {plan.id: PlanChange(plan=plan, counts=_expired(plan)) for plan in job}
+    unfit = dropping_conflicts(target, list(job), Manifests(target.io))
+    refused, validation = judge(lake, target, [one for plan_id, one in changes.items() if plan_id not in unfit])
+    failures = {**unfit, **refused}
+    fit = {plan_id: own for plan_id, own in changes.items() if plan_id not in failures}
+    done = _commit(lake, target, _Work(job.table, job.id, fit, validation))
+    return PublishResult(done.publications, {**failures, **done.failures})
+
+
+def _expired(plan: Plan) -> RecordCounts:
+    """The record counts of ``plan`` of lane `retain`: every record of its inputs has expired (C24)."""
+    going = {
+        "records_in": plan.records,
+        "expired": plan.records,
+        "bytes_in": plan.bytes,
+        "segments_in": len(plan.inputs),
+    }
+    return RecordCounts.none().model_copy(update=going)
+
+
 @dataclass(frozen=True)
-class _StagedWork:
-    """The passing plans of a stage, as the work of a commit."""
+class _Work:
+    """The ``changes`` of a job, by plan id, that are about to be committed, and the run that judged them."""
 
-    stage: Stage
-    validated: Mapping[str, _Validated]
+    table: str
+    job_id: str
+    changes: Mapping[str, PlanChange]
+    validation: str
+    stage: Stage | None = None
 
-    @property
-    def table(self) -> str:
-        return self.stage.target
+    def only(self, plans: Collection[str]) -> list[PlanChange]:
+        return [one for plan_id, one in self.changes.items() if plan_id in plans]
 
-    @property
-    def job_id(self) -> str:
-        return self.stage.job_id
-
-    def prepare(self, target: Table, plans: Collection[str]) -> Commit:
-        chosen = self._chosen(plans)
-        counts = {one.plan.id: one.counts for one in chosen}
-        result = self.stage.result
+    def commit(self, target: Table, plans: Collection[str]) -> Commit:
+        """The commit that carries out ``plans``."""
+        chosen = self.only(plans)
+        core_ms = self.stage.attempt.core_ms if self.stage and self.stage.attempt else 0
+        told = _summary(target, self.job_id, chosen, core_ms)
         main = Change(
             removed=[path for one in chosen for path in one.replaced],
-            added=[file for one in chosen for file in one.files.kept],
-            summary=summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0)
-            | {VALIDATION: chosen[0].validation},
+            added=[file for one in chosen for file in one.kept],
+            summary=told | {VALIDATION: self.validation},
             sequence_numbers=_sequence_numbers(chosen),
-            deletes=[file for one in chosen for file in one.files.deletes],
-            removed_deletes=[path for one in chosen for path in one.result.merged],
+            deletes=[file for one in chosen for file in one.deletes],
+            removed_deletes=[path for one in chosen for path in one.merged],
             covered=_covered(chosen),
         )
         changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
-        quarantined = [file for one in chosen for file in one.files.quarantined]
-        removed = [file for one in chosen for file in one.files.removed_tombstones]
-        beside = [path for one in chosen for path in one.replaced_beside]
-        for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, beside, removed)):
+        quarantined = [file for one in chosen for file in one.quarantined]
+        removed = [file for one in chosen for file in one.removed_tombstones]
+        replaced = [path for one in chosen for path in one.replaced_tombstones]
+        for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, replaced, removed)):
             if gone or files:
                 changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
         return Commit(target, changes.items())
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
-        # Check the stage only after `current` was loaded, because a collector first marks the stage, then moves main.
-        self.stage.check_undisturbed()
-        check_names(current)
-        chosen = self._chosen(plans)
-        problems: dict[str, FirnError] = dict(self._incomplete(chosen))
-        problems |= CheckedInputs.find(
-            current, [one.plan for one in chosen if one.plan.id not in problems], manifests
-        ).conflicts
-        left = [one for one in chosen if one.plan.id not in problems]
-        problems |= tombstone_conflicts(current, [one.plan for one in left])
-        left = [one for one in left if one.plan.id not in problems]
-        if changed := _changed_shape(current, self.stage):
-            return problems | {
-                one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in left
-            }
-        work = {one.plan.id: (one.plan, one.counts) for one in left}
-        return {**problems, **landed_conflicts(current, work, manifests)}
-
-    def _incomplete(self, chosen: Sequence[_Validated]) -> Mapping[str, RefusedError]:
-        """By plan id, errors for results that changed after the verdict (C23)."""
-        there, refused = self.stage.stored(), {}
-        for one in chosen:
-            subject = _subject(self.stage, one.plan)
-            paths = [file.file_path for file in one.files.all]
-            gone = missing(paths, {file.file_path: file.file_size_in_bytes for file in one.files.all}, there)
-            if gone:
-                refused[one.plan.id] = RefusedError(
-                    f"{subject}: gone or changed in length: {len(gone)} of {count(len(paths), 'file')}, first "
-                    f"{gone[0]}; allowed: all files as they were written (discard the stage and plan again)"
-                )
-        return refused
-
-    def _chosen(self, plans: Collection[str]) -> list[_Validated]:
-        return [one for plan_id, one in self.validated.items() if plan_id in plans]
+        """The conflicts of ``plans`` with ``current``, the table as it was just loaded, by plan id."""
+        if void_tombstones(current, self.table):
+            problem = f"table {self.table} began anew: another writer has replaced or removed records; plan again"
+            return dict.fromkeys(plans, ConflictError(problem))
+        if self.stage:
+            return staged_conflicts(current, self.stage, self.only(plans), manifests)
+        return dropping_conflicts(current, [one.plan for one in self.only(plans)], manifests)
 
 
-def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapping[str, FirnError]]:
-    """The passing plans of ``stage``, and the failures of the others, by plan id."""
-    stage.check()
-    refused: dict[str, FirnError] = {plan_id: ConflictError(reason) for plan_id, reason in stage.conflicts.items()}
-    fit = {}
-    for plan in stage.plans:
-        subject = _subject(stage, plan)
-        try:
-            result = _passing(lake, stage, plan, subject)
-            result.counts.check(subject)
-            fit[plan.id] = _Validated(
-                plan,
-                result,
-                stage.files[plan.id],
-                stage.replaced(plan),
-                stage.replaced_beside(plan),
-                validation=str((stage.verdicts or {})[plan.id].get("validation", "")),
-            )
-        except RefusedError as error:
-            refused[plan.id] = error
-    return fit, refused
+def _summary(target: Table, job_id: str, changes: Sequence[PlanChange], core_ms: int) -> dict[str, str]:
+    """Summary properties of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn
+    maintain` removes a document that no snapshot refers to."""
+    plans = [one.plan for one in changes]
+    common = RecordCounts.total(one.counts for one in changes).summary() | {
+        LANE: str(plans[0].lane),
+        CORE_MS: str(core_ms),
+        # The earliest clock is the safe choice: it makes work due a little sooner, never later.
+        NOW_MS: str(min(plan.now_ms for plan in plans)),
+        WAITING_SEGMENTS: str(sum(plan.waiting_segments for plan in plans)),
+    }
+    if [plan.id for plan in plans] == [job_id]:
+        (plan,) = plans
+        place = {TOPIC_PARTITION: str(plan.topic_partition), PLANNED_ON: str(plan.snapshot_id)}
+        served = {REQUESTS: " ".join(plan.requests)} if plan.requests else {}
+        return common | {PLAN_ID: plan.id, REASON: plan.reason} | place | served
+    document = write_document(target, job_id, [one.published for one in changes])
+    waiting = [str(plan.topic_partition) for plan in plans if plan.waiting_segments]
+    return (
+        common
+        | {JOB_ID: job_id, PLANS: str(len(plans)), PLANS_DOCUMENT: document.model_dump_json()}
+        | ({WAITING_TOPIC_PARTITIONS: json.dumps(waiting)} if waiting else {})
+    )
 
 
-def _subject(stage: Stage, plan: Plan) -> str:
-    return f"stage {stage.identifier}" + (f", plan {plan.id} ({plan.title})" if len(stage.plans) > 1 else "")
-
-
-def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> PlanResult:
-    """The result of ``plan``, if its part of the stage passed validation; otherwise raises RefusedError."""
-    own, verdict = stage.of_plan(plan.id), (stage.verdicts or {}).get(plan.id)
-    if own and stage.passed(plan.id):
-        return own
-    if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
-        # The other plans of the job were published without this plan, whose separate stage holds the reason.
-        Stage.load(lake, plan.stage).check()
-    if own is None or verdict is None:
-        raise RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
-    try:
-        failed = ", ".join(item["name"] for item in verdict["expectations"] if not item["passed"])
-    except (KeyError, TypeError) as error:
-        raise RefusedError(
-            f"{subject}: its verdict is not readable: {error}; allowed: the document as Firn wrote it"
-        ) from error
-    raise RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
-
-
-def _changed_shape(target: Table, stage: Stage) -> str | None:
-    """Why the stage's files no longer fit the table: the mapping or the partitioning has changed; None if they fit."""
-    same = stage.table.properties.get(COLUMNS) == target.properties.get(COLUMNS)
-    if same and stage.table.spec() == target.spec():
-        return None
-    return f"{'the partitioning' if same else 'the mapping'} of table {stage.target} has changed since; plan again"
-
-
-def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
+def _sequence_numbers(chosen: Sequence[PlanChange]) -> dict[str, int]:
     """The data sequence numbers of the files that do not inherit the number of their commit, by path."""
     return {
         file.file_path: one.plan.sequence_number
         for one in chosen
         if one.plan.sequence_number is not None
-        for file in one.files.kept
+        for file in one.kept
     }
 
 
-def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
+def _covered(chosen: Sequence[PlanChange]) -> dict[str, int]:
     """By the path of a data file, the data sequence number up to which lane `convert` converts its equality deletes."""
     return {
         segment.path: one.plan.known_through
@@ -284,3 +323,128 @@ def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
         if one.plan.lane.traits.writes == "deletes"
         for segment in one.plan.inputs
     }
+
+
+def _commit(lake: Lake, target: Table, work: _Work) -> PublishResult:
+    """Carry out ``work`` with one commit; plans in conflict become failures, and the others go on without them.
+
+    ``target`` is the table as the caller has loaded it. The parts of the commit that do not depend on the snapshot are
+    prepared from this version.
+
+    Raises UnavailableError when other commits come first for too long; OutcomeUnknownError when nobody can tell what
+    became of the commit; RefusedError when the identifier now names another table.
+    """
+    plans: Collection[str] = list(work.changes)
+    if plans and void_tombstones(target, work.table):
+        drop_void_tombstones(lake, work.table)
+    manifests = Manifests(target.io)
+    failures: dict[str, FirnError] = {}
+    while plans:
+        # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
+        prepared = work.commit(target, plans)
+        try:
+            settled = settle(lake, work.table, partial(_request, work, prepared, plans, manifests))
+        except ConflictError as error:
+            conflicts = error.by_plan if isinstance(error, _UnfitError) else dict.fromkeys(plans, error)
+            failures |= conflicts
+            plans = [plan_id for plan_id in plans if plan_id not in conflicts]
+            continue
+        if settled.snapshot_id is None:
+            # Another process carried out the same job first.
+            before = published(settled.table, work.job_id)
+            assert before is not None  # else there would be a request
+            return _repeated(settled.table, work.job_id, before, work.changes, settled.tries)
+        return PublishResult(tuple(_publications(work, settled, plans)), failures)
+    return PublishResult((), failures)
+
+
+def _request(
+    work: _Work, prepared: Commit, plans: Collection[str], manifests: Manifests, current: Table
+) -> CommitRequest | None:
+    """The request that commits ``plans`` on ``current``; None if another process has carried out the job.
+
+    Raises an error if plans are in conflict with ``current``.
+    """
+    if published(current, work.job_id) is not None:
+        return None
+    if conflicts := work.conflicts(current, plans, manifests):
+        raise _UnfitError(conflicts)
+    return prepared.request(current, manifests)
+
+
+class _UnfitError(ConflictError):
+    """Some plans are in conflict with the snapshot to commit on; the others may be committed without them."""
+
+    def __init__(self, by_plan: Mapping[str, FirnError]) -> None:
+        super().__init__("; ".join(map(str, by_plan.values())))
+        self.by_plan = by_plan
+
+
+def _publications(work: _Work, settled: Settled, plans: Collection[str]) -> Iterable[Publication]:
+    """The plans that the new snapshot published."""
+    assert settled.snapshot_id is not None
+    landed = {one.plan.id: one.counts for one in work.only(plans)}
+    if not settled.confirmed and (snapshot := settled.table.snapshot_by_id(settled.snapshot_id)):
+        # The catalog has not confirmed any try, so only the snapshot tells which plans were published.
+        landed = {plan.id: plan.counts for plan in plans_of(settled.table, snapshot)}
+    for plan_id, own in landed.items():
+        yield Publication(work.table, plan_id, settled.snapshot_id, settled.tries, repeated=False, counts=own)
+
+
+def _repeated(
+    target: Table, job_id: str, snapshot_id: int, plans: Collection[str] = (), attempts: int = 0
+) -> PublishResult:
+    """The result of a job that snapshot ``snapshot_id`` carried out before; ``plans`` missing in it are failures."""
+    snapshot = target.snapshot_by_id(snapshot_id)
+    done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
+    table = ".".join(target.name())
+    return PublishResult(
+        tuple(Publication(table, one, snapshot_id, attempts, repeated=True, counts=None) for one in sorted(done)),
+        {
+            one: ConflictError(
+                f"plan {one}: the other plans of job {job_id} were published as snapshot {snapshot_id} of {table}, "
+                "without this one; plan again"
+            )
+            for one in plans
+            if one not in done
+        },
+    )
+
+
+def _together(
+    lake: Lake, work: Iterable[tuple[Callable[[], PublishResult], Collection[str]]], known: Sequence[Plan]
+) -> PublishResult:
+    """The results of all jobs; an error that ends a job is the failure of the plans that are named with it."""
+    publications: list[Publication] = []
+    failures: dict[str, FirnError] = {}
+    for commit, names in work:
+        try:
+            with lake.answering():
+                done = commit()
+        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one job
+            failures |= dict.fromkeys(names, contained(error, f"publishing {', '.join(names)}"))
+        else:
+            publications += done.publications
+            failures |= done.failures
+    by_table: dict[str, list[Plan]] = {}
+    for plan in known:
+        by_table.setdefault(plan.table, []).append(plan)
+    for table, plans in by_table.items():
+        # A verdict has marked what was refused before; only an error that nobody foresaw is new here.
+        before, errors = sorted_out(lake, "publish", plans, failures, (FailedError,))
+        failures = {name: error for name, error in failures.items() if name not in before} | errors
+        publications += [
+            Publication(table, name, one, 0, repeated=True, counts=None) for name, (one, _) in before.items()
+        ]
+    return PublishResult(tuple(publications), failures)
+
+
+def _jobs(plans: Sequence[Plan]) -> list[Job]:
+    """The jobs of ``plans``, table by table, in order; a second plan of a topic partition is in a later job."""
+    groups: dict[tuple[str, str], list[dict[tuple[str, int], Plan]]] = {}
+    for plan in plans:
+        jobs = groups.setdefault((plan.table, plan.table_uuid), [{}])
+        if plan.topic_partition in jobs[-1] or len(jobs[-1]) == RETAINED_PLANS:
+            jobs.append({})
+        jobs[-1][plan.topic_partition] = plan
+    return [Job(tuple(own.values())) for jobs in groups.values() for own in jobs]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
@@ -90,6 +90,11 @@ class RecordCounts(FrozenModel):
             sums.update(one.model_dump())
         return cls.model_validate(sums)
 
+    @classmethod
+    def none(cls) -> Self:
+        """Counts that are all 0."""
+        return cls.total(())
+
     def check(self, subject: str) -> Self:
         """Return self when the counts add up; otherwise raise RefusedError, which names ``subject``."""
         figures = self.model_dump()
@@ -123,40 +128,6 @@ COMMITS_LOOKED_AT: Final = 100
 """Number of snapshots searched for a plan; enough because a run retries a plan soon."""
 
 
-class Planned(Protocol):
-    """The fields of a plan that are recorded in its commit; ``now_ms`` is the plan's clock in epoch milliseconds."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def snapshot_id(self) -> int: ...
-
-    @property
-    def lane(self) -> str: ...
-
-    @property
-    def reason(self) -> str: ...
-
-    @property
-    def now_ms(self) -> int: ...
-
-    @property
-    def waiting_segments(self) -> int: ...
-
-    @property
-    def requests(self) -> Sequence[str]: ...
-
-
 class PublishedPlan(FrozenModel):
     """One plan of a commit, with its record counts."""
 
@@ -175,20 +146,6 @@ class PublishedPlan(FrozenModel):
     def topic_partition(self) -> TopicPartition:
         """The plan's topic partition."""
         return TopicPartition(self.topic, self.partition)
-
-    @classmethod
-    def of(cls, plan: Planned, counts: RecordCounts) -> "PublishedPlan":
-        """The entry of ``plan`` in its commit, with its ``counts``."""
-        return cls(
-            id=plan.id,
-            topic=plan.topic,
-            partition=plan.partition,
-            lane=str(plan.lane),
-            reason=plan.reason,
-            snapshot_id=plan.snapshot_id,
-            counts=counts,
-            requests=tuple(plan.requests),
-        )
 
 
 _DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])

@@ -4,8 +4,7 @@ A commit of one plan has everything in its summary. A commit of several plans ha
 every reader loads the summaries of all snapshots; a document in the table's folder describes each plan.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -22,49 +21,14 @@ from firnlake.table.published_plans import (
     LANE,
     NOW_MS,
     PLAN_ID,
-    PLANNED_ON,
     PLANS,
-    PLANS_DOCUMENT,
     REASON,
-    REQUESTS,
     TOPIC_PARTITION,
     VALIDATION,
     WAITING_SEGMENTS,
     WAITING_TOPIC_PARTITIONS,
-    Planned,
-    PublishedPlan,
     RecordCounts,
-    write_document,
 )
-
-
-def summary(
-    target: Table, job_id: str, plans: Sequence[Planned], counts: Mapping[str, RecordCounts], core_ms: int = 0
-) -> dict[str, str]:
-    """Summary properties of the snapshot that publishes ``plans``; ``counts`` are record counts (C24) by plan id.
-
-    ``core_ms`` is the core time that compacting the plans took; it is 0 for a lane that only drops segments. Writes a
-    document if there are several plans; `firn maintain` removes a document that no snapshot refers to.
-    """
-    common = RecordCounts.total(counts[plan.id] for plan in plans).summary() | {
-        LANE: str(plans[0].lane),
-        CORE_MS: str(core_ms),
-        # The earliest clock is the safe choice: it makes work due a little sooner, never later.
-        NOW_MS: str(min(plan.now_ms for plan in plans)),
-        WAITING_SEGMENTS: str(sum(plan.waiting_segments for plan in plans)),
-    }
-    if [plan.id for plan in plans] == [job_id]:
-        (plan,) = plans
-        place = {TOPIC_PARTITION: str(plan.topic_partition), PLANNED_ON: str(plan.snapshot_id)}
-        served = {REQUESTS: " ".join(plan.requests)} if plan.requests else {}
-        return common | {PLAN_ID: plan.id, REASON: plan.reason} | place | served
-    document = write_document(target, job_id, [PublishedPlan.of(plan, counts[plan.id]) for plan in plans])
-    waiting = [str(plan.topic_partition) for plan in plans if plan.waiting_segments]
-    return (
-        common
-        | {JOB_ID: job_id, PLANS: str(len(plans)), PLANS_DOCUMENT: document.model_dump_json()}
-        | ({WAITING_TOPIC_PARTITIONS: json.dumps(waiting)} if waiting else {})
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from pyiceberg.manifest import DataFile
 
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.data_files import DataFiles
+from firnlake.job.change import PlanChange
 from firnlake.job.lane import Lane
-from firnlake.job.plan import Plan
-from firnlake.job.result import PlanResult
 from firnlake.job.stage import Stage
 from firnlake.lanes.erasure.requests import Request
 from firnlake.table.published_plans import PublishedPlan
@@ -60,41 +59,41 @@ class JudgedChange:
         return frozenset(one.file_path for one in (*self.removed, *self.left))
 
 
-def staged(stage: Stage, plan: Plan, own: PlanResult, inputs: Sequence[DataFile], basis: Basis) -> JudgedChange:
-    """The change that ``plan`` of ``stage`` is about to make, with its result ``own``. ``inputs`` are its data files.
+def staged(stage: Stage, own: PlanChange, inputs: Sequence[DataFile], basis: Basis) -> JudgedChange:
+    """The change ``own`` of ``stage``, which is not committed yet. ``inputs`` are the data files of its plan.
 
     Raises RefusedError if the plan merges, and so removes, a delete file that names a live file that is no input.
     """
-    files, told = stage.files[plan.id], PublishedPlan.of(plan, own.counts)
-    change = partial(JudgedChange, told, basis, plan.now_ms)
+    plan = own.plan
+    change = partial(JudgedChange, own.published, basis, plan.now_ms)
     paths = {one.path for one in plan.inputs}
     main = [one for one in inputs if one.file_path in paths]
     if plan.lane is Lane.CONVERT:
-        before, added = basis.deletes.among(main), [staged_delete(one, stage.table) for one in files.deletes]
+        before, added = basis.deletes.among(main), [staged_delete(one, stage.table) for one in own.deletes]
         entries = {one.file_path: before.get(one.file_path, basis.deletes.entry(one)) for one in main}
-        _check_merged(stage, plan, own, entries.values())
+        _check_merged(stage, own, entries.values())
         after = {path: one.after(own.merged, added) for path, one in entries.items()}
-        return change(removed=(), left=main, added=(), before=before, after=after, deletes=files.deletes)
-    in_place, beside = frozenset(own.in_place), [*files.quarantined, *files.removed_tombstones]
-    removed = [one for one in main if one.file_path not in in_place]
-    left = [one for one in main if one.file_path in in_place]
+        return change(removed=(), left=main, added=(), before=before, after=after, deletes=own.deletes)
+    beside = [*own.quarantined, *own.removed_tombstones]
+    removed = [one for one in main if one.file_path not in own.in_place]
+    left = [one for one in main if one.file_path in own.in_place]
     if plan.lane is not Lane.ERASE:
         returning = basis.returning(plan.topic_partition, paths) if plan.lane is Lane.FULL else []
         back = basis.files(returning, REMOVED_TOMBSTONES)
-        return change(removed=removed, left=left, added=files.kept, beside=beside, returning=back)
-    replaced = basis.files(stage.replaced_beside(plan), REMOVED_TOMBSTONES)
+        return change(removed=removed, left=left, added=own.kept, beside=beside, returning=back)
+    replaced = basis.files(own.replaced_tombstones, REMOVED_TOMBSTONES)
     return change(
         removed=removed,
         left=basis.others(plan.topic_partition, {one.file_path for one in (*removed, *replaced)}),
-        added=files.kept,
+        added=own.kept,
         beside=beside,
         returning=replaced,
         requests=basis.requests(plan.topic, plan.requests),
     )
 
 
-def _check_merged(stage: Stage, plan: Plan, own: PlanResult, entries: Collection[ListedAs]) -> None:
+def _check_merged(stage: Stage, own: PlanChange, entries: Collection[ListedAs]) -> None:
     leaving = {one for entry in entries for one in entry.deletes if one.path in own.merged}
     live = cache(partial(live_paths, stage.table))
     for one in leaving:
-        check_merged(one, DataFiles.of(stage.table, stage.identifier), plan, live)
+        check_merged(one, DataFiles.of(stage.table, stage.identifier), own.plan, live)

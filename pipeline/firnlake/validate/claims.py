@@ -10,9 +10,9 @@ from pyiceberg.manifest import DataFile
 from firnlake import clock
 from firnlake.clock import show_ms
 from firnlake.iceberg.files import name_of
+from firnlake.job.change import PlanChange
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
-from firnlake.job.result import PlanResult
 from firnlake.validate.basis import Basis
 from firnlake.validate.change import JudgedChange
 from firnlake_expectations.claim import Claim
@@ -21,16 +21,16 @@ Figures = dict[str, tuple[object, object]]
 """By name, a figure as it is told, and as the judge has found it."""
 
 
-def claim_of(change: JudgedChange, plan: Plan | None = None, result: PlanResult | None = None) -> Claim:
-    """The claim about ``change``; ``plan`` and ``result`` are those of a change that is not committed yet."""
+def claim_of(change: JudgedChange, staged: PlanChange | None = None) -> Claim:
+    """The claim about ``change``; ``staged`` is the change itself if it is not committed yet."""
     basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
     transactional = basis.transactional(owner, change.taken, lane)
     retention = basis.retention_ms(change.plan.topic) if lane.traits.cleans else 0
     behind = basis.behind_ms(change.now_ms)
     end, kept_from = basis.log_end(owner), basis.kept_from(owner)
-    told = _counted(change) | {"clock": _clock(change.now_ms)} | (_planned(change, plan) if plan else {})
-    if result:
-        told |= _resulting(change, result)
+    told = _counted(change) | {"clock": _clock(change.now_ms)}
+    if staged:
+        told |= _planned(change, staged.plan) | _resulting(change, staged)
     return Claim(
         table=basis.identifier,
         lane=lane.value,
@@ -105,11 +105,11 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
     return told
 
 
-def _resulting(change: JudgedChange, result: PlanResult) -> Figures:
-    """What ``result`` tells beside its counts, and what the files of the change say."""
-    told: Figures = {"records expired": (result.counts.expired, 0)}
+def _resulting(change: JudgedChange, staged: PlanChange) -> Figures:
+    """What ``staged`` tells beside its counts, and what the files of the change say."""
+    told: Figures = {} if change.lane is Lane.RETAIN else {"records expired": (staged.counts.expired, 0)}
     if change.lane is not Lane.CONVERT:
-        told["delete files merged"] = (len(result.merged), 0)
+        told["delete files merged"] = (len(staged.merged), 0)
     return told
 
 

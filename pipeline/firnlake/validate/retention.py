@@ -11,10 +11,9 @@ from pyiceberg.table import Table
 from firnlake.clock import show_ms
 from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
+from firnlake.job.change import PlanChange
 from firnlake.job.failures import mark
-from firnlake.job.plan import Plan
 from firnlake.table.policy import Policies, Policy
-from firnlake.table.published_plans import PublishedPlan, RecordCounts
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Bases
 from firnlake.validate.change import JudgedChange
@@ -24,11 +23,9 @@ from firnlake_expectations.findings import Findings
 from firnlake_expectations.wording import count
 
 
-def refused_drops(
-    lake: Lake, target: Table, plans: Sequence[Plan], counts: Mapping[str, RecordCounts]
-) -> tuple[Mapping[str, FirnError], str]:
-    """Judge ``plans`` of lane `retain`, with their ``counts`` by id; by plan id, an error for each that must not run,
-    and the name of Great Expectations' run (empty if nothing was judged).
+def refused_drops(lake: Lake, target: Table, changes: Sequence[PlanChange]) -> tuple[Mapping[str, FirnError], str]:
+    """Judge ``changes`` of lane `retain`; by plan id, an error for each that must not be made, and the name of Great
+    Expectations' run (empty if nothing was judged).
 
     A plan that breaks a promise is marked as failed; for conflicts, see ``Bases``. Validation results are stored
     under the lake's reports folder.
@@ -40,7 +37,8 @@ def refused_drops(
     bases, policies = Bases(), Policies.parse(".".join(target.name()), target.properties)
     claims: list[Claim] = []
     findings = []
-    for plan in plans:
+    for own in changes:
+        plan = own.plan
         basis = bases.of(target, plan)
         if isinstance(basis, ConflictError):
             errors[plan.id] = basis
@@ -48,16 +46,16 @@ def refused_drops(
         if problem := policies.of(plan.topic).problem:
             errors[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}): {problem}; plan again")
             continue
-        told, removed = PublishedPlan.of(plan, counts[plan.id]), basis.files([one.path for one in plan.inputs])
-        change = JudgedChange(told, basis, plan.now_ms, removed=removed, left=(), added=())
-        claims.append(claim_of(change, plan))
+        removed = basis.files(own.replaced)
+        change = JudgedChange(own.published, basis, plan.now_ms, removed=removed, left=(), added=())
+        claims.append(claim_of(change, own))
         findings.append(_findings(change, claims[-1], policies.of(plan.topic)))
     try:
         judged = verdicts(claims, findings, lake.reports_folder, job=claims[0].plan_id) if claims else {}
     except UnjudgedError as error:
         unjudged = UnavailableError(f"table {claims[0].table}: what lane retain drops can't be validated: {error}")
-        return {plan.id: errors.get(plan.id, unjudged) for plan in plans}, ""
-    for plan in plans:
+        return {one.plan.id: errors.get(one.plan.id, unjudged) for one in changes}, ""
+    for plan in (one.plan for one in changes):
         if plan.id in judged and not judged[plan.id].passed:
             reason = judged[plan.id].reason
             errors[plan.id] = RefusedError(f"plan {plan.id} ({plan.title}) failed validation: {reason}")

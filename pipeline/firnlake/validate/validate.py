@@ -4,10 +4,8 @@
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +15,10 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.job.failures import mark
-from firnlake.job.inputs import overtaken, planned_inputs
+from firnlake.job.inputs import planned_inputs
+from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Stage, parts_of
+from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import samples_of, validation_of
 from firnlake.validate.basis import Bases
@@ -75,7 +73,7 @@ def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], e
     plans: Mapping[str, Sequence[Plan]] = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, ())
     # Most jobs of a run were planned on one snapshot, whose manifests are read once.
     bases = Bases()
-    return list(chain.from_iterable(_of_job(lake, identifier, own, engine, bases) for identifier, own in plans.items()))
+    return [one for identifier, own in plans.items() for one in _of_stage(lake, identifier, own, engine, bases)]
 
 
 def build_reports(lake: Lake) -> Path:
@@ -85,54 +83,30 @@ def build_reports(lake: Lake) -> Path:
     return build_pages(lake.reports_folder)
 
 
-def _of_job(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
-    try:
-        with lake.answering():
-            known = {plan.stage: [plan] for plan in plans} | {identifier: plans}
-            parts = parts_of(lake, identifier)
-            return list(chain.from_iterable(_judged(lake, part, known.get(part, ()), engine, bases) for part in parts))
-    except FirnError as error:
-        return [Judged(identifier, identifier, None, error)]
-
-
-def _unjudged(lake: Lake, identifier: str, plans: Sequence[Plan], error: FirnError) -> list[Judged]:
-    """The ``error`` that kept a stage from being judged; for each of ``plans``, its conflict if there is one."""
-    conflicts = overtaken(lake, plans)
-    for plan in plans if isinstance(error, FailedError) else ():
-        if plan.id not in conflicts:
-            with suppress(FirnError):
-                mark(lake, plan, "validate", str(error))
-    if not conflicts:
-        return [Judged(identifier, identifier, None, error)]
-    return [Judged(identifier, plan.title, None, conflicts.get(plan.id, error), plan.id) for plan in plans]
-
-
-def _judged(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
-    errors: Mapping[str, FirnError] = {}
+def _of_stage(lake: Lake, identifier: str, known: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
     try:
         with lake.answering():
             stage = Stage.load(lake, identifier)
-            verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in (stage.verdicts or {}).items()}
-            if stage.verdicts is None or any(stage.of_plan(one.id) and one.id not in verdicts for one in stage.plans):
-                stage.check()
-                fresh, errors = _verdicts(lake, stage, engine, bases)
-                if fresh:
-                    stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in fresh.items()})
-                verdicts |= fresh
+            verdicts, errors = _verdicts(lake, stage, engine, bases)
     except Exception as raised:  # noqa: BLE001  # whatever it is, it concerns one stage
-        return _unjudged(lake, identifier, plans, contained(raised, f"stage {identifier} can't be judged"))
-    done = []
-    for plan in stage.plans:
-        if plan.id not in verdicts and plan.id not in errors:
-            continue
-        judged = Judged(identifier, plan.title, verdicts.get(plan.id), errors.get(plan.id), plan.id)
-        refused = judged.verdict is not None or isinstance(judged.error, RefusedError)
-        if refused and not judged.passed and stage.failure is None:
-            # If the mark can't be written, the next run retries the plan.
-            with suppress(FirnError):
-                mark(lake, plan, "validate", judged.failure)
-        done.append(judged)
-    return done
+        error = contained(raised, f"stage {identifier} can't be judged")
+        before, told = sorted_out(lake, "validate", known, {plan.id: error for plan in known}, (FailedError,))
+        told |= {
+            plan_id: ConflictError(f"plan {plan_id} was published as snapshot {snapshot_id} meanwhile")
+            for plan_id, (snapshot_id, _) in before.items()
+        }
+        if all(one is error for one in told.values()):
+            return [Judged(identifier, identifier, None, error)]
+        return [Judged(identifier, plan.title, None, told[plan.id], plan.id) for plan in known]
+    judged = [
+        Judged(identifier, plan.title, verdicts.get(plan.id), errors.get(plan.id), plan.id)
+        for plan in stage.plans
+        if plan.id in verdicts or plan.id in errors
+    ]
+    if stage.failure is None:
+        failed = {one.plan: one.error or RefusedError(one.failure) for one in judged if one.plan and not one.passed}
+        sorted_out(lake, "validate", stage.plans, failed)
+    return judged
 
 
 def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
@@ -146,16 +120,32 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
 
 def _verdicts(
     lake: Lake, stage: Stage, engine: Engine, bases: Bases
+) -> tuple[dict[str, Verdict], Mapping[str, FirnError]]:
+    """The verdicts on all changes of ``stage``, by plan id, and the errors of those that can't be judged."""
+    given = {plan: _recorded(stage.identifier, verdict) for plan, verdict in (stage.verdicts or {}).items()}
+    if given.keys() >= stage.changes.keys() and stage.verdicts is not None:
+        return given, {}
+    stage.check()
+    # What is changed from now on was not judged.
+    files = stage.stored()
+    fresh, errors = _fresh_verdicts(lake, stage, engine, bases)
+    if fresh:
+        given |= fresh
+        stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in given.items()}, files)
+    return given, errors
+
+
+def _fresh_verdicts(
+    lake: Lake, stage: Stage, engine: Engine, bases: Bases
 ) -> tuple[Mapping[str, Verdict], Mapping[str, FirnError]]:
-    """The verdicts on the plans that have a result and no verdict yet, and the errors of those that can't be judged."""
-    if stage.result is None or not stage.result.plans:
+    if not stage.changes:
         raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
 
     started = time.monotonic()
     target = lake.table(stage.target)
-    cases, errors = staged_cases(stage, target, bases, stage.verdicts or {})
+    cases, errors = staged_cases(stage, target, bases)
     if not cases:
         return {}, errors
     records = JudgedRecords.of(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
@@ -178,21 +168,19 @@ def _verdicts(
     return given, errors
 
 
-def staged_cases(
-    stage: Stage, target: Table, bases: Bases, judged: Collection[str] = ()
-) -> tuple[list[Case], dict[str, FirnError]]:
-    """The cases of the plans of ``stage`` that have a result and are not ``judged``, and by id the errors of others.
+def staged_cases(stage: Stage, target: Table, bases: Bases) -> tuple[list[Case], dict[str, FirnError]]:
+    """The cases of the changes of ``stage`` without a verdict, and by plan id the errors of others.
 
     A plan is in conflict if its inputs have changed in ``target``, or if ``bases`` says so.
     """
-    done = [(plan, own) for plan in stage.plans if (own := stage.of_plan(plan.id)) and plan.id not in judged]
-    inputs = planned_inputs(target, [plan for plan, _ in done])
+    left = [one for plan_id, one in stage.changes.items() if plan_id not in (stage.verdicts or {})]
+    inputs = planned_inputs(target, [one.plan for one in left])
     errors: dict[str, FirnError] = dict(inputs.conflicts)
     cases = []
     listing = ListedFacts(stage.table.schema(), ColumnRoles.of(stage.table, stage.identifier))
     trusted = validation_of(target.properties) == "fingerprint"
-    stage.files  # noqa: B018  # if their list is gone, the whole stage is in error
-    for plan, own in done:
+    for own in left:
+        plan = own.plan
         if plan.id in errors:
             continue
         try:
@@ -200,9 +188,9 @@ def staged_cases(
             if isinstance(basis, ConflictError):
                 errors[plan.id] = basis
                 continue
-            change = staged(stage, plan, own, inputs.files[plan.id], basis)
+            change = staged(stage, own, inputs.files[plan.id], basis)
             fingerprint = int(own.fingerprint) if trusted else None
-            cases.append(case_of(change, listing, claim_of(change, plan, own), fingerprint))
+            cases.append(case_of(change, listing, claim_of(change, own), fingerprint))
         except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
             errors[plan.id] = contained(error, f"{plan.subject} can't be judged")
     return cases, errors

@@ -207,7 +207,7 @@ SHORT, SHORT_SECONDS = 0.1, 10.0
 """Share of cleanings whose process is killed within so many seconds, if it has not ended before."""
 FOREIGN = 0.1
 """Share of turns that go to other tools' maintenance."""
-WRITTEN = ("data", "plans", "staged manifest", "result", "verdicts", "list", "manifest", "metadata")
+WRITTEN = ("data", "plans", "change", "verdicts", "list", "manifest", "metadata")
 FAULTS: Sequence[Callable[[Random], Gate]] = (
     lambda random: Ending("commit", random.randint(1, 3), after=random.random() < 0.5),
     lambda random: Ending(f"write {random.choice(WRITTEN)}", random.randint(1, 3), half=random.random() < 0.5),

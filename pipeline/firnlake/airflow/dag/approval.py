@@ -7,7 +7,7 @@ from firnlake.errors import FirnError, printable
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Stage, parts_of
+from firnlake.job.stage import Stage
 from firnlake_expectations.wording import fates
 
 SHOWN = 100
@@ -32,14 +32,14 @@ def figures_of(lake: Lake, jobs: Sequence[Job]) -> str:
 def _rows(lake: Lake, job: Job) -> dict[str, str]:
     """Rows by plan id; none if the stage of the job can't be read."""
     try:
-        stages = [Stage.load(lake, name) for name in parts_of(lake, job.stage)]
+        stage = Stage.load(lake, job.stage)
     except FirnError:
         return {}
-    return {plan.id: _judged(stage, plan) for stage in stages for plan in stage.plans if stage.result}
+    return {plan.id: _judged(stage, plan) for plan in stage.plans}
 
 
 def _judged(stage: Stage, plan: Plan) -> str:
-    own, verdict = stage.of_plan(plan.id), (stage.verdicts or {}).get(plan.id)
+    own, verdict = stage.changes.get(plan.id), (stage.verdicts or {}).get(plan.id)
     if not own or not verdict:
         return _row(plan, "not compacted, or not validated")
     counts = own.counts

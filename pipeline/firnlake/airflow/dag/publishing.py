@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.job import Job
     from firnlake.job.plan import Plan
-    from firnlake.publish.attempts import Publication, PublishResult
+    from firnlake.publish.publish import Publication, PublishResult
 
 
 def build(lake: "Lake") -> str:
@@ -100,7 +100,7 @@ class PublishOperator(HITLOperator):
         raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected the results: nothing was published")
 
     def _publish(self) -> LaneOutcome:
-        from firnlake.publish.publish_jobs import publish_stages
+        from firnlake.publish.publish import publish_stages
 
         return each(
             *(self.table, self.lane),

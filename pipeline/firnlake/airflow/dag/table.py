@@ -171,7 +171,7 @@ def plan_retain(table: str) -> list[str]:
 @task
 def drop(table: str, plans: list[str]) -> LaneOutcome:
     """Drop the segments of every plan. This changes metadata only, so there is nothing to compact or validate."""
-    from firnlake.publish.publish_jobs import retain_plans
+    from firnlake.publish.publish import retain_plans
     from firnlake.validate.retention import refused_drops
 
     due = read_plans(plans)

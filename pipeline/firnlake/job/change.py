@@ -1,0 +1,167 @@
+"""What a plan does to its table: the files that go and come, by branch, and the counts of records.
+
+Tasks return it, a document of the job keeps it, the judge judges it, and one commit publishes it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+
+from firnlake.iceberg.files import FrozenModel
+from firnlake.job.plan import Plan
+from firnlake.table.published_plans import PublishedPlan, RecordCounts
+
+_VALUES: Final[Mapping[str, Any]] = {
+    "int": int,
+    "str": str,
+    "bool": "True".__eq__,
+    "float": float,
+    "bytes": bytes.fromhex,
+    "Decimal": Decimal,
+    "UUID": UUID,
+}
+"""The types of partition values in manifests, by name, and how a value is read from its text."""
+
+
+class _File(FrozenModel):
+    """A data or delete file in a document, with the fields that a manifest lists (Iceberg spec, "Manifests")."""
+
+    content: int
+    path: str
+    spec_id: int
+    partition: tuple[tuple[str, str] | None, ...]
+    record_count: int
+    file_size_in_bytes: int
+    column_sizes: dict[int, int] | None
+    value_counts: dict[int, int] | None
+    null_value_counts: dict[int, int] | None
+    nan_value_counts: dict[int, int] | None
+    lower_bounds: dict[int, str] | None
+    upper_bounds: dict[int, str] | None
+    split_offsets: tuple[int, ...] | None
+    sort_order_id: int | None
+
+    @classmethod
+    def of(cls, file: DataFile) -> "_File":
+        return cls(
+            content=file.content,
+            path=file.file_path,
+            spec_id=file.spec_id,
+            partition=tuple(_told(value) for value in (file.partition[place] for place in range(len(file.partition)))),
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            column_sizes=file.column_sizes,
+            value_counts=file.value_counts,
+            null_value_counts=file.null_value_counts,
+            nan_value_counts=file.nan_value_counts,
+            lower_bounds=_in_hex(file.lower_bounds),
+            upper_bounds=_in_hex(file.upper_bounds),
+            split_offsets=None if file.split_offsets is None else tuple(file.split_offsets),
+            sort_order_id=file.sort_order_id,
+        )
+
+    def data_file(self) -> DataFile:
+        file = DataFile.from_args(
+            content=DataFileContent(self.content),
+            file_path=self.path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*(one and _VALUES[one[0]](one[1]) for one in self.partition)),
+            record_count=self.record_count,
+            file_size_in_bytes=self.file_size_in_bytes,
+            column_sizes=self.column_sizes,
+            value_counts=self.value_counts,
+            null_value_counts=self.null_value_counts,
+            nan_value_counts=self.nan_value_counts,
+            lower_bounds=_from_hex(self.lower_bounds),
+            upper_bounds=_from_hex(self.upper_bounds),
+            split_offsets=None if self.split_offsets is None else list(self.split_offsets),
+            sort_order_id=self.sort_order_id,
+        )
+        file.spec_id = self.spec_id
+        return file
+
+
+def _told(value: object) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    return type(value).__name__, value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _in_hex(bounds: Mapping[int, bytes] | None) -> dict[int, str] | None:
+    return None if bounds is None else {column: bound.hex() for column, bound in bounds.items()}
+
+
+def _from_hex(bounds: Mapping[int, str] | None) -> dict[int, bytes] | None:
+    return None if bounds is None else {column: bytes.fromhex(bound) for column, bound in bounds.items()}
+
+
+def _read(files: Iterable[Any]) -> tuple[DataFile, ...]:
+    return tuple(one if isinstance(one, DataFile) else _File.model_validate(one).data_file() for one in files)
+
+
+def _written(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    return [_File.of(one).model_dump() for one in files]
+
+
+Files = Annotated[tuple[DataFile, ...], PlainValidator(_read), PlainSerializer(_written)]
+"""Files with their metrics; in a document, as dicts."""
+
+
+class PlanChange(FrozenModel):
+    """What ``plan`` does to its table. The plan is not part of a document, which has its id.
+
+    ``fingerprint`` is a decimal number, the judge's fingerprint of the kept records as they were read (C24).
+    ``in_place`` are the paths of segments that lose no records and stay as they are. Lane `convert` merges older
+    position delete files into its own ``deletes``; ``merged`` are the paths of these older files, which are removed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    plan: Plan = Field(exclude=True)
+    counts: RecordCounts
+    fingerprint: str = "0"
+    in_place: frozenset[str] = frozenset()
+    merged: tuple[str, ...] = ()
+    kept: Files = ()
+    """Data files that come to main."""
+    quarantined: Files = ()
+    removed_tombstones: Files = ()
+    deletes: Files = ()
+    """Position delete files that come to main."""
+
+    @property
+    def written(self) -> tuple[DataFile, ...]:
+        """All files that the change adds, on any branch."""
+        return (*self.kept, *self.quarantined, *self.removed_tombstones, *self.deletes)
+
+    @property
+    def replaced(self) -> list[str]:
+        """Paths of the input segments that leave main; the other inputs stay in place."""
+        return [segment.path for segment in self.plan.inputs if segment.path not in self.in_place]
+
+    @property
+    def replaced_tombstones(self) -> list[str]:
+        """Paths of segments of removed tombstones that a copying lane replaces; other lanes only read them."""
+        if not self.plan.lane.traits.copies:
+            return []
+        return [segment.path for segment in self.plan.removed_tombstones if segment.path not in self.in_place]
+
+    @property
+    def published(self) -> PublishedPlan:
+        """What the commit tells of the plan."""
+        plan = self.plan
+        return PublishedPlan(
+            id=plan.id,
+            topic=plan.topic,
+            partition=plan.partition,
+            lane=str(plan.lane),
+            reason=plan.reason,
+            snapshot_id=plan.snapshot_id,
+            counts=self.counts,
+            requests=plan.requests,
+        )
