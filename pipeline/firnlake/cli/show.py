@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,10 +20,8 @@ from firnlake_expectations.wording import count, size
 LABEL_COLUMNS: Final = 24
 """The widest column of labels."""
 _EXCERPT_BYTES: Final = 40
-LONGEST_WORD: Final = 20
-"""In a narrow table, longer words than this are folded: a topic's name may have 249 characters."""
 LEAST_TEXT: Final = 12
-"""The narrowest column for texts of several words, unless they need less."""
+"""The narrowest column for texts that need more."""
 GAP: Final = 2
 """Spaces between two columns."""
 NO_EDGE: Final = 1_000_000
@@ -94,7 +92,7 @@ def table(
 ) -> None:
     """Print a table under a title; numbers are right-aligned and grouped by thousands, and a dash stands for None.
 
-    Nothing is cut: long texts are wrapped. If the columns don't fit beside each other, each row becomes a block of
+    Nothing is cut: long texts are wrapped. If the columns don't fit next to each other, each row becomes a block of
     lines ``column  value``. ``unknown`` says what a dash means in a column; a line below the table tells it.
     """
     if not rows:
@@ -102,17 +100,41 @@ def table(
         return
     if title:
         line(title)
-    right = [_is_numeric([row[position] for row in rows]) for position in range(len(columns))]
     cells = [[printable(_cell(value)) for value in row] for row in rows]
-    widths = _widths(list(zip(columns, *cells, strict=True)), right, _room())
-    shown = _blocks(columns, cells) if widths is None else _grid(columns, cells, right, widths)
+    shown = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    narrowest = GAP * (len(columns) - 1)
+    for position, name in enumerate(columns):
+        longest = max(map(cell_len, (name, *(row[position] for row in cells))))
+        is_number = _is_numeric([row[position] for row in rows])
+        narrowest += longest if is_number else min(longest, LEAST_TEXT)
+        shown.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    for row in cells:
+        shown.add_row(*map(Text, row))
+    if narrowest <= _room():
+        _print(shown)
+    else:
+        for row in cells:
+            facts([*zip(columns, row, strict=True), ("", "")])
+    for position, name in enumerate(columns):
+        if name in unknown and any(row[position] is None for row in rows):
+            line(f"{name} –: {unknown[name]}")
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Print labels, each with a text that wraps at the width of the output; no word is cut."""
+    shown = Table.grid(padding=(0, GAP, 0, 0))
+    shown.add_column(max_width=LABEL_COLUMNS)
+    shown.add_column(overflow="fold")
+    for label, text in rows:
+        shown.add_row(Text(printable(label)), Text(printable(text)))
+    _print(shown)
+
+
+def _print(shown: Table) -> None:
     with out.capture() as printed:
         out.print(shown, width=_room())
     # Rich fills the last column with spaces.
     print(*map(str.rstrip, printed.get().splitlines()), sep="\n")
-    for position, name in enumerate(columns):
-        if name in unknown and any(row[position] is None for row in rows):
-            line(f"{name} –: {unknown[name]}")
 
 
 def more(subject: str, total: int, limit: int, noun: str) -> None:
@@ -130,68 +152,6 @@ def _room(console: Console = out) -> int:
     """The columns of the terminal, or those that COLUMNS names; NO_EDGE in a pipe."""
     columns = os.environ.get("COLUMNS", "")
     return int(columns) if columns.isdigit() and not console.is_terminal else console.width
-
-
-def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> list[int] | None:
-    """The width of each of ``columns`` (header, then cells) in a table of ``room`` columns; None if they don't fit.
-
-    Numbers and most words are never folded. The rest of the room keeps texts on one line, as many as it can, and then
-    headers.
-    """
-    widths = [_least(column, is_number) for column, is_number in zip(columns, right, strict=True)]
-    spare = room - GAP * (len(columns) - 1) - sum(widths)
-    if spare < 0:
-        return None
-    for texts in ([cells for _, *cells in columns], [[header] for header, *_ in columns]):
-        lacking = [max(0, max(map(cell_len, own)) - width) for own, width in zip(texts, widths, strict=True)]
-        for position in sorted(range(len(columns)), key=lacking.__getitem__):
-            given = min(lacking[position], spare)
-            widths[position] += given
-            spare -= given
-    return widths
-
-
-def _least(column: Sequence[str], is_number: bool) -> int:
-    """The smallest width in which ``column`` is readable."""
-    header, *cells = column
-    heading = max(map(cell_len, header.split()))
-    if is_number:
-        return max(heading, *map(cell_len, cells))
-    word = max((cell_len(word) for text in cells for word in text.split()), default=0)
-    text = max((cell_len(text) for text in cells if " " in text), default=0)
-    return max(heading, min(word, LONGEST_WORD), min(text, LEAST_TEXT))
-
-
-def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool], widths: Sequence[int]) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for name, is_number, width in zip(columns, right, widths, strict=True):
-        shown.add_column(name, justify="right" if is_number else "left", overflow="fold", width=width)
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    return shown
-
-
-def _blocks(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    shown = Table.grid(padding=(0, GAP, 0, 0))
-    shown.add_column(no_wrap=True)
-    shown.add_column(overflow="fold")
-    for row in rows:
-        for name, value in zip(columns, row, strict=True):
-            shown.add_row(name, Text(value))
-        shown.add_row()
-    return shown
-
-
-def facts(rows: Sequence[tuple[str, str]]) -> None:
-    """Print labels, each with a text that wraps at the width of the output; no word is cut."""
-    shown = Table.grid(padding=(0, 2, 0, 0))
-    shown.add_column(max_width=LABEL_COLUMNS)
-    shown.add_column(overflow="fold")
-    for label, text in rows:
-        shown.add_row(Text(printable(label)), Text(printable(text)))
-    with out.capture() as printed:
-        out.print(shown, width=_room())
-    print(*map(str.rstrip, printed.get().splitlines()), sep="\n")
 
 
 def excerpt(content: bytes | None) -> str | None:
