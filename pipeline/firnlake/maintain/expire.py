@@ -49,9 +49,9 @@ from firnlake.job.job import planned_on
 from firnlake.lanes.erasure.certificate import history_ends
 from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS
 from firnlake.maintain.unreached import Coming, Unreached
-from firnlake.table.memory import drop_void_tombstones
 from firnlake.table.policy import Policies
 from firnlake.table.references import metadata_locations, whole_table
+from firnlake.table.tombstones import drop_void_tombstones
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.look import requested_in
+from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.lanes.quiet import quiet
 from firnlake.table.arrays import Arrays, Segments
-from firnlake.table.memory import removed_tombstones
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.restarts import restarts
 from firnlake.table.segment import Segment
@@ -23,6 +23,7 @@ from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
 from firnlake.table.summaries import newest_clock
+from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of
 
@@ -198,7 +199,7 @@ def read_once(
     restricted = frozenset(only) if meant is None else meant
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
     removed = removed_tombstones(table, identifier, cache)
-    requested = requested_in(table, segments.by_partition, removed)
+    requested = requested_in(erasures_of(table), segments.by_partition, removed)
     return Sensed(segments, policies, now_ms, removed, transactions, requested, scope.bounds, restricted)
 
 

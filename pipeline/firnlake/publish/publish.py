@@ -36,7 +36,6 @@ from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
 from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
-from firnlake.table.memory import drop_void_tombstones, void_tombstones
 from firnlake.table.published_plans import (
     CORE_MS,
     JOB_ID,
@@ -57,6 +56,7 @@ from firnlake.table.published_plans import (
     published,
     write_document,
 )
+from firnlake.table.tombstones import drop_void_tombstones, void_tombstones
 
 if TYPE_CHECKING:
     from firnlake.iceberg.branch_snapshot import BranchChange

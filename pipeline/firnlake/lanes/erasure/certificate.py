@@ -25,14 +25,14 @@ from firnlake.iceberg.branches import number_of_main
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.snapshots import max_snapshot_age
-from firnlake.lanes.erasure.look import requested_of
+from firnlake.lanes.erasure.look import requested_in
 from firnlake.lanes.erasure.requests import Erasure, erasures_of, open_requests, write_certificate
-from firnlake.lanes.erasure.search import Problem, SearchResult, search
+from firnlake.lanes.erasure.search import Problem, Search, search
 from firnlake.lanes.erasure.snapshot_files import OLDER, locations_of
-from firnlake.table.memory import removed_tombstones
 from firnlake.table.policy import Policies
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
+from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.docs import build_pages
 from firnlake_expectations.templates import CERTIFICATES, certificate_page, write_page
@@ -115,18 +115,20 @@ def unserved(
     lake: Lake, table: Table, identifier: str, erasures: Collection[Erasure]
 ) -> Mapping[str, list[TopicPartition]]:
     """The topic partitions that lane `erase` has yet to serve, by request id."""
-    topics = {erasure.request.topic for erasure in erasures}
-    waiting: dict[str, list[TopicPartition]] = {}
-    if not topics:
-        return waiting
+    if not erasures:
+        return {}
     cache = ManifestCache.of(lake)
-    tombstones = removed_tombstones(table, identifier, cache)
-    for owner, segments in read(table, identifier, cache=cache).by_partition.items():
-        for erasure in erasures if owner.topic in topics else ():
-            asked = requested_of([erasure], owner, segments, tombstones.get(owner, ()))
-            if asked and asked.due_ms is not None:
-                waiting.setdefault(erasure.request.id, []).append(owner)
-    return waiting
+    segments, tombstones = (
+        read(table, identifier, cache=cache).by_partition,
+        removed_tombstones(table, identifier, cache),
+    )
+    waiting = {
+        erasure.request.id: [
+            owner for owner, asked in requested_in([erasure], segments, tombstones).items() if asked.due_ms is not None
+        ]
+        for erasure in erasures
+    }
+    return {request_id: owners for request_id, owners in waiting.items() if owners}
 
 
 def _void(erasure: Erasure) -> Problem | None:
@@ -196,7 +198,7 @@ def _kept_versions(table: Table, identifier: str) -> str | Problem:
 
 
 def _certificate(
-    table: Table, identifier: str, erasure: Erasure, result: SearchResult, now_ms: int, versions: str
+    table: Table, identifier: str, erasure: Erasure, result: Search, now_ms: int, versions: str
 ) -> dict[str, Any]:
     """The certificate of a request, whose search has this ``result``; all times in it are ISO 8601, UTC.
 
@@ -224,8 +226,10 @@ def _certificate(
         "snapshot": current.snapshot_id if current else None,
         "sequence_number": number_of_main(table),
         "locations": list(locations_of(table)),
-        "files": result.files,
-        "read": [{"named_by": where, "files": files, "bytes": size} for where, (files, size) in result.read.items()],
+        "files": len(result.sizes),
+        "read": [
+            {"named_by": where, "files": len(sizes), "bytes": sum(sizes)} for where, sizes in result.by_name().items()
+        ],
         "object_versions": versions,
         "not_covered": list(_NOT_COVERED),
     }

@@ -7,12 +7,10 @@ erased. So an obstacle to one segment is an obstacle to the whole topic partitio
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pyiceberg.table import Table
-
 from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.erasure.requests import Erasure, erasures_of
+from firnlake.lanes.erasure.requests import Erasure
 from firnlake.table.arrays import Arrays
 from firnlake.table.budget import excess
 from firnlake.table.segment import Segment
@@ -22,25 +20,21 @@ from firnlake_expectations.wording import count
 
 
 def requested_in(
-    table: Table, arrays: Arrays, removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
+    erasures: Sequence[Erasure], arrays: Arrays, removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
 ) -> Mapping[TopicPartition, Requested]:
-    """The requests of ``table`` by topic partition; ``arrays`` are its segments.
-
-    Raises RefusedError when a request is lost or unreadable, UnavailableError when the store does not answer.
-    """
-    erasures = erasures_of(table)
+    """What ``erasures`` ask for, by topic partition, in a table whose segments are ``arrays``."""
     topics = {erasure.request.topic for erasure in erasures}
     requested: dict[TopicPartition, Requested] = {}
     for index in range(len(arrays.topic)) if topics else ():
         owner = arrays.topic_partition(index)
         if owner.topic in topics:
-            asked = requested_of(erasures, owner, arrays.segments(index), removed_tombstones.get(owner, ()))
+            asked = _requested_of(erasures, owner, arrays.segments(index), removed_tombstones.get(owner, ()))
             if asked:
                 requested[owner] = asked
     return requested
 
 
-def requested_of(
+def _requested_of(
     erasures: Iterable[Erasure],
     owner: TopicPartition,
     segments: Sequence[Segment],
@@ -63,7 +57,7 @@ def requested_of(
                 continue
             if not is_late and segment.last_offset >= covered_below and erasure.certificate is None:
                 mixed = segment.path
-            read = erasure.reads.get((segment.path, segment.bytes // segment.copies))
+            read = erasure.read(segment.path, segment.bytes // segment.copies)
             if read is None and not _is_clean(segment, erasure):
                 unread.add(segment.path)
             elif read is not None and read.records:

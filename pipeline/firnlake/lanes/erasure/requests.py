@@ -210,14 +210,19 @@ class Erasure:
     """A request with what is known of it."""
 
     request: Request
-    reads: Mapping[tuple[str, int], Read]
-    """What was found in files, by path and length in bytes."""
+    reads: Mapping[str, Read]
+    """What was found in files, by path."""
     served: Mapping[int, int]
     """By partition, the highest sequence number of main at which no live segment held a covered record."""
     certificate: Mapping[str, Any] | None
     """The document of the certificate; None before it is issued."""
     problem: str = ""
     """Why nobody can look for the keys in the table any more; empty if one can."""
+
+    def read(self, path: str, size: int) -> Read | None:
+        """What was found in the file at ``path``, of ``size`` bytes; None if nobody has read it."""
+        read = self.reads.get(path)
+        return read if read is not None and read.bytes == size else None
 
     def found_in(self, read: Read, sequence_number: int | None) -> int:
         """Number of records in a file that the request covers, by what was ``read`` of it.
@@ -273,7 +278,7 @@ def _erasure(table: Table, request_id: str, kinds: Mapping[str, Sequence[str]]) 
     )
     # Of two readings of a file, that of a search counts.
     files = sorted((file for part in parts for file in part.files), key=lambda file: file.searched)
-    reads = {(file.path, file.bytes): file for file in files}
+    reads = {file.path: file for file in files}
     served = dict(sorted((item for part in parts for item in part.served.items()), key=lambda item: item[1]))
     same = request.key_ids == key_ids(table)
     problem = "" if same else f"the table has another key than when the keys of request {request_id} were requested"

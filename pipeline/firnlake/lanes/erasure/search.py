@@ -53,30 +53,17 @@ class Problem:
         return f"{subject}: {self.why}; ended by: {self.remedy}"
 
 
-@dataclass
-class SearchResult:
-    """What a search has found; dictionaries have the ids of the requests as keys."""
-
-    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
-    newer: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Positions of the keys that have newer records, which the request does not cover."""
-    found: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Positions of the keys of which any file held a record, ever."""
-    read: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Number of files that were searched, and their bytes, by what names them; a file may have several names."""
-    files: int = 0
-    """Number of files that were searched."""
-
-
-def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: Engine) -> SearchResult:
+def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: Engine) -> "Search":
     """Search every file of ``table`` for the records that ``erasures`` cover, and write down what was read.
 
     Raises UnavailableError when the store does not answer.
     """
     try:
-        return _Search(table, identifier, erasures, SnapshotFiles.of(table)).run(engine)
+        finished = Search(table, identifier, erasures, SnapshotFiles.of(table))
+        finished.run(engine)
     except OSError as error:
         raise UnavailableError(f"table {identifier}: its files can't be read now: {error}") from error
+    return finished
 
 
 _ENTRY: Final = (100, 125, 128)
@@ -85,27 +72,47 @@ _GONE: Final = "it is gone, so nobody can tell what it held"
 
 
 @dataclass
-class _Search:
+class Search:
+    """A search, and what it has found; its dictionaries have the ids of the requests as keys."""
+
     table: Table
     identifier: str
     erasures: Sequence[Erasure]
     named: SnapshotFiles
-    result: SearchResult = field(default_factory=SearchResult)
-    unread: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
+    newer: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Positions of the keys that have newer records, which the request does not cover."""
+    found: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Positions of the keys of which any file held a record, ever."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The number of bytes of each file that was searched, by its path."""
+    _unread: dict[str, str] = field(default_factory=dict)
     """Why a file can't be read, by its path."""
 
-    def run(self, engine: Engine) -> SearchResult:
+    def run(self, engine: Engine) -> None:
+        """Read the files that no search has read for each of the requests, and look at what was found in all."""
         self.reads = [dict(erasure.reads) for erasure in self.erasures]
         others = [file for file in self.named.others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
         others += self._outside()
         tasks = list(self._tasks(others))
         self._read([task for task in tasks if not self._is_searched(task.source)], engine)
-        sizes = {task.source.path: task.source.bytes for task in tasks}
-        for path, size in sizes.items():
-            self._look_at(path, size)
+        self.sizes = {task.source.path: task.source.bytes for task in tasks}
+        for path in self.sizes:
+            self._look_at(path)
         self._look_at_manifests(others)
-        self._sum_up(sizes)
-        return self.result
+        for erasure, reads in zip(self.erasures, self.reads, strict=True):
+            for file in reads.values():
+                self.found[erasure.request.id].update(file.found, file.newer)
+            fresh = [file for path, file in reads.items() if file.searched and erasure.reads.get(path) != file]
+            write_reads(self.table, erasure.request.id, fresh)
+
+    def by_name(self) -> Mapping[str, list[int]]:
+        """The numbers of bytes of the files that were searched, by what names them; a file may have several names."""
+        sizes: dict[str, list[int]] = defaultdict(list)
+        for path, size in self.sizes.items():
+            for where in self.named.holders(path):
+                sizes[where].append(size)
+        return dict(sorted(sizes.items()))
 
     @cached_property
     def columns(self) -> ColumnRoles:
@@ -136,7 +143,7 @@ class _Search:
     def _outside(self) -> Iterator[Stored]:
         """Files that were named outside the table's folders at some time, and that nothing names any more."""
         outside = {path for erasure in self.erasures for path in erasure.request.outside}
-        outside |= {path for reads in self.reads for (path, _), read in reads.items() if read.records}
+        outside |= {path for reads in self.reads for path, read in reads.items() if read.records}
         within = tuple(f"{location}/" for location in locations_of(self.table))
         for path in sorted(outside - self.named.files.keys()):
             if not path.startswith(within):
@@ -156,8 +163,8 @@ class _Search:
 
     def _is_searched(self, source: Source) -> bool:
         """True when earlier searches have read the file for every request."""
-        file = source.path, source.bytes
-        return all((read := reads.get(file)) is not None and read.searched for reads in self.reads)
+        reads = [erasure.read(source.path, source.bytes) for erasure in self.erasures]
+        return all(read is not None and read.searched for read in reads)
 
     def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
         specs = self.table.specs().values()
@@ -180,28 +187,28 @@ class _Search:
                 raise answer
             if not isinstance(answer, str):
                 for reads, read in zip(self.reads, answer, strict=True):
-                    reads[read.path, read.bytes] = read
+                    reads[read.path] = read
             elif answer != _GONE or path in self.named.files or path in self.named.metadata:
-                self.unread[path] = answer
+                self._unread[path] = answer
 
     # What was found.
 
-    def _look_at(self, path: str, size: int) -> None:
+    def _look_at(self, path: str) -> None:
         """Add the problems of a file that was read, or could not be."""
         named = self.named.files.get(path)
-        if path in self.unread:
-            self._add(self._concerned(named.file if named else None), path, self.unread[path])
+        if path in self._unread:
+            self._add(self._concerned(named.file if named else None), path, self._unread[path])
             return
         for erasure, reads in zip(self.erasures, self.reads, strict=True):
-            read = reads.get((path, size))
-            if read is None:
+            read = reads.get(path)
+            if read is None or read.bytes != self.sizes[path]:
                 continue  # it went away while it was looked for, and nothing names it
             is_data = named is not None and named.file.content == DataFileContent.DATA
             number = erasure.found_in(read, named.sequence_number if named and is_data else None)
             if number:
                 self._add([erasure], path, f"it holds {count(number, 'record')} of keys to erase")
             else:
-                self.result.newer[erasure.request.id].update(read.newer)
+                self.newer[erasure.request.id].update(read.newer)
 
     def _look_at_manifests(self, others: Iterable[Stored]) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
@@ -221,7 +228,7 @@ class _Search:
             if shows(file.file_path, file.lower_bounds, file.upper_bounds) and self._concerned(file):
                 self._look_at_bounds(removed.manifest, file.file_path, removed)
         for manifest in others:
-            if manifest.path.endswith(".avro") and manifest.path not in self.unread:
+            if manifest.path.endswith(".avro") and manifest.path not in self._unread:
                 with suppress(FileNotFoundError):
                     for path, lower, upper in records(_content(self.files, manifest.path), _ENTRY):
                         if path is not None and shows(path, lower, upper):
@@ -232,13 +239,12 @@ class _Search:
 
         Its manifest entry is None for a manifest that nothing names.
         """
-        for erasure, by_path in zip(self.erasures, self._by_path, strict=True):
-            reads = by_path.get(path)
-            if reads is None and removed and self._is_newer(removed, erasure):
+        for erasure, reads in zip(self.erasures, self.reads, strict=True):
+            read = reads.get(path)
+            if read is None and removed and self._is_newer(removed, erasure):
                 continue
-            number = removed.sequence_number if removed else None
-            if reads is None or any(erasure.found_in(read, number) for read in reads):
-                held = "nobody has read" if reads is None else "held a key to erase"
+            if read is None or erasure.found_in(read, removed.sequence_number if removed else None):
+                held = "nobody has read" if read is None else "held a key to erase"
                 self._add([erasure], manifest, f"the bounds of {path}, which is gone and {held}, may show a key")
 
     def _is_newer(self, removed: RemovedFile, erasure: Erasure) -> bool:
@@ -253,20 +259,12 @@ class _Search:
         past = owner is not None and lowest >= request.log_end(owner.partition)
         return past or is_by_lane(removed.file.file_path, erasure)
 
-    @cached_property
-    def _by_path(self) -> list[Mapping[str, list[Read]]]:
-        by_path: list[dict[str, list[Read]]] = [defaultdict(list) for _ in self.reads]
-        for grouped, reads in zip(by_path, self.reads, strict=True):
-            for read in reads.values():
-                grouped[read.path].append(read)
-        return [dict(grouped) for grouped in by_path]
-
     def _add(self, erasures: Iterable[Erasure], path: str, why: str) -> None:
         """Add a problem for each name of the file at ``path``."""
         for where in self.named.holders(path):
             problem = Problem(where, path, why, self._remedy(where, path))
             for erasure in erasures:
-                self.result.problems[erasure.request.id].append(problem)
+                self.problems[erasure.request.id].append(problem)
 
     def _remedy(self, where: str, path: str) -> str:
         kind, _, name = where.partition(" ")
@@ -275,7 +273,7 @@ class _Search:
         if where == NOTHING:
             if job := job_of(path):
                 return f"firn discard {self.identifier}/{job}, or firn maintain once older than firn.job.max.age.ms"
-            if path.rpartition("/")[2].startswith(("_", ".")) or path in self.unread:
+            if path.rpartition("/")[2].startswith(("_", ".")) or path in self._unread:
                 return "deletion by whoever wrote it"
             return "its deletion, or firn maintain once older than 3 days (with orphans in firn.maintenance)"
         if kind == "tag" or name not in (MAIN_BRANCH, *SIDE_BRANCHES):
@@ -286,19 +284,6 @@ class _Search:
         if named.file.content == DataFileContent.DATA:
             return f"firn run {self.identifier} --lane erase --force, then firn maintain"
         return f"firn run {self.identifier} --lane convert --force, or another rewrite that applies the deletes"
-
-    def _sum_up(self, sizes: Mapping[str, int]) -> None:
-        read: dict[str, list[int]] = defaultdict(list)
-        for path, size in sizes.items():
-            for where in self.named.holders(path):
-                read[where].append(size)
-        self.result.read = {where: (len(some), sum(some)) for where, some in sorted(read.items())}
-        self.result.files = len(sizes)
-        for erasure, reads in zip(self.erasures, self.reads, strict=True):
-            found = self.result.found[erasure.request.id]
-            found.update(index for file in reads.values() for index in (*file.found, *file.newer))
-            fresh = [file for key, file in reads.items() if file.searched and erasure.reads.get(key) != file]
-            write_reads(self.table, erasure.request.id, fresh)
 
 
 # Reading one file.

@@ -5,8 +5,8 @@ tombstone. That tombstone then says nothing about the records that landed later,
 that tell this expire, so the void tombstones leave their branch before Firn publishes or expires anything.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
@@ -27,24 +27,14 @@ from firnlake.table.summaries import CommitSummary
 from firnlake.table.topic_partition import TopicPartition
 
 
-def tombstones_on_branch(
-    table: Table, identifier: str, cache: ManifestCache | None = None
-) -> Mapping[TopicPartition, tuple[Segment, ...]]:
-    """The segments of all removed tombstones on their branch, also of void ones, which still hold their keys."""
-    branch = on_branch(table, REMOVED_TOMBSTONES)
-    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=cache).by_partition
-
-
 def removed_tombstones(
     table: Table, identifier: str, cache: ManifestCache | None = None
 ) -> Mapping[TopicPartition, tuple[Segment, ...]]:
     """The segments of removed tombstones that count, by topic partition, in offset order."""
-    held = tombstones_on_branch(table, identifier, cache)
+    held = _on_branch(table, identifier, cache)
     void = _void(table, identifier, held)
-    if not void:
-        return held
-    counting = {where: tuple(one for one in own if one.path not in void) for where, own in held.items()}
-    return {where: own for where, own in counting.items() if own}
+    counting = {where: tuple(one for one in segments if one.path not in void) for where, segments in held.items()}
+    return {where: segments for where, segments in counting.items() if segments}
 
 
 def void_tombstones(table: Table, identifier: str) -> frozenset[str]:
@@ -52,7 +42,7 @@ def void_tombstones(table: Table, identifier: str) -> frozenset[str]:
 
     Usually reads nothing, because no other writer has removed or replaced records since Firn last looked.
     """
-    return _void(table, identifier, tombstones_on_branch(table, identifier)) if any(_suspects(table)) else frozenset()
+    return _void(table, identifier, _on_branch(table, identifier)) if any(_suspects(table)) else frozenset()
 
 
 def drop_void_tombstones(lake: Lake, identifier: str) -> None:
@@ -68,67 +58,52 @@ def drop_void_tombstones(lake: Lake, identifier: str) -> None:
     commit_changes(lake, identifier, changes)
 
 
+def _on_branch(
+    table: Table, identifier: str, cache: ManifestCache | None = None
+) -> Mapping[TopicPartition, tuple[Segment, ...]]:
+    """The segments of all removed tombstones, void ones included."""
+    branch = on_branch(table, REMOVED_TOMBSTONES)
+    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=cache).by_partition
+
+
 def _void(table: Table, identifier: str, held: Mapping[TopicPartition, tuple[Segment, ...]]) -> frozenset[str]:
     void: set[str] = set()
-    if not held:
-        return frozenset()
-    for step in _suspects(table):
-        if step.before is not None and _keeps_all(table, step.after, step.before):
+    for after, before in _suspects(table) if held else ():
+        if before is not None and _keeps_all(table, after, before):
             continue
-        after = read(at_snapshot(table, step.after.snapshot_id), identifier)
-        before = read(at_snapshot(table, step.before.snapshot_id), identifier) if step.before else None
-        for where, own in held.items():
-            end = _log_end(after, where)
-            former = None if before is None else _log_end(before, where)
-            fell_from = LONG_MAX if former is None else former
-            is_anew = before is not None and _began_anew(before, after, where)
+        now = read(at_snapshot(table, after.snapshot_id), identifier)
+        former = read(at_snapshot(table, before.snapshot_id), identifier) if before else None
+        for where, segments in held.items():
+            end = _log_end(now, where)
+            former_end = _log_end(former, where) if former else None
+            is_anew = former is not None and _began_anew(former, now, where)
             void |= {
                 one.path
-                for one in own
-                if one.sequence_number < (step.after.sequence_number or 0)
+                for one in segments
+                if one.sequence_number < (after.sequence_number or 0)
                 and end is not None
-                and (is_anew or end < one.last_offset <= fell_from)
+                and (is_anew or end < one.last_offset <= (LONG_MAX if former_end is None else former_end))
             }
     return frozenset(void)
 
 
-class _Step(NamedTuple):
-    """A commit on main: the snapshots that readers saw after it and before it."""
-
-    after: Snapshot
-    before: Snapshot | None
-    """None if it has expired, or if there was none."""
-    operations: frozenset[Operation | None]
-    """The operations of the commit's snapshots; None for a snapshot that tells none."""
-
-
-def _suspects(table: Table) -> Iterator[_Step]:
-    """The commits on main, newest first, that may have removed records since Firn published something.
+def _suspects(table: Table) -> Iterator[tuple[Snapshot, Snapshot | None]]:
+    """The commits on main, newest first, that may have removed records since Firn published something: the snapshots
+    that readers saw after each and before it; None if that has expired, or if there was none.
 
     Firn looks at the earlier ones before it publishes. Iceberg's ``append`` and ``replace`` remove no record (Iceberg
     spec, "Optional Snapshot Summary Fields"). After a mending, the log goes on, although records are missing (C36).
     """
-    removing = (one for one in _steps(table) if not one.operations <= {Operation.APPEND, Operation.REPLACE})
-    return (one for one in removing if not is_mending(one.after))
-
-
-def _steps(table: Table) -> Iterator[_Step]:
-    """The commits on main since Firn published something, newest first."""
-    own: list[Snapshot] = []
-    for snapshot in ancestors(table):
-        if own and _was_seen(table, snapshot, own[-1]):
-            yield _step(own, snapshot)
-            own = []
-        if CommitSummary.of(snapshot) is not None:
+    commit: list[Snapshot] = []
+    for snapshot in chain(ancestors(table), [None]):
+        if commit and (snapshot is None or _was_seen(table, snapshot, commit[-1])):
+            operations = {one.summary.operation if one.summary is not None else None for one in commit}
+            if not operations <= {Operation.APPEND, Operation.REPLACE} and not is_mending(commit[0]):
+                yield commit[0], snapshot
+            commit = []
+        if snapshot is None or CommitSummary.of(snapshot) is not None:
             return
-        own.append(snapshot)
-    if own:
-        yield _step(own, None)
-
-
-def _step(own: Sequence[Snapshot], before: Snapshot | None) -> _Step:
-    operations = (one.summary.operation if one.summary is not None else None for one in own)
-    return _Step(own[0], before, frozenset(operations))
+        commit.append(snapshot)
 
 
 def _was_seen(table: Table, snapshot: Snapshot, child: Snapshot) -> bool:
