@@ -60,7 +60,6 @@ def test_a_summary_that_nobody_can_read_ends_no_work_and_is_not_kept_for_ever(
     assert scenario.answer("status")[0].startswith("orders-0: ")
 
 
-@pytest.mark.xfail(strict=True, reason="an equality delete never reaches records that were cleaned, nobody is told")
 @pytest.mark.parametrize("partitioned_anew", [False, True], ids=["by level", "partitioned anew"])
 def test_c27_a_delete_in_a_former_partition_reaches_what_was_cleaned(
     scenario: Scenario, partitioned_anew: bool

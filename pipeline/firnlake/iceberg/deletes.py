@@ -141,9 +141,9 @@ class Deletes:
         return bool(self._scopes)
 
     @property
-    def any_equality(self) -> bool:
-        """True when there are equality deletes."""
-        return any(scope.totals[0].equality for scope in self._scopes.values())
+    def equality(self) -> list[DeleteFile]:
+        """The equality delete files."""
+        return [delete for scope in self._scopes.values() for delete in scope.deletes if delete.is_equality]
 
     def reaching(self, file: Placed) -> FileDeletes | None:
         """The delete files that reach the data file ``file``; None if there are none."""

@@ -1,10 +1,7 @@
 """Record keys as Arrow arrays that are compared exactly (C6), whatever columns form a key; bytes and hashes of keys."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -47,49 +44,8 @@ def _fixed(values: pa.Buffer, count: int, width: int, validity: pa.Buffer | None
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [validity, values])
 
 
-_SMALL_PRIME: Final = np.uint32(0x01000193)
-
-
-def shards_of(keys: pa.Array, shards: int) -> NDArray[np.uint8]:
-    """The shard number of every key, less than ``shards`` (at most 256); any number for NULL. Equal keys have equal
-    shards.
-
-    Only a few bytes of a key are hashed, which is fast. Keys that differ only in other bytes share a shard, which costs
-    nothing but time.
-    """
-    starts, ends, content = _parts(keys)
-    hashes = (ends - starts).astype(np.uint32)
-    if not len(content):
-        return np.zeros(len(keys), dtype=np.uint8)
-    last = ends - 1
-    for place in (last, np.maximum(last - 1, starts), np.maximum(last - 2, starts), (starts + last) >> 1):
-        # For an empty key, this reads a byte of another key; therefore the hash of empty keys is reset below.
-        hashes = hashes * _SMALL_PRIME + content.take(place, mode="clip")
-    hashes[starts == ends] = 0
-    hashes ^= hashes >> np.uint32(15)
-    return (hashes % np.uint32(shards)).astype(np.uint8)
-
-
-def _parts(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """The start and end of each key, and the bytes of all keys."""
-    held = bytes_of(keys)
-    offsets = np.frombuffer(held.buffers()[1], dtype=np.int64)[held.offset : held.offset + len(held) + 1]
-    return offsets[:-1], offsets[1:], np.frombuffer(held.buffers()[2] or b"", dtype=np.uint8)
-
-
-T = TypeVar("T")
-
 NO_KEY: Final = -1
 """Code of NULL, and of a key that is not among the known keys."""
-
-SHARD: Final = 1 << 16
-"""Approximate number of keys in a shard.
-
-A hash table of this size fits into a processor's cache, which saves more time than a second core would.
-"""
-_MOST_SHARDS: Final = 256
-_COMPARING: Final = 4
-"""Number of shards compared at the same time."""
 
 
 def keys_of(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
@@ -101,84 +57,17 @@ def keys_of(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 
 def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
     """A code for every key (equal codes for equal keys, NO_KEY for NULL), and the key of each code."""
-    shards = _Shards.of(keys, len(keys))
-    encoded = _of_each(pc.dictionary_encode, shards.keys)
+    encoded = pc.dictionary_encode(keys)
     # All chunks share one dictionary; only the last chunk has the complete dictionary.
-    known = [own.chunk(own.num_chunks - 1).dictionary if len(own) else pa.array([], keys.type) for own in encoded]
-    starts = np.cumsum([0, *(len(own) for own in known)]).tolist()
-    codes = [
-        _codes(chunk.indices, start) for own, start in zip(encoded, starts[:-1], strict=True) for chunk in own.chunks
-    ]
-    return shards.in_order(codes), pa.concat_arrays(known)
+    known = encoded.chunk(encoded.num_chunks - 1).dictionary if encoded.num_chunks else pa.array([], keys.type)
+    return _codes(pa.chunked_array([chunk.indices for chunk in encoded.chunks], pa.int32())), known
 
 
 def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
     """The place of each of ``keys`` in ``known``; NO_KEY for an unknown key. Only ``known`` needs a hash table."""
-    asked, among = (_Shards.of(part, len(known)) for part in (keys, known))
-    indices = _of_each(lambda shard, known_shard: pc.index_in(shard, value_set=known_shard), asked.keys, among.keys)
-    starts = np.cumsum([0, *(len(own) for own in among.keys)]).tolist()
-    codes = [_codes(chunk, start) for own, start in zip(indices, starts[:-1], strict=True) for chunk in own.chunks]
-    places = asked.in_order(codes)
-    return places if among.order is None else np.append(among.order, NO_KEY)[places]
+    return _codes(pc.index_in(keys, value_set=known))
 
 
-def _of_each(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
-    """Map ``function`` over ``arguments``, as ``map`` does, with several calls in parallel."""
-    if len(arguments[0]) == 1:
-        return [function(*(own[0] for own in arguments))]
-    with ThreadPoolExecutor(_COMPARING) as comparing:
-        return list(comparing.map(function, *arguments))
-
-
-@dataclass(frozen=True)
-class _Shards:
-    """Keys in shards, with equal keys in the same shard. ``order`` is the original place of each key; None when every
-    key is at its original place."""
-
-    keys: Sequence[pa.ChunkedArray]
-    order: Longs | None
-
-    @classmethod
-    def of(cls, keys: pa.Array | pa.ChunkedArray, compared: int) -> "_Shards":
-        """Split ``keys`` into shards. The number of shards grows with ``compared``, the number of keys to be hashed."""
-        whole = pa.chunked_array([keys]) if isinstance(keys, pa.Array) else keys
-        count = min(compared // SHARD, _MOST_SHARDS)
-        if count <= 1:
-            return cls([whole], None)
-        if not len(whole):
-            return cls([whole] * count, np.empty(0, dtype=np.int64))
-        size = -(-len(whole) // _COMPARING)
-        starts = range(0, len(whole), size)
-        parts = _of_each(lambda start: _sharded(whole.slice(start, size), start, count), starts)
-        own = [pa.chunked_array([taken[shard] for taken, _ in parts]) for shard in range(count)]
-        return cls(own, np.concatenate([order[shard] for shard in range(count) for _, order in parts]))
-
-    def in_order(self, codes: Sequence[Longs]) -> Longs:
-        """Bring ``codes``, which are given shard by shard, into the original order of the keys."""
-        every = np.concatenate([np.empty(0, dtype=np.int64), *codes])
-        if self.order is None:
-            return every
-        ordered = np.empty_like(every)
-        ordered[self.order] = every
-        return ordered
-
-
-def _sharded(keys: pa.ChunkedArray, start: int, count: int) -> tuple[list[pa.Array], list[Longs]]:
-    """The ``keys`` of each shard, and the places of these keys, counted from ``start``."""
-    whole = pa.concat_arrays(keys.chunks)
-    shards = shards_of(whole, count)
-    order = np.argsort(shards, kind="stable")
-    taken = whole.take(pa.array(order))
-    order += start
-    ends = [0, *np.cumsum(np.bincount(shards, minlength=count)).tolist()]
-    return [taken.slice(low, high - low) for low, high in pairwise(ends)], [
-        order[low:high] for low, high in pairwise(ends)
-    ]
-
-
-def _codes(indices: pa.Array, start: int) -> Longs:
-    """Convert places in the dictionary of one shard to places in the concatenated dictionaries of all shards, in which
-    this dictionary begins at ``start``; NO_KEY for NULL."""
-    codes: Longs = indices.fill_null(NO_KEY - start).to_numpy(zero_copy_only=False).astype(np.int64)
-    codes += start
+def _codes(indices: pa.Array | pa.ChunkedArray) -> Longs:
+    codes: Longs = indices.fill_null(NO_KEY).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes

@@ -88,6 +88,16 @@ class Found:
             return False
         return not facts.unread.isdisjoint((*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
 
+    def with_problems(self, problems: Mapping[str, str]) -> "Found":
+        """The same files; those at the paths in ``problems`` have this problem, unless they have another."""
+        if not problems:
+            return self
+        added = pa.array(map(problems.get, self.rows["path"].to_pylist()), pa.string())
+        index = self.rows.schema.get_field_index("problem")
+        return replace(
+            self, rows=self.rows.set_column(index, "problem", pc.coalesce(self.rows["problem"], added)).cast(SCHEMA)
+        )
+
     def placed(self) -> list[Placed]:
         """What decides which row-level deletes apply to each of these files."""
         strays = (Placed(one.place, one.path, one.data_sequence_number) for one in self.strays)

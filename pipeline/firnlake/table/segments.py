@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +26,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.iceberg.branches import ancestors, at_snapshot
-from firnlake.iceberg.deletes import Deletes, FileDeletes, Placed
+from firnlake.iceberg.deletes import DeleteFile, Deletes, FileDeletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, manifests_of, undamaged
 from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.classifier import Classifier
+from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.entries import Found
 from firnlake.table.manifest_rows import ListedFile, decode, fetch
-from firnlake.table.segment import Segment, UnassignedFile
+from firnlake.table.segment import LANDED, Segment, UnassignedFile
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.summaries import commit_clocks
 
@@ -52,7 +54,10 @@ def read(
     deletes = Deletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
     data = [one for one in listed if one.content == ManifestContent.DATA]
     entries = _found(table, teller, data, manifests, cache)
-    relieved = partial(deletes.relieved, entries.placed()) if deletes.any_equality else None
+    beyond = _beyond(entries, deletes, table, ColumnRoles.named(table, identifier))
+    entries = entries.with_problems({path: problem for path, (problem, _) in beyond.items()})
+    placed = [*entries.placed(), *(former for _, former in beyond.values())]
+    relieved = partial(deletes.relieved, placed) if deletes.equality else None
     arrays = entries.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)
     return Segments(
         identifier,
@@ -63,6 +68,48 @@ def read(
         sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
         snapshot_number=None if snapshot is None else snapshot.sequence_number,
         relieved=relieved,
+    )
+
+
+def _beyond(entries: Found, deletes: Deletes, table: Table, columns: ColumnRoles) -> Mapping[str, tuple[str, Placed]]:
+    """By path, the cleaned segments that an equality delete can no longer reach, because it is of an Iceberg partition
+    that their records had before (C27); each with this problem, and as if it lay in that partition.
+
+    Many writers know the partition of landed records only, or the partitioning that the table had. A writer whose
+    commit also has an equality delete that reaches the segment knows better.
+    """
+    newest: dict[tuple[str | None, int | None], dict[tuple[int, int | None], DeleteFile]] = defaultdict(dict)
+    for delete in sorted(deletes.equality, key=lambda one: one.sequence_number):
+        spec_id, values = delete.source.spec_id, delete.source.partition
+        spec = table.specs()[spec_id]
+        names = (columns.topic, columns.partition, columns.level)
+        places = [position(table.schema(), spec, name) if name else None for name in names]
+        topic, partition, level = (None if place is None else values[place] for place in places)
+        if not delete.everywhere:
+            newest[topic, partition][spec_id, None if places[2] is None else level or LANDED] = delete
+    found: dict[str, tuple[str, Placed]] = {}
+    cleaned = entries.rows.filter(pc.greater(entries.rows["level"], LANDED)) if newest else entries.rows.slice(0, 0)
+    for row in cleaned.to_pylist():
+        own_spec = int(row["place"].partition(" ")[0])
+        placed = Placed(row["place"], row["path"], row["data_sequence_number"])
+        for owner in product((row["topic"], None), (row["partition"], None)):
+            for (spec_id, level), delete in newest.get(owner, {}).items():
+                is_former = spec_id != own_spec or (level is not None and level < row["level"])
+                if is_former and delete.reaches_to >= placed.sequence_number and not _reached(deletes, placed, delete):
+                    problem = (
+                        f"can't be reached by equality delete file {delete.path}, which is newer, but of an Iceberg "
+                        "partition from before the records were cleaned; allowed: no such file (delete the records "
+                        "with DELETE FROM, then the file with rewrite_data_files and remove-dangling-deletes)"
+                    )
+                    found[placed.path] = (problem, placed._replace(place=delete.scope))
+    return found
+
+
+def _reached(deletes: Deletes, file: Placed, delete: DeleteFile) -> bool:
+    """True when ``file`` is reached by an equality delete of the commit that added ``delete``."""
+    reaching = deletes.reaching(file)
+    return reaching is not None and any(
+        one.is_equality and one.sequence_number == delete.sequence_number for one in reaching.files
     )
 
 
