@@ -12,7 +12,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
 from firnlake.table import records
-from firnlake.table.published_plans import NOW_MS, WAITING_SEGMENTS
+from firnlake.table.history import NOW_MS, WAITING_SEGMENTS
 
 LEVELS = (3, 2, 2, 1, 1, None, None, None, None, None)
 """The levels of a topic partition's ten segments in offset order, as the lanes leave them."""

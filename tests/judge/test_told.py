@@ -20,7 +20,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.change import PlanChange
 from firnlake.job.plan import Input, Plan
 from firnlake.job.stage import CHANGE, Changes, Stage
-from firnlake.table.published_plans import RecordCounts
+from firnlake.table.history import RecordCounts
 from firnlake.table.transactions import Marker
 from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk

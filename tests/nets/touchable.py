@@ -20,8 +20,8 @@ from typer.core import TyperGroup
 from firnlake import errors
 from firnlake.airflow.configuration import Notifier, Settings
 from firnlake.cli.main import app
-from firnlake.table import published_plans
-from firnlake.table.published_plans import RecordCounts
+from firnlake.table import history
+from firnlake.table.history import RecordCounts
 from tests.nets.layout import ROOT, modules
 
 if TYPE_CHECKING:
@@ -111,10 +111,8 @@ def page_sections() -> Iterator[str]:
 
 def summary_keys() -> Iterator[str]:
     """What Firn writes into the summary of a snapshot."""
-    constants = (value for name, value in vars(published_plans).items() if name.isupper())
-    yield from (
-        value for value in constants if str(value).startswith(published_plans.SUMMARY_PREFIX) and value != "firn."
-    )
+    constants = (value for name, value in vars(history).items() if name.isupper())
+    yield from (value for value in constants if str(value).startswith(history.SUMMARY_PREFIX) and value != "firn.")
     yield from RecordCounts.total([]).summary()
 
 

@@ -13,7 +13,7 @@ from firnlake.errors import RefusedError
 from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
-from firnlake.table.published_plans import RecordCounts
+from firnlake.table.history import RecordCounts
 from firnlake.table.segment import LANDED, TAIL
 from tests.support.lakes import TABLE
 from tests.support.plans import example

@@ -21,7 +21,7 @@ from firnlake.door import OpenCatalog
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_folder, job_of, store
 from firnlake.job.stage import stages_of
-from firnlake.table.published_plans import NOW_MS
+from firnlake.table.history import NOW_MS
 from infra.environment import CHECKOUT, SOURCES
 from infra.stack.stack import Stack
 from tests.support.commands import until

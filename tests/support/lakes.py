@@ -32,7 +32,7 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import Publication, publish_job
-from firnlake.table.published_plans import RecordCounts
+from firnlake.table.history import RecordCounts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk

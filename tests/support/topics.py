@@ -21,7 +21,7 @@ from firnlake.plan.make import plan_table
 from firnlake.publish.publish import Publication, publish_job
 from firnlake.run import LaneRun, run
 from firnlake.table import records
-from firnlake.table.published_plans import RecordCounts
+from firnlake.table.history import RecordCounts
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition

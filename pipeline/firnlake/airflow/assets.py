@@ -60,7 +60,7 @@ def announce(table: str, lane: str, publications: "Sequence[Publication]") -> No
     if not counts:
         return
 
-    from firnlake.table.published_plans import RecordCounts
+    from firnlake.table.history import RecordCounts
 
     figures = {name: count for name, count in RecordCounts.total(counts).model_dump().items() if count}
     # As text, because 64-bit numbers lose digits in a browser.

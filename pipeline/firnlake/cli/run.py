@@ -34,7 +34,7 @@ from firnlake.job.lane import Lane
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
-from firnlake.table.published_plans import RecordCounts
+from firnlake.table.history import RecordCounts
 from firnlake.table.state import ScopeBounds
 from firnlake_expectations.wording import count, fates
 

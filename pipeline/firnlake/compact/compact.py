@@ -33,8 +33,8 @@ from firnlake.job.outcomes import ByPlan, by_plan, sorted_out
 from firnlake.job.plan import STAGED, Plan
 from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.history import RecordCounts
 from firnlake.table.policy import samples_of
-from firnlake.table.published_plans import RecordCounts
 from firnlake_expectations.wording import count
 
 COMPACTIONS: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Rewritten]]]] = {

@@ -17,8 +17,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from firnlake.errors import RefusedError
 from firnlake.iceberg.files import data_folder, files_in, name_of, store
 from firnlake.table.columns import position
+from firnlake.table.history import CommitSummary
 from firnlake.table.segments import read_entries, removals
-from firnlake.table.summaries import CommitSummary
 from firnlake.table.topic_partition import TopicPartition
 
 _PREFIX: Final = "land-"

@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 
 from firnlake.iceberg.files import FrozenModel
 from firnlake.job.plan import Plan
-from firnlake.table.published_plans import PublishedPlan, RecordCounts
+from firnlake.table.history import PublishedPlan, RecordCounts
 
 _VALUES: Final[Mapping[str, Any]] = {
     "int": int,

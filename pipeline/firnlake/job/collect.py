@@ -34,7 +34,7 @@ from firnlake.job.failures import ABANDONED, FAILURE, PLANS, FailedPlan, failed_
 from firnlake.job.plan import stage_parts
 from firnlake.job.stage import KINDS, VERDICTS
 from firnlake.job.stale import End, FoundStage, found_stages
-from firnlake.table.published_plans import FENCE, plans_folder
+from firnlake.table.history import FENCE, plans_folder
 from firnlake.table.references import Unreferenced
 from firnlake.table.topic_partition import TopicPartition
 

@@ -9,7 +9,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import mark, report_refusal
 from firnlake.job.inputs import planned_inputs
 from firnlake.job.plan import Plan
-from firnlake.table.published_plans import PublishedPlan, published_plans
+from firnlake.table.history import PublishedPlan, published_plans
 
 R = TypeVar("R")
 

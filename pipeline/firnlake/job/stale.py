@@ -16,8 +16,8 @@ from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import PLANS
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
+from firnlake.table.history import published
 from firnlake.table.policy import Policies
-from firnlake.table.published_plans import published
 from firnlake.table.segments import LiveInputs
 
 

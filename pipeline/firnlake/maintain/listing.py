@@ -29,8 +29,8 @@ from firnlake.iceberg.files import (
 from firnlake.iceberg.referenced_files import Hashes, Reach
 from firnlake.job.documents import documents_folder
 from firnlake.lanes.erasure.requests import DOCUMENT
+from firnlake.table.history import plans_folder
 from firnlake.table.policy import DAY_MS
-from firnlake.table.published_plans import plans_folder
 from firnlake.table.references import Known, is_in
 
 T = TypeVar("T")

@@ -27,8 +27,8 @@ from firnlake.job.collect import newer_snapshot, prune
 from firnlake.job.documents import JobDocuments, documents_folder
 from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS, Listing, UnknownTableError, check_alone, listed
 from firnlake.maintain.unreached import named_once
+from firnlake.table.history import plans_folder
 from firnlake.table.policy import Policies
-from firnlake.table.published_plans import plans_folder
 from firnlake.table.references import Unreferenced, known_files
 
 _LIST: Final = re.compile(rf"\.?({JOB_ID})-")

@@ -17,7 +17,7 @@ from firnlake.iceberg.deleter import Deletable, Finding, Kind, delete
 from firnlake.iceberg.files import Stored, Stores, path_of
 from firnlake.iceberg.referenced_files import Contents, Hashes, Numbers, Reach
 from firnlake.maintain.listing import OF_AGE
-from firnlake.table.published_plans import document_of
+from firnlake.table.history import document_of
 from firnlake.table.references import UnknownReferencesError, is_in
 
 _UNREADABLE: Final = (FileNotFoundError, ValidationError, ValueError, EOFError, BadGzipFile, zlib.error)

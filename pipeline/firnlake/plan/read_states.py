@@ -16,13 +16,13 @@ from firnlake.lanes.erasure.look import requested_in
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.lanes.quiet import quiet
 from firnlake.table.arrays import Arrays, Segments
+from firnlake.table.history import newest_clock
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.restarts import restarts
 from firnlake.table.segment import Segment
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
-from firnlake.table.summaries import newest_clock
 from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of

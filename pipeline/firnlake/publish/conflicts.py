@@ -15,8 +15,8 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.lanes.retention import retention
 from firnlake.table.arrays import Segments
+from firnlake.table.history import RecordCounts
 from firnlake.table.policy import Policies
-from firnlake.table.published_plans import RecordCounts
 from firnlake.table.records import COLUMNS
 from firnlake.table.segments import LiveInputs, read
 from firnlake.table.state import State

@@ -36,7 +36,7 @@ from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
 from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
-from firnlake.table.published_plans import (
+from firnlake.table.history import (
     CORE_MS,
     JOB_ID,
     LANE,

@@ -17,9 +17,9 @@ from firnlake.iceberg.deletes import Deletes, Placed
 from firnlake.table import arrays
 from firnlake.table.arrays import Arrays, Ints
 from firnlake.table.classifier import Classifier
+from firnlake.table.history import CommitClock
 from firnlake.table.manifest_rows import ListedFile
 from firnlake.table.segment import Segment, UnassignedFile
-from firnlake.table.summaries import CommitClock
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition

@@ -13,7 +13,7 @@ from firnlake.clock import show_ms
 from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import MENDED, ancestors, on_branch
 from firnlake.iceberg.files import FrozenModel, path_of
-from firnlake.table.published_plans import SUMMARY_PREFIX
+from firnlake.table.history import SUMMARY_PREFIX
 from firnlake.table.segments import read_entries
 
 _TAKEN: Final = f"{SUMMARY_PREFIX}mended"

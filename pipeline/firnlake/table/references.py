@@ -15,7 +15,7 @@ from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.catalog import METADATA_TRIES, Lake
 from firnlake.iceberg.files import name_of, path_of
 from firnlake.iceberg.referenced_files import Contents, Hashes, Reach
-from firnlake.table.published_plans import document_of
+from firnlake.table.history import document_of
 
 
 def whole_table(lake: Lake, identifier: str) -> Table:

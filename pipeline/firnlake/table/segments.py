@@ -32,10 +32,10 @@ from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.classifier import Classifier
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.entries import Found
+from firnlake.table.history import commit_clocks
 from firnlake.table.manifest_rows import ListedFile, decode, fetch
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
 from firnlake.table.segment_cache import ManifestCache
-from firnlake.table.summaries import commit_clocks
 
 
 def read(

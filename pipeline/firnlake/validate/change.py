@@ -16,7 +16,7 @@ from firnlake.job.change import PlanChange
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
 from firnlake.lanes.erasure.requests import Request
-from firnlake.table.published_plans import PublishedPlan
+from firnlake.table.history import PublishedPlan
 from firnlake.validate.basis import Basis
 from firnlake.validate.deletes import ListedAs, check_merged, live_paths, staged_delete
 

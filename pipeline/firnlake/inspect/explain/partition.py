@@ -20,12 +20,11 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Reason
 from firnlake.lanes.look import until
 from firnlake.plan.read_states import sense_table
+from firnlake.table.history import CommitSummary, PublishedPlan, plans_of
 from firnlake.table.mendings import is_mending
-from firnlake.table.published_plans import PublishedPlan, plans_of
 from firnlake.table.segment import LANDED, MERGED, RUN, Segment, UnassignedFile
 from firnlake.table.segments import facts, removals
 from firnlake.table.state import State
-from firnlake.table.summaries import CommitSummary
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 

@@ -39,11 +39,11 @@ from firnlake.lanes.retention import retention
 from firnlake.plan.make import plan_partition
 from firnlake.plan.read_states import Sensed, read_once
 from firnlake.table.arrays import Segments
+from firnlake.table.history import CommitSummary, appended
 from firnlake.table.policy import Policies
 from firnlake.table.segment import LEVELS
 from firnlake.table.settings import thresholds
 from firnlake.table.state import State
-from firnlake.table.summaries import CommitSummary, appended
 from firnlake_expectations.table_report import Tombstones
 from firnlake_expectations.wording import count
 

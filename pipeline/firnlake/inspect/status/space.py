@@ -18,11 +18,11 @@ from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
 from firnlake.lanes.retention import retention
+from firnlake.table.history import added_bytes, cherry_picked, removed_bytes
 from firnlake.table.mendings import is_mending
 from firnlake.table.segment import LANDED, MERGED, Segment
 from firnlake.table.segments import read
 from firnlake.table.state import State
-from firnlake.table.summaries import cherry_picked, file_bytes
 
 _RAW: Final = (LANDED, MERGED)
 """Levels of segments that no cleaning has read yet."""
@@ -68,7 +68,7 @@ def _removed(lines: Iterable[Sequence[Snapshot]]) -> Iterator[tuple[int, int | N
     for line in lines:
         for commit, before in pairwise(line):
             if not is_mending(commit):
-                yield before.snapshot_id, file_bytes(commit).removed
+                yield before.snapshot_id, removed_bytes(commit)
 
 
 def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple[int, int | None]]:
@@ -78,7 +78,7 @@ def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple
     for snapshot in beside:
         if snapshot.parent_snapshot_id in rooted:
             rooted.add(snapshot.snapshot_id)
-            yield snapshot.snapshot_id, file_bytes(snapshot).added
+            yield snapshot.snapshot_id, added_bytes(snapshot)
         else:
             yield snapshot.snapshot_id, None
 

@@ -14,7 +14,7 @@ from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from firnlake.errors import RefusedError
 from firnlake.iceberg.files import Stored, data_folder, files_in, metadata_folder, path_of, store
 from firnlake.iceberg.manifests import ahead, checked_entries, manifests_of
-from firnlake.table.published_plans import document_of
+from firnlake.table.history import document_of
 
 S = TypeVar("S")
 T = TypeVar("T")

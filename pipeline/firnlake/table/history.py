@@ -1,16 +1,22 @@
-"""The plans that Firn's commits published, their record counts (C24), and the summary properties that hold both."""
+"""What the snapshots of a table say: the plans that Firn's commits published, their record counts (C24), the times of
+commits, and the bytes that other writers added or removed.
+
+A commit of one plan has everything in its summary. A commit of several plans has only the sums in its summary, because
+every reader loads the summaries of all snapshots; a document in the table's folder describes each plan.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.authorship import firn_properties
+from firnlake.iceberg.authorship import firn_properties, number_of, properties_of
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
 from firnlake.table.topic_partition import TopicPartition
@@ -124,10 +130,6 @@ def _key(name: str) -> str:
     return f"{SUMMARY_PREFIX}{name.replace('_', '-')}"
 
 
-COMMITS_LOOKED_AT: Final = 100
-"""Number of snapshots searched for a plan; enough because a run retries a plan soon."""
-
-
 class PublishedPlan(FrozenModel):
     """One plan of a commit, with its record counts."""
 
@@ -194,13 +196,17 @@ def published(target: Table, job_id: str) -> int | None:
     return None
 
 
+_SEARCHED: Final = 100
+"""Number of snapshots that are searched for a plan; enough because a run retries a plan soon."""
+
+
 def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple[int, PublishedPlan]]:
-    """Snapshot id and plan, by plan id, of those ``plan_ids`` that main's last COMMITS_LOOKED_AT snapshots published.
+    """Snapshot id and plan, by plan id, of those ``plan_ids`` that main's last 100 snapshots published.
 
     Searches backwards from the newest snapshot until all plans are found, and reads the plans documents on the way.
     """
     by_id: dict[str, tuple[int, PublishedPlan]] = {}
-    for snapshot in islice(ancestors(target), COMMITS_LOOKED_AT):
+    for snapshot in islice(ancestors(target), _SEARCHED):
         if len(by_id) == len(set(plan_ids)):
             break
         by_id |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
@@ -222,3 +228,121 @@ def _alone(properties: Mapping[str, str]) -> PublishedPlan:
             "requests": properties[REQUESTS].split() if REQUESTS in properties else (),
         }
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSummary:
+    """The summary of a commit that Firn made, without the document of its plans."""
+
+    job_id: str
+    """Id of the job; the plan's id if the commit published one plan."""
+    lane: str
+    topic_partition: str | None
+    """None if the commit published several plans."""
+    reason: str | None
+    """None if the commit published several plans."""
+    plans: int
+    counts: RecordCounts
+    """Sums over the plans."""
+    core_ms: int = 0
+    """Core time that compacting took, milliseconds; 0 if the summary does not say."""
+    validation: str | None = None
+    """Name of Great Expectations' run that judged the plans."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self | None:
+        """Parse the summary of ``snapshot``; None if another writer made it, or it is malformed."""
+        properties = firn_properties(snapshot)
+        job_id, lane = properties.get(PLAN_ID, properties.get(JOB_ID)), properties.get(LANE)
+        plans = number_of(properties.get(PLANS, "1"))
+        if job_id is None or lane is None or plans is None:
+            return None
+        try:
+            counts = RecordCounts.of_summary(properties)
+        except ValidationError:
+            return None
+        topic_partition, reason = properties.get(TOPIC_PARTITION), properties.get(REASON)
+        core_ms = number_of(properties.get(CORE_MS)) or 0
+        return cls(job_id, lane, topic_partition, reason, plans, counts, core_ms, properties.get(VALIDATION))
+
+
+_NAMES = TypeAdapter(tuple[str, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class CommitClock:
+    """The time of a commit in epoch milliseconds; if ``by_firn``, this is the clock of a plan that Firn published."""
+
+    at_ms: int
+    by_firn: bool
+    whole: bool = False
+    """True when the commit's plan, or each of its plans, took everything cleanable."""
+    erases: bool = False
+    """True for a commit of lane `erase`: the segments that it wrote do not count as the work of another lane."""
+    waiting_topic_partitions: frozenset[str] = frozenset()
+    """Topic partitions that have waiting segments, if the commit published several plans; all others have none."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        properties = firn_properties(snapshot)
+        now_ms = number_of(properties.get(NOW_MS))
+        if now_ms is None:
+            return cls(snapshot.timestamp_ms, by_firn=False)
+        # Without a count, the clean may have been partial; assuming so costs at most one more full clean.
+        erases = properties.get(LANE) == ERASE
+        whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
+        waiting = frozenset(_NAMES.validate_json(properties.get(WAITING_TOPIC_PARTITIONS, "[]")))
+        return cls(now_ms, by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
+
+
+def commit_clocks(table: Table) -> Mapping[int, CommitClock]:
+    """The commit time of every snapshot of ``table``, on any branch, by snapshot id; expired snapshots are missing.
+
+    All branches are included, because a file may have come to main from a snapshot of another branch.
+    """
+    return {snapshot.snapshot_id: CommitClock.of(snapshot) for snapshot in table.metadata.snapshots}
+
+
+def newest_clock(table: Table) -> int | None:
+    """The latest planning time (epoch ms) of the plans that Firn published; None if main's history has no plan."""
+    clocks = map(CommitClock.of, ancestors(table))
+    return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Number of records, and of file bytes, that another writer appended."""
+
+    records: int
+    bytes: int
+
+
+def appended(snapshot: Snapshot) -> Appended | None:
+    """Additions of ``snapshot``, from Iceberg's own summary; None if the snapshot is no append, or if Firn made it."""
+    if snapshot.summary is None or snapshot.summary.operation is not Operation.APPEND or CommitSummary.of(snapshot):
+        return None
+    properties = snapshot.summary.additional_properties
+    return Appended(*(number_of(properties.get(name)) or 0 for name in ("added-records", "added-files-size")))
+
+
+def added_bytes(snapshot: Snapshot) -> int | None:
+    """Bytes of the data and delete files that ``snapshot`` added to its parent; None if its summary does not say."""
+    return _bytes(snapshot, "added-files-size", ("added-data-files", "added-delete-files"))
+
+
+def removed_bytes(snapshot: Snapshot) -> int | None:
+    """Bytes of the data and delete files that ``snapshot`` removed; None if its summary does not say."""
+    return _bytes(snapshot, "removed-files-size", ("deleted-data-files", "removed-delete-files"))
+
+
+def _bytes(snapshot: Snapshot, size: str, counts: tuple[str, ...]) -> int | None:
+    properties = properties_of(snapshot)
+    # Writers leave out zeros. When they commit whole manifests, Iceberg's writers also leave out a size above zero.
+    if size not in properties and snapshot.summary is not None:
+        return None if any(properties.get(name, "0") != "0" for name in counts) else 0
+    return number_of(properties.get(size))
+
+
+def cherry_picked(snapshot: Snapshot) -> int | None:
+    """Id of the snapshot whose files ``snapshot`` published again; None if ``snapshot`` is not a cherry-pick."""
+    return number_of(properties_of(snapshot).get("source-snapshot-id"))
