@@ -57,7 +57,7 @@ def clauses(text: str) -> Markup:
 def write_page(target: Path, page: str) -> Path:
     """Write the page under a temporary name first, so that no reader sees half of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    unfinished = target.with_name(f".{uuid.uuid4().hex}")
     unfinished.write_text(page, encoding="utf-8")
     unfinished.replace(target)
     return target

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.status.gather import status_of
+from firnlake.inspect.gather import status_of
 from firnlake.plan.read_states import read_once
 from infra.bench import metadata
 from infra.bench.inputs import Bench

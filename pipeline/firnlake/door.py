@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from firnlake.iceberg.deleter import Finding
     from firnlake.ingest.adopt import Adoption, Choice
     from firnlake.ingest.land import Landed
-    from firnlake.inspect.explain.key import KeyExplanation
-    from firnlake.inspect.explain.partition import PartitionExplanation, SegmentExplanation
-    from firnlake.inspect.status.rows import Status
+    from firnlake.inspect.explain_key import KeyExplanation
+    from firnlake.inspect.explain_segment import SegmentExplanation
+    from firnlake.inspect.outlook import Outlook
+    from firnlake.inspect.status import Status
     from firnlake.lanes.erasure.certificate import Certified
     from firnlake.lanes.erasure.requests import Request
     from firnlake.plan.lane_plans import LanePlans
@@ -119,26 +120,26 @@ class MaintainedTable:
 
     def status(self) -> Status:
         """What the table holds, how dirty it is, what is due, and what waits and why."""
-        from firnlake.inspect.status.gather import status_of
+        from firnlake.inspect.gather import status_of
 
         return status_of(self.opened.lake, self.name, self.opened.now())
 
-    def explain(self, topic_partition: TopicPartition | str) -> PartitionExplanation:
+    def explain(self, topic_partition: TopicPartition | str) -> Outlook:
         """What is due in a topic partition such as ``orders-0``, and what each lane waits for."""
-        from firnlake.inspect.explain.partition import explain_partition
+        from firnlake.inspect.explain_segment import explain_partition
 
         where = TopicPartition.parse(topic_partition) if isinstance(topic_partition, str) else topic_partition
         return explain_partition(self.opened.lake, self.name, where, self.opened.now())
 
     def explain_segment(self, name: str) -> list[SegmentExplanation]:
         """Which lanes take the segment: a path, a file name, or ``<topic>-<partition>@<offset>``."""
-        from firnlake.inspect.explain.partition import explain_segment
+        from firnlake.inspect.explain_segment import explain_segment
 
         return explain_segment(self.opened.lake, self.name, name, self.opened.now())
 
     def explain_key(self, *values: bytes | None, commits: int = 100) -> KeyExplanation:
         """Why the records of a key are kept, and which of the last ``commits`` removed others; None: without a key."""
-        from firnlake.inspect.explain.key import explain_key
+        from firnlake.inspect.explain_key import explain_key
 
         key = None if None in values else tuple(value for value in values if value is not None)
         return explain_key(self.opened.lake, self.name, key, self.opened.now(), None, commits)

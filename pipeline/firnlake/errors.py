@@ -61,7 +61,8 @@ class OutcomeUnknownError(FirnError):
 
 
 class WaitingError(FirnError):
-    """Topic partitions wait for a person: some of their segments can't be cleaned, or their plan was refused."""
+    """Topic partitions wait for a person: some of their segments can't be cleaned, a transaction hangs, or their plan
+    was refused. Or live files belong to no topic partition."""
 
     exit_code = 6
 

@@ -11,7 +11,7 @@ import pytest
 
 from firnlake.clock import now_ms
 from firnlake.engine.local import LocalEngine
-from firnlake.inspect.status.rows import Query, read
+from firnlake.inspect.status import Query, read
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.requests import ask, erasures_of
 from firnlake.maintain.maintain import maintain_table
@@ -19,7 +19,7 @@ from firnlake.run import run
 from firnlake.table import records
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import Server, at_free_port, logged_in
-from tests.support.pages import rows_of, write_overview
+from tests.support.pages import parts_of, write_overview
 
 pytestmark = pytest.mark.nightly
 
@@ -61,9 +61,9 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
     """The API server alone, after a run of a table's DAG; a table of 10,000 topic partitions and a torn file beside."""
     airflow.land(TABLE, {0: ["a=1", "b=1"]}, {0: ["a=2", "b="]})
     assert airflow.run(TABLE, {"lane": "full", "force": True}).succeeded
-    write_overview(airflow.home, MANY, rows_of(10_000))
+    write_overview(airflow.home, MANY, parts_of(10_000))
     write_overview(airflow.home, TORN).write_bytes(b"torn")
-    write_overview(airflow.home, ERASED, rows_of(3))
+    write_overview(airflow.home, ERASED, parts_of(3))
     erase(airflow)
     port, environment = at_free_port(airflow)
     server = Server(f"http://127.0.0.1:{port}", airflow.home / "airflow", environment, {})
@@ -129,10 +129,10 @@ def test_the_page_of_a_table_shows_what_the_run_did(api: ApiServer, airflow: Loc
     found = api.get(f"/firn/tables/{TABLE}")
     status = read(airflow.home, TABLE)
     assert status is not None
-    (verdict,) = status.details().verdicts
-    (publication,) = status.details().publications
+    (verdict,) = status.verdicts
+    (publication,) = status.publications
     assert (found.status, verdict.passed, publication.records_in) == (200, True, 4)
-    assert [row["name"] for row in status.page(Query()).rows] == ["orders-0"]
+    assert [part.name for part in status.page(Query()).parts] == ["orders-0"]
     assert f'href="../reports/{verdict.page}"' in found.text
     assert str(publication.snapshot_id) in found.text
 
@@ -140,7 +140,7 @@ def test_the_page_of_a_table_shows_what_the_run_did(api: ApiServer, airflow: Loc
 def test_reports_are_served_and_nothing_else_is(api: ApiServer, airflow: LocalAirflow) -> None:
     status = read(airflow.home, TABLE)
     assert status is not None
-    (verdict,) = status.details().verdicts
+    (verdict,) = status.verdicts
     page = api.get(f"/firn/reports/{verdict.page}")
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "orders-0" in page.text
@@ -213,7 +213,7 @@ def test_tasks_of_a_run_link_to_its_pages(api: ApiServer, airflow: LocalAirflow)
     (run,) = json.loads(api.get(f"/api/v2/dags/{DAG_ID}/dagRuns").text)["dag_runs"]
     status = read(airflow.home, TABLE)
     assert status is not None
-    (verdict,) = status.details().verdicts
+    (verdict,) = status.verdicts
     to_verdict = f"plugin/firn/firn/tables/{TABLE}/reports?as_of={verdict.as_of_ms}"
     to_table = f"plugin/firn/firn/tables/{TABLE}"
     links = {"Data-quality report": to_verdict, f"Firn: {TABLE}": to_table}

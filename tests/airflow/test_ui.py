@@ -20,7 +20,7 @@ from tests.airflow import browser
 from tests.airflow.browser import LOCAL, Visitor, visiting
 from tests.airflow.conftest import LocalAirflow, make
 from tests.airflow.server import HANGS, Server, question, serving
-from tests.support.pages import rows_of, write_overview
+from tests.support.pages import parts_of, write_overview
 
 pytestmark = [
     pytest.mark.nightly,
@@ -149,7 +149,7 @@ def test_the_report_is_opened_from_the_run(server: Server, visitor: Visitor) -> 
 
 def test_the_firn_page_is_opened_from_the_navigation(airflow: LocalAirflow, visitor: Visitor) -> None:
     for table, topic_partitions in MADE_UP.items():
-        write_overview(airflow.home, table, rows_of(topic_partitions))
+        write_overview(airflow.home, table, parts_of(topic_partitions))
     page = visitor.page
     page.goto("/")
     page.get_by_role("link", name="Firn", exact=True).click()

@@ -22,8 +22,8 @@ from firnlake.iceberg.credentials import credentials, without_credentials
 from firnlake.iceberg.files import Document
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear
-from firnlake.inspect.explain.key import explain_key
-from firnlake.inspect.status.gather import status_of, write_snapshot
+from firnlake.inspect.explain_key import explain_key
+from firnlake.inspect.gather import status_of, write_snapshot
 from firnlake.job.collect import discard, retry, sweep
 from firnlake.job.failures import mark
 from firnlake.job.job import Job

@@ -10,8 +10,8 @@ from pyiceberg.typedef import Record
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.status.document import PartitionStatus
-from firnlake.inspect.status.gather import status_of
+from firnlake.inspect.gather import status_of
+from firnlake.inspect.status import PartitionStatus
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
 from firnlake.plan.read_states import sense_table
@@ -112,7 +112,7 @@ def test_c7_a_file_of_several_topic_partitions_keeps_tombstones_of_those_that_it
         name: (told.format(bound),) for name, bound in keeps.items()
     }
     assert all(one.due for one in found.values())
-    (stray,) = status_of(lake, TABLE, NOW).details().strays
+    (stray,) = status_of(lake, TABLE, NOW).strays
     assert path in stray
 
 
@@ -120,7 +120,7 @@ def test_c7_a_file_of_several_topic_partitions_keeps_tombstones_of_those_that_it
 def test_c20_a_record_without_topic_or_partition_is_nobodys_and_holds_up_nobody(lake: Lake, column: str) -> None:
     append(lake, [row(5)])
     append_file(lake, [row(0) | {column: None}])
-    (stray,) = status_of(lake, TABLE, NOW).details().strays
+    (stray,) = status_of(lake, TABLE, NOW).strays
     assert "allowed: a topic and a partition in every record" in stray
     assert planned(lake) == {"orders-0": None}
 

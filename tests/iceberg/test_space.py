@@ -9,9 +9,9 @@ from pyiceberg.table import Table
 
 from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.status.document import HistorySpace, TableSpace, TopicSpace
-from firnlake.inspect.status.gather import status_of
-from firnlake.inspect.status.space import history_space
+from firnlake.inspect.gather import status_of
+from firnlake.inspect.space import history_space
+from firnlake.inspect.status import HistorySpace, TableSpace, TopicSpace
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
 from tests.support.faults import Nth, watched
@@ -80,7 +80,7 @@ def test_c29_what_was_removed_is_held_until_its_snapshots_go(removed_twice: Tabl
 
 
 def space(lake: Lake, now_ms: int = NOW) -> TableSpace:
-    return status_of(lake, TABLE, now_ms).summary.space
+    return status_of(lake, TABLE, now_ms).space
 
 
 def live(lake: Lake, branch: str = "main") -> int:
@@ -102,7 +102,7 @@ def test_c29_status_tells_what_keeps_the_bytes_and_what_expiry_frees(lake: Lake,
     landed = clean(lake)
     newest = max(one.timestamp_ms for one in lake.table(table).metadata.snapshots)
     found = status_of(lake, table, newest)
-    told, (orders,) = found.summary.space, found.details().topics
+    told, (orders,) = found.space, found.topics
     assert (told.main_bytes, told.side_bytes) == (live(lake), live(lake, QUARANTINE))
     assert (told.history_bytes, told.expirable_bytes, told.history_is_exact) == (landed, 0, True)
     assert orders == TopicSpace(topic="orders", **told.model_dump(include=set(TopicSpace.model_fields) - {"topic"}))
@@ -112,8 +112,8 @@ def test_c29_status_tells_what_keeps_the_bytes_and_what_expiry_frees(lake: Lake,
     assert space(lake, after).expirable_bytes == 0
     lake.set_properties(table, {"history.expire.max-snapshot-age-ms": "a week"})
     found = status_of(lake, table, newest + 10**12)
-    assert found.summary.space.expirable_bytes == 0
-    assert "history.expire.max-snapshot-age-ms" in found.details().doubts[0]
+    assert found.space.expirable_bytes == 0
+    assert "history.expire.max-snapshot-age-ms" in found.doubts[0]
 
 
 def test_garbage_is_estimated_by_what_cleanings_removed(lake: Lake, table: str) -> None:
@@ -121,9 +121,9 @@ def test_garbage_is_estimated_by_what_cleanings_removed(lake: Lake, table: str) 
     append(lake, [row(3, value=b"newer" * 300)])
     found = status_of(lake, table, NOW)
     cleanable = sum(level.bytes for part in found.partitions for level in part.levels if level.level == 0)
-    share = found.summary.saved_bytes / landed
+    share = found.saved_bytes / landed
     assert 0 < share < 1
-    assert found.summary.space.compactable_bytes == round(share * cleanable)
+    assert found.space.compactable_bytes == round(share * cleanable)
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_what_was_not_judged_waits_or_was_taken(tmp_path: Path) -> None:
     for told in ("never judged", "6 of 6 2 have cleanup.policy delete", "≤ 2", "7 holds <b>different</b> records"):
         assert told in front, front
     for told in (
-        "waits 1 topic partition waits for a person.",
+        "waits 1 matter waits for a person.",
         "firn status db.orders",
         "1 topic partition is due, 1 topic partition waits for a time: not all records are judged yet",
         "orders-0 idle nothing to rewrite never",
@@ -206,7 +206,7 @@ def test_c19_c20_a_run_tells_the_page_what_it_has_seen(scenario: Scenario) -> No
         "08:00:00 nothing judged refused 1 1 0 0 0 0 0 ",
         "1 plan, 1 refused orders-0 · full 4 records, refused by compact",
         "orders-0 2 to 3 2 on branch firn_mended, until somebody drops the branch",
-        "No topic partition waits for a person.",
+        "Nothing waits for a person.",
         "so no key is compacted. Retention (retention.ms = 7d, retention.bytes = 1000) has a promise of its own",
     ):
         assert row in told, told

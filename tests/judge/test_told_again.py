@@ -1,14 +1,15 @@
 """What waits for a person is told once, and again each day (C20)."""
 
-from firnlake.inspect.status.gather import write_snapshot
-from firnlake.inspect.status.reminders import news
+from firnlake.inspect.gather import write_snapshot
+from firnlake.inspect.status import news, path_of
 from firnlake.job.failures import AGAIN_MS
 from tests.support.records import NOW
 from tests.support.scenario import Scenario
 
 
 def told(scenario: Scenario, later_ms: int = 0, failed: tuple[str, ...] = ()) -> list[str]:
-    return list(news(write_snapshot(scenario.opened.lake, scenario.name, NOW), NOW + later_ms, failed))
+    lake = scenario.opened.lake
+    return list(news(lake.home, write_snapshot(lake, scenario.name, NOW), NOW + later_ms, failed))
 
 
 def test_c20_a_cause_is_told_once_and_again_each_day_and_when_it_begins_again(scenario: Scenario) -> None:
@@ -37,7 +38,8 @@ def test_a_plan_that_failed_in_this_run_is_told_by_its_failure(scenario: Scenari
 def test_a_damaged_memory_is_forgotten(scenario: Scenario) -> None:
     scenario.answer("create null.keys=fail")
     scenario.answer("land 1/-=x")
+    home = scenario.opened.lake.home
     status = write_snapshot(scenario.opened.lake, scenario.name, NOW)
     for content in (b"", b"{", b'{"orders-1 uncleanable": "x"}', b"[1]"):
-        status.path.with_suffix(".told.json").write_bytes(content)
-        assert (list(news(status, NOW)), list(news(status, NOW + 1))) == (["orders-1"], []), content
+        path_of(home, scenario.name).with_suffix(".told").write_bytes(content)
+        assert (list(news(home, status, NOW)), list(news(home, status, NOW + 1))) == (["orders-1"], []), content

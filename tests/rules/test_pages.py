@@ -14,8 +14,8 @@ from firnlake.airflow.site.page import overview_html, problem_html, reports_html
 from firnlake.cli.overview import show_bytes
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.status.rows import Query, Shown, Sort, Status, path_of, read
-from firnlake.inspect.status.verdicts import certificate_file, report
+from firnlake.inspect.report_files import report
+from firnlake.inspect.status import Query, Shown, Sort, Status, path_of, read
 from firnlake.job import lease
 from firnlake.job.job import Job
 from firnlake_expectations.claim import Finding, Verdict
@@ -29,9 +29,9 @@ from tests.support.pages import (
     SPACE,
     TAKEN,
     Page,
+    part_of,
+    parts_of,
     publication_of,
-    row_of,
-    rows_of,
     verdict_of,
     write_overview,
 )
@@ -62,20 +62,20 @@ def words(page: str) -> str:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Status:
     """A table of 10,000 topic partitions."""
-    return written(tmp_path_factory.mktemp("home"), rows=rows_of(10_000))
+    return written(tmp_path_factory.mktemp("home"), parts=parts_of(10_000))
 
 
 def test_rows_are_found_by_condition_and_text_and_sorted_by_any_column(many: Status) -> None:
     conditions = {Shown.ALL: 10_000, Shown.DUE: 1_000, Shown.UNCLEANABLE: 300, Shown.WAITING: 500, Shown.REFUSED: 100}
     assert {shown: many.page(Query(shown=shown)).found for shown in conditions} == conditions
     assert [many.page(Query(text=text)).found for text in (" ORDERS-777 ", "row-level", "nothing")] == [11, 300, 0]
-    pages = [row for number in range(1, 401) for row in many.page(Query(sort=Sort.NAME, page=number)).rows]
-    assert [row["partition"] for row in pages] == [*range(9_999, -1, -1)], "by number, each row once"
+    pages = [part for number in range(1, 401) for part in many.page(Query(sort=Sort.NAME, page=number)).parts]
+    assert [part.partition for part in pages] == [*range(9_999, -1, -1)], "by number, each row once"
     assert many.page(Query(page=10**12)).number == 400
     for sort in Sort:
-        assert many.page(Query(sort=sort, descending=False, page=400)).rows
-    assert many.page(Query(sort=Sort.LAG, page=400)).rows[-1]["lag_ms"] is None, "what has no value comes last"
-    assert many.page(Query(sort=Sort.LAG, descending=False, page=400)).rows[-1]["lag_ms"] is None
+        assert many.page(Query(sort=sort, descending=False, page=400)).parts
+    assert many.page(Query(sort=Sort.LAG, page=400)).parts[-1].lag_ms is None, "what has no value comes last"
+    assert many.page(Query(sort=Sort.LAG, descending=False, page=400)).parts[-1].lag_ms is None
 
 
 def test_c26_a_torn_status_and_one_of_another_table_are_named(tmp_path: Path) -> None:
@@ -94,16 +94,16 @@ def test_c26_a_torn_status_and_one_of_another_table_are_named(tmp_path: Path) ->
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_c26_names_are_text_in_pages_sql_paths_and_refusals(tmp_path: Path, name: str) -> None:
     table = name or "nameless"
-    rows = [row_of(name, 0, name=f"{name}-0", due=[name], in_the_way=[name], waiting=[name], condition="due")]
+    parts = [part_of(name, 3, due={name: name}, blockers=(name,), waiting=(name,))]
     broken = verdict_of(3, topic_partition=name, failures=(name,), plan=name, table=table, run_name=name)
     done = publication_of(0).model_copy(update={"what": name, "reason": name})
-    facts: dict[str, Any] = {"verdicts": (broken,), "publications": (done,), "last_verdict": broken}
-    write_overview(tmp_path, table, rows, **facts, strays=(name,), doubts=(name,))
+    facts: dict[str, Any] = {"verdicts": (broken,), "publications": (done,)}
+    write_overview(tmp_path, table, parts, **facts, strays=(name,), doubts=(name,))
     found = opened(tmp_path, table)
     assert path_of(tmp_path, name).parent == tmp_path / "status"
     for page in (
         table_html(found, Query(text=name), TAKEN),
-        overview_html([found.summary], {table: name}, TAKEN),
+        overview_html([found], {table: name}, TAKEN),
         reports_html("../", None, [broken]),
         problem_html(name, name),
     ):
@@ -132,7 +132,7 @@ def test_c26_a_person_who_is_asked_sees_names_as_text(tmp_path: Path) -> None:
 def test_pages_load_nothing_and_tell_figures_with_their_age_and_reasons(tmp_path: Path) -> None:
     found = written(tmp_path)
     page = table_html(found, Query(), TAKEN + 2 * HOUR)
-    for one in (page, overview_html([found.summary], {}, TAKEN)):
+    for one in (page, overview_html([found], {}, TAKEN)):
         assert "http:" not in one
         assert "https:" not in one
     assert "As of 2026-11-21 06:00:00 UTC, 2 h ago" in words(page)
@@ -140,12 +140,10 @@ def test_pages_load_nothing_and_tell_figures_with_their_age_and_reasons(tmp_path
     assert "uncleanable 9 refused 3" in words(page)
     blocked = table_html(found, Query(shown=Shown.UNCLEANABLE), TAKEN)
     assert blocked.count("allowed: one of the two (apply the deletes with rewrite_data_files first)") == 9
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("snapshot_id", "max_lag_ms", "since_ms", "last_verdict", "last_publication")
-    )
-    found = written(tmp_path, rows=[], **nothing, verdicts=(), publications=(), landed_bytes=0)
+    nothing: dict[str, Any] = dict.fromkeys(("snapshot_id", "max_lag_ms", "since_ms"))
+    found = written(tmp_path, parts=[], **nothing, verdicts=(), publications=(), landed_bytes=0)
     assert "No topic partition matches" in table_html(found, Query(), TAKEN)
-    assert "none yet" in overview_html([found.summary], {}, TAKEN)
+    assert "none yet" in overview_html([found], {}, TAKEN)
     assert "No table whose DAG you may read has a status yet" in overview_html([], {}, TAKEN)
     assert "Nothing has been validated yet" in reports_html("../", None, [])
 
@@ -157,7 +155,7 @@ def test_bytes_are_told_alike_in_the_terminal_on_the_page_and_as_metrics(
     show_bytes(found)
     text = " ".join(capsys.readouterr().out.split())
     assert "history alone holds 38,000,000,000 bytes; expiring snapshots now would free 29,500,000,000 bytes" in text
-    sent = metrics(found.summary)
+    sent = metrics(found)
     assert (sent["history-bytes"], sent["expirable-bytes"], sent["compactable-bytes"]) == (38e9, 29.5e9, 3.1e9)
     unknown = {"history_is_exact": False, "expirable_is_exact": False, "compactable_bytes": None}
     vague = written(tmp_path, space=SPACE.model_copy(update=unknown))
@@ -213,14 +211,14 @@ def reports(tmp_path: Path) -> Path:
 
 
 def test_c30_a_page_is_served_with_the_table_that_it_is_about_and_nothing_else_is(reports: Path) -> None:
-    for read_page, path, table in (
-        (report, "plans/ad97-204f.html", TABLE),
-        (report, f"tables/{TABLE}.html", TABLE),
-        (report, "tables/a%2Fb.html", "a/b"),
-        (certificate_file, f"{PLACE}.html", SHOP),
-        (certificate_file, f"{PLACE}.json", SHOP),
+    for path, table in (
+        ("plans/ad97-204f.html", TABLE),
+        (f"tables/{TABLE}.html", TABLE),
+        ("tables/a%2Fb.html", "a/b"),
+        (f"{PLACE}.html", SHOP),
+        (f"{PLACE}.json", SHOP),
     ):
-        found = read_page(reports, path)
+        found = report(reports, path)
         assert found is not None
         assert (found.table, found.file.read_text()) == (table, (reports / path).read_text())
     for path in (
@@ -234,4 +232,4 @@ def test_c30_a_page_is_served_with_the_table_that_it_is_about_and_nothing_else_i
         f"erasures/*/{PLACE[-40:]}.html", f"erasures/shop.carts/{PLACE[-40:]}.html", f"erasures/{'x' * 300}/a.html",
         PLACE.replace("/", "\\") + ".html", f"erasures/../erasures/{SHOP}/{PLACE[-40:]}.html",
     ):  # fmt: skip
-        assert (report(reports, path), certificate_file(reports, path)) == (None, None), path
+        assert report(reports, path) is None, path

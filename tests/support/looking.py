@@ -11,7 +11,7 @@
 
 A segment without offsets follows the last one of its topic partition, with ten records of ten bytes, an hour old;
 ``2*`` writes it twice. `1/L0` is in partition 1, `t:L0` in topic t. Ages are times before NOW, horizons after it.
-`look` is the one place that knows how the product decides: today by `due`, `plan_partition` and `Prospects`.
+`look` is the one place that knows how the product decides: today by `due_plans`, `plan_partition` and `Outlook`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from firnlake.errors import FirnError
-from firnlake.inspect.explain.holds import Prospects
+from firnlake.inspect.outlook import Outlook
 from firnlake.job.lane import Lane
 from firnlake.lanes.look import has_work, since, until
 from firnlake.lanes.retention import retention
@@ -193,10 +193,10 @@ class Looking:
         lanes = [Lane(word) for word in rest.split()] or list(Lane)
         for state in self._states(surveyed=True):
             where = "" if self._alone else f"{state.topic_partition} "
-            prospects = Prospects.of(self._table(), state, ())
+            outlook = Outlook(self._table(), state)
             for lane in lanes:
-                plan = prospects.due.get(lane)
-                if force or (lane in prospects.left and Lane.FULL not in lanes):
+                plan = outlook.due.get(lane)
+                if force or (lane in outlook.left and Lane.FULL not in lanes):
                     plan = plan_partition(lane, self._table(), state, force)
                 if plan:
                     rested = f"; waiting segments {plan.waiting_segments}" if plan.waiting_segments else ""
@@ -206,7 +206,7 @@ class Looking:
                 elif force:
                     yield f"{where}{lane} takes nothing"
                 else:
-                    yield f"{where}{lane} waits{self._why(lane, prospects.not_due(lane), state)}"
+                    yield f"{where}{lane} waits{self._why(lane, outlook.not_due(lane), state)}"
 
     def do_state(self, _: str) -> Iterator[str]:
         """Each topic partition, the filthiest first: its figures, and what is in the way."""

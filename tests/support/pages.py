@@ -7,19 +7,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from firnlake.inspect.status.document import (
-    Details,
+from firnlake.ingest.quarantine import Batch
+from firnlake.inspect.status import (
     LaneCommit,
     LaneVerdict,
-    Level,
-    Quarantined,
-    Summary,
+    LevelStatus,
+    PartitionCondition,
+    PartitionStatus,
+    Status,
     TableSpace,
     TopicSpace,
+    sums,
+    write,
 )
-from firnlake.inspect.status.rows import COLUMNS, Status, write
 
 TAKEN = 1_795_240_800_000
 """When they were taken, epoch milliseconds."""
@@ -48,48 +48,59 @@ SPACE = TableSpace(
 )
 
 
-def rows_of(count: int, topic: str = "orders") -> list[dict[str, Any]]:
+def parts_of(count: int, topic: str = "orders") -> list[PartitionStatus]:
     """Topic partitions of ``topic``: of a hundred three can't be cleaned, ten are due, five wait, one was refused."""
-    return [row_of(topic, partition) for partition in range(count)]
+    return [part_of(topic, partition) for partition in range(count)]
 
 
-def row_of(topic: str, partition: int, **others: Any) -> dict[str, Any]:
+def part_of(topic: str, partition: int, **others: Any) -> PartitionStatus:
     """One topic partition, its figures told by its number."""
     kind = partition % 100
     landed, merged, cleaned, tail = (partition * 7919) % 97 * 40_000, kind * 90_000, kind * 300_000, 40_000_000
     if 3 <= kind < 13:
         landed += 70_000_000
-    sizes = {"l0": (landed, 11), "l1": (merged, 2), "l2": (cleaned, 1), "l3": (tail, 3)}
     dirty = (landed + merged + cleaned) / (landed + merged + cleaned + tail)
-    row: dict[str, Any] = dict.fromkeys(COLUMNS.names, 0) | {
-        "name": f"{topic}-{partition}",
+    facts: dict[str, Any] = {
         "topic": topic,
         "partition": partition,
-        "condition": "idle",
+        "condition": PartitionCondition.IDLE,
+        "levels": tuple(map(level_of, range(4), (landed, merged, cleaned, tail), (11, 2, 1, 3))),
         "dirty_ratio": dirty,
         "lag_ms": kind * MINUTE if kind else None,
         "cleanable_bytes": landed + merged,
+        "uncleanable_bytes": 0,
+        "cleaned_through": 0,
         "first_dirty_offset": partition * 1000,
+        "due": {},
         "due_in_ms": None,
+        "blockers": (),
         "retained": None,
-        "due": [],
-        "in_the_way": [],
-        "waiting": [],
+        "waiting": (),
+        "quarantined": 0,
     }
-    for level, (size, segments) in sizes.items():
-        filled = segments if size else 0
-        row |= {f"{level}_bytes": size, f"{level}_segments": filled, f"{level}_records": size // 150}
-    for what in ("bytes", "segments", "records"):
-        row[what] = sum(row[f"{level}_{what}"] for level in sizes)
     if kind < 3:
-        row |= {"condition": "uncleanable", "in_the_way": [ROW_DELETES.format(partition)]}
+        facts |= {"condition": PartitionCondition.UNCLEANABLE, "blockers": (ROW_DELETES.format(partition),)}
     elif kind < 13:
-        row |= {"condition": "due", "due": [f"full: dirty ratio {dirty:.3f} > 0.5"], "due_in_ms": 0}
+        due = {"full": f"dirty ratio {dirty:.3f} > 0.5"}
+        facts |= {"condition": PartitionCondition.DUE, "due": due, "due_in_ms": 0}
     elif kind < 18:
-        row |= {"condition": "waiting", "waiting": [YOUNG]}
+        facts |= {"condition": PartitionCondition.WAITING, "waiting": (YOUNG,)}
     elif kind == 18:
-        row |= {"condition": "refused", "quarantined": 12, "in_the_way": [REFUSED]}
-    return row | others
+        facts |= {"condition": PartitionCondition.REFUSED, "quarantined": 12, "blockers": (REFUSED,)}
+    return PartitionStatus(**facts | others)
+
+
+def level_of(level: int, size: int, segments: int) -> LevelStatus:
+    """One level; without bytes, it has no segment."""
+    return LevelStatus(
+        level=level,
+        segments=segments if size else 0,
+        records=size // 150,
+        bytes=size,
+        tombstones=None,
+        base_offset=None,
+        last_offset=None,
+    )
 
 
 def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> LaneVerdict:
@@ -111,29 +122,20 @@ def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> LaneVe
     return LaneVerdict(**facts | others)
 
 
-def write_overview(
-    home: Path, table: str = "shop.orders", rows: list[dict[str, Any]] | None = None, **facts: Any
-) -> Path:
-    """Write the status of ``table`` with ``rows``; ``facts`` override those of its summary and its details."""
-    rows = rows_of(300) if rows is None else rows
-    counted = dict.fromkeys(("uncleanable", "refused", "due", "waiting", "idle"), 0)
-    for row in rows:
-        counted[row["condition"]] += 1
-    publications = tuple(publication_of(number) for number in range(8))
-    verdicts = tuple(verdict_of(number, table) for number in range(40))
-    summary = {
+def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = None, **facts: Any) -> Status:
+    """The status of ``table`` with ``parts``, overridden by ``facts``."""
+    parts = parts_of(300) if parts is None else parts
+    live = sum(part.bytes for part in parts)
+    made: dict[str, Any] = {
         "table": table,
         "snapshot_id": 2652639534576512999,
         "taken_ms": TAKEN,
-        "topic_partitions": len(rows),
-        "levels": tuple(
-            Level(**{what: sum(row[f"l{level}_{what}"] for row in rows) for what in ("segments", "records", "bytes")})
-            for level in range(4)
-        ),
-        "conditions": counted,
-        "max_dirty_ratio": max((row["dirty_ratio"] for row in rows), default=0.0),
+        "topic_partitions": len(parts),
+        "levels": sums(parts),
+        "conditions": {one: sum(part.condition is one for part in parts) for one in PartitionCondition},
+        "max_dirty_ratio": max((part.dirty_ratio for part in parts), default=0.0),
         "max_lag_ms": 99 * MINUTE,
-        "quarantined_records": sum(row["quarantined"] for row in rows),
+        "quarantined_records": sum(part.quarantined for part in parts),
         "tombstones": {"known": 120, "stamped": 40, "due": 4, "overdue": 0, "oldest_ms": TAKEN},
         "landed_bytes": 91_000_000_000,
         "written_bytes": 139_000_000_000,
@@ -141,53 +143,40 @@ def write_overview(
         "cleaned_bytes": 60_000_000_000,
         "core_ms": 5 * HOUR,
         "since_ms": TAKEN - 30 * 24 * HOUR,
-        "space": SPACE.model_copy(update={"main_bytes": sum(row["bytes"] for row in rows)}),
-        "last_publication": publications[0],
-        "last_verdict": verdicts[0],
-    }
-    details = {
-        "publications": publications,
-        "verdicts": verdicts,
-        "quarantine": tuple(
-            Quarantined(
-                topic_partition=row["name"],
-                reason="null key",
-                job="38c89567529d45fc",
-                records=row["quarantined"],
-                bytes=row["quarantined"] * 900,
-                base_offset=row["first_dirty_offset"],
-                last_offset=row["first_dirty_offset"] + 400,
-            )
-            for row in rows
-            if row["quarantined"]
-        )[:20],
+        "space": SPACE.model_copy(update={"main_bytes": live}),
+        "publications": tuple(map(publication_of, range(8))),
+        "verdicts": tuple(verdict_of(number, table) for number in range(40)),
+        "quarantine": tuple(batch_of(part) for part in parts if part.quarantined)[:20],
         "topics": tuple(
-            topic_of(topic, main_bytes=sum(row["bytes"] for row in rows if row["topic"] == topic))
-            for topic in dict.fromkeys(row["topic"] for row in rows)
+            topic_of(topic, main_bytes=sum(part.bytes for part in parts if part.topic == topic))
+            for topic in dict.fromkeys(part.topic for part in parts)
         ),
         "strays": (),
         "thresholds": ("merge.segments = 32, as in WarpStream",),
         "doubts": ("orders: max.compaction.lag.ms 600000 can't be met at what lands now: merge and full take 25 min",),
+        "partitions": tuple(parts),
     }
-    status = Status.of(
-        home,
-        Summary.model_validate(summary | {name: value for name, value in facts.items() if name in summary}),
-        Details.model_validate(details | {name: value for name, value in facts.items() if name in details}),
-        pa.Table.from_pylist([row | {"levels": levels_of(row)} for row in rows], schema=COLUMNS),
-    )
-    return write(status)
+    return Status(**made | facts)
+
+
+def write_overview(
+    home: Path, table: str = "shop.orders", parts: list[PartitionStatus] | None = None, **facts: Any
+) -> Path:
+    """Write that status."""
+    return write(home, status_of(table, parts, **facts))
+
+
+def batch_of(part: PartitionStatus) -> Batch:
+    """What is quarantined of a topic partition."""
+    first = part.first_dirty_offset or 0
+    size = part.quarantined * 900
+    return Batch(part.topic_partition, "null key", "38c89567529d45fc", part.quarantined, size, first, first + 400)
 
 
 def topic_of(topic: str, **others: Any) -> TopicSpace:
     """The space of one topic."""
     figures: dict[str, Any] = SPACE.model_dump(include=set(TopicSpace.model_fields) - {"topic"})
     return TopicSpace(topic=topic, **figures | others)
-
-
-def levels_of(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The levels of a topic partition as a status holds them, from figures such as ``l0_bytes``."""
-    sizes = ("segments", "records", "bytes")
-    return [{"level": level} | {what: row[f"l{level}_{what}"] for what in sizes} for level in range(4)]
 
 
 def publication_of(number: int) -> LaneCommit:
@@ -203,6 +192,7 @@ def publication_of(number: int) -> LaneCommit:
         segments_out=256,
         records_in=9_100_000,
         records_out=4_870_000,
+        superseded=4_217_600,
         bytes_in=1_420_000_000,
         bytes_out=830_000_000,
         tombstones_removed=12_400,

@@ -199,7 +199,7 @@ class Scenario(Writers, Views, Disturbed):
             if not lanes or outlook.lane in lanes:
                 state = f"due, {outlook.segments} segments" if outlook.plan else "waits"
                 yield f"{outlook.lane} {state}: {outlook.reason.text}{_until(outlook.next_ms, self.now)}"
-        yield from (f"blocked: {blocker.text}" for blocker in explained.blockers)
+        yield from (f"blocked: {blocker.text}" for blocker in explained.obstacles)
 
     def do_status(self, _: str) -> Iterable[str]:
         """The condition of each topic partition, and what it waits for."""
@@ -219,7 +219,7 @@ class Scenario(Writers, Views, Disturbed):
     def do_segment(self, rest: str) -> Iterable[str]:
         """What becomes of the segments with a name: the lanes that take them now, and why others do not."""
         for one in self.table.explain_segment(self.filled(rest)):
-            yield from (f"{going.lane} takes it: {going.reason}" for going in one.going)
+            yield from (f"{going.lane} takes it: {going.reason.text}" for going in one.going)
             yield from (f"waits, {reason.rule}: {reason.text}" for reason in one.waiting)
             yield from ([f"removed by {one.removed_by.lane}"] if one.removed_by else [])
 

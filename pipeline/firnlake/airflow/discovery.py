@@ -51,7 +51,7 @@ def look(lake: "Lake") -> Discovery:
     stores nothing, if the catalog does not list its tables.
     """
     from firnlake.errors import FirnError, NotFoundError
-    from firnlake.inspect.status.tables import is_table_of_records
+    from firnlake.inspect.gather import is_table_of_records
     from firnlake_expectations.templates import write_page
 
     before = known_tables(lake.home) or []

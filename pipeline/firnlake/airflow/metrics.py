@@ -9,37 +9,36 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.observability.stats import Stats
 
-from firnlake.inspect.status.gather import write_snapshot
+from firnlake.inspect.gather import write_snapshot
 
 if TYPE_CHECKING:
     from firnlake.iceberg.catalog import Lake
-    from firnlake.inspect.status.document import Summary
-    from firnlake.inspect.status.rows import Status
+    from firnlake.inspect.status import Status
 
 
 def send(lake: "Lake", table: str, now_ms: int) -> "Status":
     """Update the table's page and send its metrics; return its status."""
     status = write_snapshot(lake, table, now_ms)
-    for name, value in metrics(status.summary).items():
+    for name, value in metrics(status).items():
         Stats.gauge(f"firn.{name}", value, tags={"table": table})
         Stats.gauge(f"firn.{table}.{name}", value)
     return status
 
 
-def metrics(summary: "Summary") -> Mapping[str, float]:
+def metrics(status: "Status") -> Mapping[str, float]:
     """Metrics by name, without metrics that do not apply to the table's current state."""
-    last, space = summary.last_publication, summary.space
+    last, space = status.last_publication, status.space
     values: dict[str, float | None] = {
         # Kafka's metrics: the dirtiest log, the logs that can't be cleaned, the longest wait, the last commit.
-        "max-dirty-percent": 100 * summary.max_dirty_ratio,
-        "uncleanable-partitions-count": summary.uncleanable_partitions,
-        "max-compaction-delay-secs": (summary.max_lag_ms or 0) / 1000,
+        "max-dirty-percent": 100 * status.max_dirty_ratio,
+        "uncleanable-partitions-count": status.uncleanable_partitions,
+        "max-compaction-delay-secs": (status.max_lag_ms or 0) / 1000,
         "cleaner-recopy-percent": 100 * last.bytes_out / last.bytes_in if last and last.bytes_in else None,
         # Firn's own metrics.
-        "write-amplification": summary.write_amplification,
-        "saved-bytes": summary.saved_bytes,
-        "quarantined-records": summary.quarantined_records,
-        "segments": sum(level.segments for level in summary.levels),
+        "write-amplification": status.write_amplification,
+        "saved-bytes": status.saved_bytes,
+        "quarantined-records": status.quarantined_records,
+        "segments": sum(level.segments for level in status.levels),
         "main-bytes": space.main_bytes,
         "side-bytes": space.side_bytes,
         "history-bytes": space.history_bytes,

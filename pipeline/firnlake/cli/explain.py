@@ -13,15 +13,10 @@ from firnlake.cli.keys import ONE_KEY, key_columns, parse_key
 from firnlake.cli.options import AsJson, Limit, Now, Partition, TableName, at
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain.key import KeyExplanation, explain_key
-from firnlake.inspect.explain.partition import (
-    ExplainedCommit,
-    PartitionExplanation,
-    SegmentExplanation,
-    explain_partition,
-    explain_segment,
-)
-from firnlake.inspect.explain.versions import Version
+from firnlake.inspect.explain_key import Fate, KeyExplanation, explain_key
+from firnlake.inspect.explain_segment import ExplainedCommit, SegmentExplanation, explain_partition, explain_segment
+from firnlake.inspect.outlook import Outlook
+from firnlake.inspect.versions import Version
 from firnlake.lanes.answer import Reason
 from firnlake.table.segment import LANDED, Segment
 from firnlake.table.topic_partition import TopicPartition
@@ -79,7 +74,7 @@ def explain(
             _show_key(explained, text, now_ms, limit)
     elif topic_partition:
         outlook = explain_partition(lake, table, topic_partition, now_ms)
-        show.as_json(_document(outlook)) if as_json else _show_partition(outlook, now_ms, limit)
+        show.as_json(_document(_facts(outlook))) if as_json else _show_partition(outlook, now_ms, limit)
     elif segment is not None:
         explanation = explain_segment(lake, table, segment, now_ms)
         if as_json:
@@ -93,33 +88,28 @@ def _show_key(explained: KeyExplanation, key: str, now_ms: int, limit: int) -> N
     show.line(f"{explained.table}: key {key!r}, snapshot {explained.snapshot_id}")
     if not explained.kept:
         show.line("no record of this key is in the table")
-    kept = ((one.record, f"kept, {_reason(one.reason, now_ms)}") for one in explained.kept)
-    _show_records(explained.table, kept, now_ms, limit)
-    restorable = "C9: kept on a side branch, and restored if an older record of its key lands"
-    gone = ((one, restorable) for one in explained.removed_tombstones)
-    _show_records(explained.table, gone, now_ms, limit, "removed")
-    mended = ((one.record, _reason(one.reason, now_ms)) for one in explained.mended)
-    _show_records(explained.table, mended, now_ms, limit, f"on branch {MENDED}")
+    for fates, place in (
+        (explained.kept, ""),
+        (explained.removed_tombstones, "removed"),
+        (explained.mended, f"on branch {MENDED}"),
+        (explained.removed, "removed"),
+    ):
+        _show_fates(explained.table, fates, place, now_ms, limit)
     for path in explained.unreadable:
         show.line(f"{path} on branch {MENDED} may hold records of this key, but can't be read")
-    removed = (
-        (one.record, f"{_reason(one.reason, now_ms)}: {_commit(one.commit, now_ms)}") for one in explained.removed
-    )
-    _show_records(explained.table, removed, now_ms, limit, "removed")
     show.line(f"history: {explained.reach}")
 
 
-def _show_records(
-    table: str, told: Iterable[tuple[Version, str]], now_ms: int, limit: int, place: str | None = None
-) -> None:
-    """Print records, each with its place (by default, its file) and the rule that keeps or removed it; those that
-    differ only in offset and file are one."""
-    alike: dict[tuple[object, ...], list[tuple[Version, str]]] = defaultdict(list)
-    for record, rule in told:
-        what = (record.topic_partition, record.level, record.tombstone, record.delete_horizon_ms, rule)
-        alike[what].append((record, rule))
-    for group in islice(alike.values(), limit):
-        records, (rule, *_) = zip(*group, strict=True)
+def _show_fates(table: str, fates: Iterable[Fate], place: str, now_ms: int, limit: int) -> None:
+    """Print records, each with its ``place`` (if it is empty, its file) and the rule that keeps or removed it; those
+    that differ only in offset and file are one."""
+    alike: dict[tuple[str, tuple[object, ...]], list[Version]] = defaultdict(list)
+    for fate in fates:
+        record, commit = fate.record, f": {_commit(fate.commit, now_ms)}" if fate.commit else ""
+        rule = f"{'' if place else 'kept, '}{_reason(fate.reason, now_ms)}{commit}"
+        what = (record.topic_partition, record.level, record.tombstone, record.delete_horizon_ms)
+        alike[rule, what].append(record)
+    for (rule, _), records in islice(alike.items(), limit):
         files = sorted({record.path for record in records})
         where = place or f"in {files[0] if len(files) == 1 else count(len(files), 'file')}"
         show.line(f"{_records(records, now_ms)}, {where}")
@@ -127,27 +117,46 @@ def _show_records(
     show.more(table, len(alike), limit, "explanation")
 
 
-def _show_partition(explained: PartitionExplanation, now_ms: int, limit: int) -> None:
-    through = explained.cleaned_through
+def _facts(outlook: Outlook) -> dict[str, Any]:
+    """What is told of a topic partition. Offsets are inclusive; bytes are file sizes."""
+    state = outlook.state
+    return {
+        "table": outlook.segments.identifier,
+        "topic_partition": state.topic_partition,
+        "head_segments": len(state.head),
+        "head_bytes": state.cleanable_bytes + state.uncleanable_bytes,
+        "cleanable_bytes": state.cleanable_bytes,
+        "tail_segments": len(state.tail),
+        "tail_bytes": state.tail_bytes,
+        "dirty_ratio": state.dirty_ratio,
+        "cleaned_through": state.cleaned_through,
+        "log_end_offset": state.log_end_offset,
+        "lanes": outlook.lanes,
+        "blockers": outlook.obstacles,
+    }
+
+
+def _show_partition(outlook: Outlook, now_ms: int, limit: int) -> None:
+    facts, state = _facts(outlook), outlook.state
+    through = state.cleaned_through
     cleaned = "not cleaned yet" if through is None else f"cleaned through offset {through}"
     show.line(
-        f"{explained.table}: {explained.topic_partition}, head of {count(explained.head_segments, 'segment')} with "
-        f"{count(explained.head_bytes, 'byte')} ({explained.cleanable_bytes:,} cleanable), tail of "
-        f"{count(explained.tail_segments, 'segment')} with {count(explained.tail_bytes, 'byte')}, dirty ratio "
-        f"{explained.dirty_ratio:.3f}, {cleaned}, "
-        f"log end offset {explained.log_end_offset}"
+        f"{facts['table']}: {state.topic_partition}, head of {count(facts['head_segments'], 'segment')} with "
+        f"{count(facts['head_bytes'], 'byte')} ({state.cleanable_bytes:,} cleanable), tail of "
+        f"{count(facts['tail_segments'], 'segment')} with {count(state.tail_bytes, 'byte')}, dirty ratio "
+        f"{state.dirty_ratio:.3f}, {cleaned}, log end offset {state.log_end_offset}"
     )
-    for outlook in explained.lanes:
-        reason = _reason(outlook.reason, now_ms)
-        if outlook.plan:
-            show.message(f"  {outlook.lane}: due, {count(outlook.segments, 'segment')} (plan {outlook.plan}), {reason}")
+    for lane in outlook.lanes:
+        reason = _reason(lane.reason, now_ms)
+        if lane.plan:
+            show.message(f"  {lane.lane}: due, {count(lane.segments, 'segment')} (plan {lane.plan}), {reason}")
         else:
-            clock = "" if outlook.next_ms is None else f"; due at {show.moment(outlook.next_ms, now_ms)}"
-            state = "blocked" if outlook.reason.rule == "C20" else "not due"
-            show.message(f"  {outlook.lane}: {state}, {reason}{clock}")
-    for blocker in explained.blockers[:limit]:
+            clock = "" if lane.next_ms is None else f"; due at {show.moment(lane.next_ms, now_ms)}"
+            blocked = "blocked" if lane.reason.rule == "C20" else "not due"
+            show.message(f"  {lane.lane}: {blocked}, {reason}{clock}")
+    for blocker in outlook.obstacles[:limit]:
         show.message(f"  blocked by {_reason(blocker, now_ms)}")
-    show.more(str(explained.topic_partition), len(explained.blockers), limit, "blocker")
+    show.more(str(state.topic_partition), len(outlook.obstacles), limit, "blocker")
 
 
 def _hidden(segment: Segment) -> str:
@@ -169,7 +178,7 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
             f"{item.null_keys:,} without a key, newest record from {newest}{_hidden(item)}"
         )
     for going in explained.going:
-        show.line(f"  due now in lane {going.lane}: {going.reason} (plan {going.plan})")
+        show.line(f"  due now in lane {going.lane}: {going.reason.text} (plan {going.plan})")
     for reason in explained.waiting:
         show.message(f"  {_reason(reason, now_ms)}")
     if explained.removed_by:

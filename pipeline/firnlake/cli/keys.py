@@ -10,7 +10,7 @@ from typing import Final
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain.versions import Key
+from firnlake.inspect.versions import Key
 from firnlake.table.columns import ColumnRoles
 from firnlake_expectations.wording import count
 

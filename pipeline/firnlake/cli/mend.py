@@ -124,7 +124,7 @@ def _missing(left: LeftInLog) -> Sequence[str]:
 def _report(lake: Lake, table: str) -> None:
     """Let the data-quality pages tell of the mending; if that fails, for example since the table has other faults, the
     next run does it."""
-    from firnlake.inspect.status.gather import write_snapshot
+    from firnlake.inspect.gather import write_snapshot
     from firnlake.validate.validate import build_reports
 
     with suppress(FirnError, OSError):

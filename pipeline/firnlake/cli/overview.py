@@ -12,11 +12,9 @@ from firnlake.cli.show import Size
 from firnlake.clock import show_span
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
-from firnlake.inspect.status.document import PartitionCondition, PartitionStatus, Space
-from firnlake.inspect.status.gather import status_of
-from firnlake.inspect.status.rows import FOR_PEOPLE, Status
-from firnlake.inspect.status.tables import each_status
+from firnlake.inspect.checkpoint import checkpoint_text, write_checkpoint
+from firnlake.inspect.gather import each_status, status_of
+from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionStatus, Space, Status
 from firnlake.job.lane import Lane
 from firnlake_expectations.wording import count
 
@@ -84,7 +82,7 @@ def checkpoint(
 
 
 def _document(name: str, found: Status | FirnError) -> dict[str, Any]:
-    return found.to_dict() if isinstance(found, Status) else {"table": name, "error": str(found)}
+    return found.model_dump(mode="json") if isinstance(found, Status) else {"table": name, "error": str(found)}
 
 
 def _nothing(lake: Lake) -> str:
@@ -108,16 +106,14 @@ _UNREADABLE: Final = (None, None, None, None, "can't be read, see below")
 
 
 def _figures(status: Status) -> tuple[object, ...]:
-    summary = status.summary
-    segments = sum(level.segments for level in summary.levels)
-    return (summary.topic_partitions, segments, Size(summary.bytes), summary.max_dirty_ratio, _state(status))
+    segments = sum(level.segments for level in status.levels)
+    return (status.topic_partitions, segments, Size(status.bytes), status.max_dirty_ratio, _state(status))
 
 
 def _state(status: Status) -> str:
     """The numbers of topic partitions that are blocked, due and waiting, in words."""
-    conditions, due = status.summary.conditions, status.due_lanes()
-    lanes = (lane for lane in Lane if lane in due)
-    held = status.summary.uncleanable_partitions
+    conditions, held = status.conditions, len(status.held)
+    lanes = (lane for lane in Lane if lane in status.due_lanes)
     told = (
         (held, f"{'waits' if held == 1 else 'wait'} for a person"),
         (conditions[PartitionCondition.DUE], f"due ({', '.join(lanes)})"),
@@ -127,7 +123,7 @@ def _state(status: Status) -> str:
 
 
 def _show(status: Status, limit: int) -> None:
-    table, details, parts = status.table, status.details(), status.worst(limit)
+    table, parts = status.table, status.worst(limit)
     show.table(
         f"{table}: segments",
         ("topic partition", "level", "segments", "records", "bytes", "tombstones"),
@@ -155,7 +151,7 @@ def _show(status: Status, limit: int) -> None:
         ],
         _UNKNOWN,
     )
-    show.more(table, status.summary.topic_partitions, limit, "topic partition")
+    show.more(table, status.topic_partitions, limit, "topic partition")
     for part in parts:
         _show_some(part.name, _reasons(part), limit, "reason")
     _show_horizons(status)
@@ -166,16 +162,16 @@ def _show(status: Status, limit: int) -> None:
     for text in kept:
         show.line(f"  {text}")
     show.line(f"{table}: thresholds")
-    for text in details.thresholds:
+    for text in status.thresholds:
         show.line(f"  {text}")
-    _show_some(table, [f"{table}: {text}" for text in details.strays], limit, "file")
-    for text in details.doubts:
+    _show_some(table, [f"{table}: {text}" for text in status.strays], limit, "file")
+    for text in status.doubts:
         show.message(f"{table}: {text}")
 
 
 def _show_horizons(status: Status) -> None:
     """Print until when tombstones are kept, as far as cleanings have decided it (C8)."""
-    tombstones, now_ms = status.summary.tombstones, status.summary.taken_ms
+    tombstones, now_ms = status.tombstones, status.taken_ms
     if tombstones.oldest_ms is not None:
         show.message(
             f"{status.table}: {count(tombstones.stamped, 'tombstone')} with a delete horizon, kept until that is past; "
@@ -198,8 +194,7 @@ def _condition(part: PartitionStatus) -> str:
 
 def _reasons(part: PartitionStatus) -> list[str]:
     """Why lanes are due and segments wait, in lines that each begin with the topic partition."""
-    texts = (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting)
-    return [text if text.startswith(f"{part.name} ") else f"{part.name} {text}" for text in texts]
+    return [text if text.startswith(f"{part.name} ") else f"{part.name} {text}" for text in part.why]
 
 
 def _show_some(subject: str, lines: list[str], limit: int, noun: str) -> None:
@@ -210,7 +205,7 @@ def _show_some(subject: str, lines: list[str], limit: int, noun: str) -> None:
 
 def show_bytes(status: Status, limit: int = SHOWN) -> None:
     """Print the bytes of the largest topics and of the table, and the bytes that Firn's commits wrote and saved."""
-    table, summary, space, topics = status.table, status.summary, status.summary.space, status.details().topics
+    table, space, topics = status.table, status.space, status.topics
     largest = sorted(topics, key=lambda topic: (-topic.main_bytes, topic.topic))[:limit]
     show.table(
         f"{table}: bytes",
@@ -227,11 +222,11 @@ def show_bytes(status: Status, limit: int = SHOWN) -> None:
         f"{table}: history alone holds {least}{count(space.history_bytes, 'byte')}; expiring snapshots now would free "
         f"{about}{count(space.expirable_bytes, 'byte')}"
     )
-    if summary.since_ms is not None:
-        amplification = summary.write_amplification
+    if status.since_ms is not None:
+        amplification = status.write_amplification
         show.message(
-            f"{table}: since {show.time(summary.since_ms)}, {count(summary.landed_bytes, 'byte')} landed; "
-            f"compaction wrote {summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
+            f"{table}: since {show.time(status.since_ms)}, {count(status.landed_bytes, 'byte')} landed; "
+            f"compaction wrote {status.written_bytes:,} and saved {status.saved_bytes:,}; write amplification "
             f"{'–' if amplification is None else f'{amplification:.2f}'}"
         )
 

@@ -29,7 +29,7 @@ from firnlake.cli.options import (
 from firnlake.cli.plan import planned, show_plans, tell_left
 from firnlake.errors import ConflictError, FirnError, UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.status.gather import write_snapshot
+from firnlake.inspect.gather import write_snapshot
 from firnlake.job.lane import Lane
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.run import LaneRun
@@ -80,10 +80,10 @@ def run(
         if not as_json:
             show.line(f"data-quality report: {index}")
     elif not as_json:
-        ratio = status.summary.max_dirty_ratio
+        ratio = status.max_dirty_ratio
         dirty = f"; dirty ratio up to {ratio:.3f}: `firn status {table}` tells more, and --force runs anyway"
         held = "; what is dirty waits for a person"
-        show.line(f"{table}: nothing due{held if status.held() else dirty if ratio else ''}")
+        show.line(f"{table}: nothing due{held if status.held else dirty if ratio else ''}")
     if as_json:
         show.as_json([_as_dict(result) for result in done])
     failed = {plan.title: plan for result in done for plan in result.plans if plan.title in result.failures}

@@ -219,13 +219,12 @@ DataDocs = Annotated[
 
 def report(data_docs: DataDocs = None) -> None:
     """Build the data-quality pages of all tables as they are now, and print the path of the front page."""
-    from firnlake.inspect.status import rows
-    from firnlake.inspect.status.gather import write_snapshot
-    from firnlake.inspect.status.tables import is_table_of_records
+    from firnlake.inspect import status
+    from firnlake.inspect.gather import is_table_of_records, write_snapshot
     from firnlake.validate.validate import build_reports
 
     lake = Lake.load()
-    for one in rows.tables(lake.home):
+    for one in status.tables(lake.home):
         try:
             # A table that was released or dropped keeps the page of what was last seen of it.
             if is_table_of_records(lake, one):

@@ -3,14 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from firnlake.clock import show_ms
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain.holds import Prospects
-from firnlake.job.failures import failed_plans
+from firnlake.inspect.explain_segment import outlooks as outlooks_of
+from firnlake.inspect.outlook import in_words
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.certificate import older_snapshots, unserved
 from firnlake.lanes.erasure.requests import Erasure, erasures_of
-from firnlake.plan.read_states import read_once
 from firnlake.table.topic_partition import TopicPartition
 
 
@@ -57,12 +55,10 @@ def _held(lake: Lake, identifier: str, now_ms: int, owners: Collection[TopicPart
     """Why lane `erase` has not served each of ``owners`` yet."""
     if not owners:
         return {}
-    sensed, failed = read_once(lake, identifier, now_ms, owners), failed_plans(lake, identifier)
     held = dict.fromkeys(owners, f"lane erase is due, but has not run yet (firn run {identifier})")
-    for state in sensed.states():
-        prospects = Prospects.of(sensed.segments, state, failed)
-        if Lane.ERASE not in prospects.due:
-            reason = prospects.not_due(Lane.ERASE)
-            until = "" if reason.until_ms is None else f" (until {show_ms(reason.until_ms)})"
-            held[state.topic_partition] = f"{reason.rule}: {reason.text}{until}"
+    _, outlooks = outlooks_of(lake, identifier, now_ms, owners)
+    for owner, outlook in outlooks.items():
+        if Lane.ERASE not in outlook.due:
+            reason = outlook.not_due(Lane.ERASE)
+            held[owner] = f"{reason.rule}: {in_words(reason)}"
     return held

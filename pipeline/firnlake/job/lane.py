@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from firnlake.table.segment import MERGED, RUN, TAIL
+from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,8 @@ class Traits:
     rule: str
     """The rule of the contract that says when the lane is due."""
     writes: Literal["segments", "deletes", "nothing"] = "segments"
+    level_in: int | None = None
+    """The level of all segments that the lane takes; None if it takes segments of several levels."""
     level_out: int | None = None
     """The level of the segments that the lane makes of its inputs; None if it makes none, or keeps their levels."""
     cleans: bool = False
@@ -26,6 +28,8 @@ class Traits:
     """The lane works on a whole topic partition at once; then its inputs may all stay in place."""
     unblocked: bool = False
     """The lane also works on a blocked topic partition (C20), because it drops or keeps whole segments."""
+    removal: str = ""
+    """Why every record that the lane removes goes, in words; empty if each record has a reason of its own."""
 
 
 class Lane(StrEnum):
@@ -46,11 +50,14 @@ class Lane(StrEnum):
 
 
 _TRAITS: Final = {
-    Lane.RETAIN: Traits("C19", writes="nothing", unblocked=True),
-    Lane.ERASE: Traits("C30", copies=True, decides=True, whole=True),
+    Lane.RETAIN: Traits("C19", writes="nothing", unblocked=True, removal="past the retention of its topic"),
+    Lane.ERASE: Traits("C30", copies=True, decides=True, whole=True, removal="erased on request"),
     Lane.CONVERT: Traits("C27", writes="deletes", whole=True, unblocked=True),
-    Lane.MERGE: Traits("C13", level_out=MERGED, copies=True),
-    Lane.CLEAN: Traits("C14", level_out=RUN, cleans=True, decides=True),
-    Lane.TIER: Traits("C15", level_out=RUN, cleans=True, decides=True),
+    Lane.MERGE: Traits("C13", level_in=LANDED, level_out=MERGED, copies=True),
+    Lane.CLEAN: Traits("C14", level_in=MERGED, level_out=RUN, cleans=True, decides=True),
+    Lane.TIER: Traits("C15", level_in=RUN, level_out=RUN, cleans=True, decides=True),
     Lane.FULL: Traits("C12", level_out=TAIL, cleans=True, decides=True),
 }
+
+TOP: Final = max(Lane, key=lambda lane: lane.traits.level_out or LANDED)
+"""The lane that writes the highest level, and takes segments of all."""

@@ -1,10 +1,11 @@
 """The topic partition, which is Kafka's unit of order and Firn's unit of cleaning; and record times as numbers."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic_core import CoreSchema, core_schema
 
 from firnlake.errors import RefusedError
 
@@ -26,6 +27,15 @@ class TopicPartition(NamedTuple):
         if not dash or not (partition.isascii() and partition.isdigit()):
             raise RefusedError(f"{text!r} is not a topic partition; allowed: <topic>-<partition>, such as orders-0")
         return cls(topic, int(partition))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: Any) -> CoreSchema:
+        """In documents, it is its name."""
+        named = core_schema.no_info_plain_validator_function(
+            lambda value: value if isinstance(value, cls) else cls.parse(value)
+        )
+        named["serialization"] = core_schema.to_string_ser_schema()
+        return named
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from firnlake.airflow.configuration import dag_id_of
-from firnlake.inspect.status.rows import read
+from firnlake.inspect.status import read
 from firnlake.job.collect import retry
 from firnlake.job.stage import stages_of
 from infra.foreign.files import on_disk
@@ -222,4 +222,4 @@ def test_maintenance_keeps_every_page_up_to_date(airflow: LocalAirflow, server: 
     assert {name for name in found if name.startswith("look_after")} == {f"look_after {KILLED}", f"look_after {QUIET}"}
     overview = read(airflow.home, QUIET)
     assert overview is not None
-    assert overview.summary.snapshot_id == airflow.lake.table(QUIET).metadata.current_snapshot_id
+    assert overview.snapshot_id == airflow.lake.table(QUIET).metadata.current_snapshot_id

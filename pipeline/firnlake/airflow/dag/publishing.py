@@ -222,19 +222,20 @@ def verdict(table: str, outcomes: list[LaneOutcome | None]) -> None:
 
 
 def _waiting(table: str, failed: Collection[str]) -> list[str]:
-    """A line for each topic partition that waits for a person, who was not told of it within a day.
+    """A line for each topic partition that waits for a person, who was not told of it within a day; one more line for
+    files of no topic partition.
 
     Those that ``failed`` in this run are told anyway.
     """
     from firnlake import clock
     from firnlake.iceberg.catalog import Lake
-    from firnlake.inspect.status.reminders import news
-    from firnlake.inspect.status.rows import read
+    from firnlake.inspect.status import news, read
 
-    status = read(Lake.load().home, table)
+    home = Lake.load().home
+    status = read(home, table)
     if status is None:
         return []
-    fresh = news(status, clock.now_ms(), failed)
+    fresh = news(home, status, clock.now_ms(), failed)
     lines = [f"{name} waits for a person: {reason}" for name, reason in islice(fresh.items(), SHOWN)]
     more = len(fresh) - len(lines)
     return [*lines, f"{count(more, 'more topic partition')} wait: see `firn status {table}`"] if more else lines

@@ -5,7 +5,6 @@ DAG. The pages use no catalog: they show the status that the last run wrote unde
 (``firnlake.inspect.status``).
 """
 
-from collections.abc import Iterable
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -31,17 +30,15 @@ from firnlake.airflow.site.page import (
     table_html,
 )
 from firnlake.errors import RefusedError
-from firnlake.inspect.status import rows
-from firnlake.inspect.status import verdicts as stored_verdicts
-from firnlake.inspect.status.rows import Shown, Sort, Status
+from firnlake.inspect import report_files
+from firnlake.inspect import status as stored
+from firnlake.inspect.status import Shown, Sort, Status
 
 if TYPE_CHECKING:
-    from firnlake.inspect.status.document import LaneVerdict, Summary
+    from firnlake.inspect.status import LaneVerdict
 
 LISTED = 300
-"""Maximum number of verdicts in the list of all tables, and of certificates in the list of one table."""
-ON_THE_PAGE = 20
-"""Maximum number of certificates on the page of a table."""
+"""Maximum number of verdicts in the list of all tables."""
 TYPES = {".html": "text/html", ".json": "application/json"}
 
 HEADERS = {
@@ -85,16 +82,8 @@ def site() -> FastAPI:
 
 def all_tables(user: GetUserDep) -> HTMLResponse:
     """The overview of all tables that the user may see."""
-    summaries: list[Summary] = []
-    broken: dict[str, str] = {}
-    for table in _readable(user):
-        try:
-            one = rows.read(home(), table)
-        except RefusedError as error:
-            broken[table] = str(error)
-        else:
-            summaries += [one.summary] if one else []
-    return _html(overview_html(summaries, broken, clock.now_ms()))
+    statuses, broken = _statuses(user)
+    return _html(overview_html(statuses, broken, clock.now_ms()))
 
 
 def one_table(
@@ -106,42 +95,36 @@ def one_table(
     page: Annotated[int, Query(ge=1)] = 1,
 ) -> HTMLResponse:
     """The page of one table."""
-    query = rows.Query(text, shown, sort, descending, page)
-    issued = stored_verdicts.certificates(_reports(), table, ON_THE_PAGE)
-    return _html(table_html(_status(table), query, clock.now_ms(), issued))
+    query = stored.Query(text, shown, sort, descending, page)
+    return _html(table_html(_status(table), query, clock.now_ms(), report_files.certificates(_reports(), table)))
 
 
 def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
     """The last verdicts on one table, or those of the run with the clock ``as_of`` (epoch milliseconds)."""
-    verdicts = _status(table).details().verdicts
+    verdicts = _status(table).verdicts
     wanted = [verdict for verdict in verdicts if as_of in (None, verdict.as_of_ms)]
     return _html(reports_html("../../", table, wanted, as_of))
 
 
 def certificates_of_table(table: str) -> HTMLResponse:
     """The certificates of erasures in one table."""
-    issued = stored_verdicts.certificates(_reports(), table, LISTED)
-    if not issued.total:
+    issued = report_files.certificates(_reports(), table)
+    if not issued:
         _status(table)  # an unknown table has no page
     return _html(certificates_html(table, issued))
 
 
 def all_reports(user: GetUserDep) -> HTMLResponse:
     """The last verdicts on all tables that the user may see. The report pages link to this page."""
-    verdicts: list[LaneVerdict] = []
-    for table in _readable(user):
-        try:
-            one = rows.read(home(), table)
-            verdicts += one.details().verdicts if one else ()
-        except RefusedError:
-            continue  # the overview shows the error
+    statuses, _ = _statuses(user)  # the overview shows errors
+    verdicts: list[LaneVerdict] = [verdict for status in statuses for verdict in status.verdicts]
     newest = sorted(verdicts, key=lambda verdict: -verdict.at_ms)[:LISTED]
     return _html(reports_html("../", None, newest))
 
 
 def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
     """A plan's report (by Firn or by Great Expectations), or a certificate (its page or its document)."""
-    file = stored_verdicts.report(_reports(), path) or stored_verdicts.certificate_file(_reports(), path)
+    file = report_files.report(_reports(), path)
     if file is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
     may_read(file.table, request, user)
@@ -173,18 +156,27 @@ def _reports() -> Path:
 
 
 def _status(table: str) -> Status:
-    document = rows.read(home(), table)
+    document = stored.read(home(), table)
     if document is None:
         known = "In every run of the table's DAG, the task `report` writes the status."
         raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known}")
     return document
 
 
-def _readable(user: GetUserDep) -> Iterable[str]:
-    """The tables whose DAG the user may read."""
-    dags = {table: dag_id_of(table) for table in rows.tables(home())}
+def _statuses(user: GetUserDep) -> tuple[list[Status], dict[str, str]]:
+    """The statuses of the tables whose DAG the user may read, and why those of some of them can't be read."""
+    dags = {table: dag_id_of(table) for table in stored.tables(home())}
     allowed = get_auth_manager().filter_authorized_dag_ids(dag_ids=set(dags.values()), user=user)
-    return [table for table, dag_id in dags.items() if dag_id in allowed]
+    statuses: list[Status] = []
+    broken: dict[str, str] = {}
+    for table in (table for table, dag_id in dags.items() if dag_id in allowed):
+        try:
+            found = stored.read(home(), table)
+        except RefusedError as error:
+            broken[table] = str(error)
+        else:
+            statuses += [found] if found else []
+    return statuses, broken
 
 
 def _problem(code: HTTPStatus, text: str, way_out: str | None = None) -> HTMLResponse:

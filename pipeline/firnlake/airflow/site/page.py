@@ -13,9 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from firnlake.clock import show_ms, show_seconds
-from firnlake.inspect.status.document import LaneVerdict, Summary
-from firnlake.inspect.status.rows import Query, Shown, Sort, Status
-from firnlake.inspect.status.verdicts import Certificates
+from firnlake.inspect.report_files import Certificate
+from firnlake.inspect.status import LaneVerdict, Query, Shown, Sort, Status
 from firnlake_expectations.wording import count, shown
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -105,9 +104,10 @@ def _together(parts: Iterable[Markup]) -> Markup:
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
-NO_CERTIFICATES: Final = Certificates()
 TOPICS_SHOWN: Final = 50
 """Maximum number of topics listed, largest first; ``firn status`` lists all."""
+CERTIFICATES_SHOWN, CERTIFICATES_LISTED = 20, 300
+"""Maximum number of certificates on the page of a table, and on the page of its certificates."""
 
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
@@ -116,34 +116,36 @@ CONTENT_POLICY: Final = (
 Firn's pages."""
 
 
-def overview_html(summaries: Sequence[Summary], broken: Mapping[str, str], now_ms: int) -> str:
+def overview_html(statuses: Sequence[Status], broken: Mapping[str, str], now_ms: int) -> str:
     """The page of all tables; ``broken`` maps the tables whose status can't be read to the reason."""
-    return _page("overview.html.j2", home="", summaries=summaries, broken=broken, now_ms=now_ms)
+    return _page("overview.html.j2", home="", statuses=statuses, broken=broken, now_ms=now_ms)
 
 
-def table_html(status: Status, query: Query, now_ms: int, certificates: Certificates = NO_CERTIFICATES) -> str:
-    """The page of one table, with the topic partitions that ``query`` asks for and the newest ``certificates``.
-
-    Raises RefusedError if the details or rows of the status can't be read.
-    """
-    details = status.details()
-    largest = sorted(details.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes))
+def table_html(status: Status, query: Query, now_ms: int, certificates: Sequence[Certificate] = ()) -> str:
+    """The page of one table, with the topic partitions that ``query`` asks for and the newest ``certificates``."""
+    largest = sorted(status.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes))
     return _page(
         "table.html.j2",
         home="../",
-        summary=status.summary,
-        details=details,
+        status=status,
         topics=largest[:TOPICS_SHOWN],
         page=status.page(query),
         query=query,
-        certificates=certificates,
+        certificates=certificates[:CERTIFICATES_SHOWN],
+        issued=len(certificates),
         now_ms=now_ms,
     )
 
 
-def certificates_html(table: str, certificates: Certificates) -> str:
+def certificates_html(table: str, certificates: Sequence[Certificate]) -> str:
     """The page with the list of a table's ``certificates``."""
-    return _page("erasures.html.j2", home="../../", table=table, certificates=certificates)
+    return _page(
+        "erasures.html.j2",
+        home="../../",
+        table=table,
+        certificates=certificates[:CERTIFICATES_LISTED],
+        issued=len(certificates),
+    )
 
 
 def reports_html(home: str, table: str | None, verdicts: Sequence[LaneVerdict], as_of_ms: int | None = None) -> str:
@@ -180,6 +182,7 @@ def _environment() -> Environment:
         ratio=ratio,
         span=span,
         moment=moment,
+        second="{:%Y-%m-%d %H:%M:%S}".format,
         segment=lambda name: quote(name, safe=""),
         counted=count,
     )

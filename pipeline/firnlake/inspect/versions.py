@@ -3,11 +3,12 @@
 Key bounds exclude data files that can't hold the key. Data files never change, so each is read only once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import repeat
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, IsNull, Or, Reference
@@ -111,62 +112,58 @@ class Versions:
         return self._read[seen]
 
     def _scanned(self, planned_file: PlannedFile) -> tuple[Version, ...]:
-        names = self._columns
+        names, condition = self._columns, self._columns.is_tombstone
         wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
         transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
         columns = list(dict.fromkeys(name for name in (*wanted, *transactional) if name))
-        by_group = self._rows(planned_file, columns)
-        rows = pa.concat_tables([self._files.arrow_schema(columns).empty_table(), *by_group.values()])
-        tombstones = self._tombstones(planned_file, [group for group, found in by_group.items() if found.num_rows])
-        return tuple(
-            Version(
-                topic_partition=TopicPartition(
-                    row[names.topic] if names.topic else names.topic_name,
-                    row[names.partition] if names.partition else 0,
-                ),
-                offset=row[names.offset],
-                level=row[names.level] or LANDED,
-                tombstone=row[names.offset] in tombstones,
-                timestamp_ms=row[names.timestamp] if names.timestamp else None,
-                delete_horizon_ms=row[names.delete_horizon],
-                path=planned_file.file.file_path,
-                producer_id=row["producer_id"] if transactional and row["is_transactional"] else None,
+        # Values are large, so they are read only where metadata does not say that there is no tombstone.
+        may_hold = condition is not None and _may_hold(self._table, condition, planned_file.file)
+        read = list(dict.fromkeys([*columns, *(condition.reads if condition and may_hold else ())]))
+        versions: list[Version] = []
+        for rows in self._rows(planned_file, read):
+            tombstones = condition.mask(rows).to_pylist() if condition and may_hold else repeat(None)
+            versions += (
+                Version(
+                    topic_partition=TopicPartition(
+                        row[names.topic] if names.topic else names.topic_name,
+                        row[names.partition] if names.partition else 0,
+                    ),
+                    offset=row[names.offset],
+                    level=row[names.level] or LANDED,
+                    tombstone=bool(is_tombstone),
+                    timestamp_ms=row[names.timestamp] if names.timestamp else None,
+                    delete_horizon_ms=row[names.delete_horizon],
+                    path=planned_file.file.file_path,
+                    producer_id=row["producer_id"] if transactional and row["is_transactional"] else None,
+                )
+                for row, is_tombstone in zip(in_ms(rows.select(columns)).to_pylist(), tombstones, strict=False)
+                # Records without a topic partition belong to no log; the segment that holds them is reported.
+                if None not in [row[name] for name in (names.topic, names.partition) if name]
             )
-            for row in in_ms(rows).to_pylist()
-            # Records without a topic partition belong to no log; the segment that holds them is reported.
-            if None not in [row[name] for name in (names.topic, names.partition) if name]
-        )
+        return tuple(versions)
 
-    def _tombstones(self, planned_file: PlannedFile, groups: Sequence[int]) -> frozenset[int]:
-        """Offsets of the key's tombstones, which are in these row groups. Values are large, so they are read only if
-        metadata does not suffice."""
-        offset, condition = self._columns.offset, self._columns.is_tombstone
-        if not groups or condition is None or not _may_hold(self._table, condition, planned_file.file):
-            return frozenset()
-        found = self._rows(planned_file, sorted({offset, *condition.reads}), groups).values()
-        chosen = (rows[offset].filter(condition.mask(rows)).to_pylist() for rows in found)
-        return frozenset(chain.from_iterable(chosen))
+    def _rows(self, planned_file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The ``columns`` of the file's records that are of the key and that readers see, by row group.
 
-    def _rows(
-        self, planned_file: PlannedFile, columns: Sequence[str], groups: Iterable[int] | None = None
-    ) -> dict[int, pa.Table]:
-        """The ``columns`` of the file's records that are of the key and that readers see, by row group."""
+        Only row groups with such a record are read beyond the columns that decide it.
+        """
         names, source = self._columns, Source.of(planned_file.file)
         deletes = {source.path: planned_file.deletes} if planned_file.deletes else {}
         hidden = HiddenRecords(self._files, deletes).of(source)
         deciding = (*names.key, names.topic, names.partition, "is_control" if self._has_transactions else None)
-        read = list(dict.fromkeys(name for name in (*columns, *deciding) if name))
-        found: dict[int, pa.Table] = {}
+        deciding_columns = list(dict.fromkeys(name for name in deciding if name))
         with self._files.opened(source) as file:
-            for group in range(file.file.metadata.num_row_groups) if groups is None else groups:
-                start, rows = file.first_record(group), []
-                for batch in file.batches(read, [group]):
-                    chosen, end = self._chosen(batch), start + batch.num_rows
-                    seen = chosen if hidden is None else chosen & ~hidden[start:end]
-                    rows.append(batch.select(columns).filter(pa.array(seen)))
-                    start = end
-                found[group] = pa.Table.from_batches(rows, self._files.arrow_schema(columns))
-        return found
+            for group in range(file.file.metadata.num_row_groups):
+                chosen = [self._chosen(batch) for batch in file.batches(deciding_columns, [group])]
+                seen, first = np.concatenate([np.zeros(0, np.bool_), *chosen]), file.first_record(group)
+                if hidden is not None:
+                    seen &= ~hidden[first : first + len(seen)]
+                if seen.any():
+                    rows, start = [], 0
+                    for batch in file.batches(columns, [group]):
+                        rows.append(batch.filter(pa.array(seen[start : start + len(batch)])))
+                        start += len(batch)
+                    yield pa.Table.from_batches(rows, self._files.arrow_schema(columns))
 
     def _chosen(self, batch: pa.RecordBatch) -> Flags:
         """Flags of the records of the key. Control records are none, whatever their key bytes (C10)."""

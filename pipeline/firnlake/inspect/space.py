@@ -3,7 +3,7 @@
 The figures of history come from snapshot summaries, which cost nothing to read but cover only the table as a whole.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -16,24 +16,16 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branch
 from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch
-from firnlake.inspect.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
+from firnlake.inspect.status import HistorySpace, LaneWork, TableSpace, TopicSpace
 from firnlake.lanes.retention import retention
 from firnlake.table.history import added_bytes, cherry_picked, removed_bytes
 from firnlake.table.mendings import is_mending
-from firnlake.table.segment import LANDED, MERGED, Segment
+from firnlake.table.segment import LANDED, MERGED
 from firnlake.table.segments import read
 from firnlake.table.state import State
 
 _RAW: Final = (LANDED, MERGED)
 """Levels of segments that no cleaning has read yet."""
-
-
-def history_of(table: Table, identifier: str, now_ms: int) -> tuple[HistorySpace, tuple[str, ...]]:
-    """The space of the history, and errors in the table's ``history.expire.*``; with errors, no byte is expirable."""
-    try:
-        return history_space(table, retained(identifier, table.metadata, now_ms).snapshots), ()
-    except RefusedError as error:
-        return history_space(table, {snapshot.snapshot_id for snapshot in table.metadata.snapshots}), (str(error),)
 
 
 def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
@@ -98,56 +90,52 @@ def _newest_stay(line: Sequence[Snapshot], staying: Collection[int]) -> bool:
     return stay == sorted(stay, reverse=True)
 
 
-def mended_segments(table: Table, identifier: str) -> Iterable[Segment]:
-    """The segments on the branch of mended files."""
-    return read(on_branch(table, MENDED), identifier) if MENDED in table.metadata.refs else ()
-
-
 def space_of(
+    table: Table,
+    identifier: str,
+    now_ms: int,
     states: Sequence[State],
     quarantined: Iterable[Batch],
-    mended: Iterable[Segment],
-    history: HistorySpace,
     work: LaneWork,
-) -> tuple[TableSpace, tuple[TopicSpace, ...]]:
-    """The space of the table, and of each topic by name.
-
-    ``mended`` are the segments on the branch of mended files; after a rollback, main may have some of them again.
-    ``work`` is Firn's work on the table so far.
-    """
+) -> tuple[TableSpace, tuple[TopicSpace, ...], tuple[str, ...]]:
+    """The space of the table, that of each topic by name, and errors in the table's ``history.expire.*``; with errors,
+    no byte is expirable. ``work`` is Firn's work on the table so far."""
     share = _garbage_share(states, work)
-    by_topic: dict[str, Counter[str]] = defaultdict(Counter)
+    main, side, compactable = Counter[str](), Counter[str](), Counter[str]()
+    unknown: set[str] = set()
     for state in states:
-        by_topic[state.topic_partition.topic].update(
-            main=sum(segment.bytes for segment in state.segments),
-            side=sum(segment.bytes for segment in state.removed_tombstones),
-            compactable=_compactable(state, share or 0.0),
-            unknown=share is None and bool(state.cleanable),
-        )
+        topic = state.topic_partition.topic
+        main[topic] += sum(segment.bytes for segment in state.segments)
+        side[topic] += sum(segment.bytes for segment in state.removed_tombstones)
+        compactable[topic] += _compactable(state, share or 0.0)
+        unknown |= {topic} if share is None and state.cleanable else set()
     for batch in quarantined:
-        by_topic[batch.topic_partition.topic]["side"] += batch.bytes
+        side[batch.topic_partition.topic] += batch.bytes
     on_main = {segment.path for state in states for segment in state.segments}
-    for segment in mended:
-        if segment.path not in on_main:
-            by_topic[segment.topic_partition.topic]["side"] += segment.bytes
-    topics = tuple(_topic(topic, sizes) for topic, sizes in sorted(by_topic.items()))
-    estimates = [topic.compactable_bytes for topic in topics]
+    for segment in read(on_branch(table, MENDED), identifier) if MENDED in table.metadata.refs else ():
+        # After a rollback, main may have some of what was mended again.
+        side[segment.topic_partition.topic] += 0 if segment.path in on_main else segment.bytes
+    topics = tuple(
+        TopicSpace(
+            topic=topic,
+            main_bytes=main[topic],
+            side_bytes=side[topic],
+            compactable_bytes=None if topic in unknown else compactable[topic],
+        )
+        for topic in sorted({*main, *side})
+    )
+    staying, problems = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}, []
+    try:
+        staying = {*retained(identifier, table.metadata, now_ms).snapshots}
+    except RefusedError as error:
+        problems.append(str(error))
     space = TableSpace(
-        main_bytes=sum(topic.main_bytes for topic in topics),
-        side_bytes=sum(topic.side_bytes for topic in topics),
-        compactable_bytes=None if None in estimates else sum(filter(None, estimates)),
-        **history.model_dump(),
+        main_bytes=main.total(),
+        side_bytes=side.total(),
+        compactable_bytes=None if unknown else compactable.total(),
+        **history_space(table, staying).model_dump(),
     )
-    return space, topics
-
-
-def _topic(topic: str, sizes: Counter[str]) -> TopicSpace:
-    return TopicSpace(
-        topic=topic,
-        main_bytes=sizes["main"],
-        side_bytes=sizes["side"],
-        compactable_bytes=None if sizes["unknown"] else sizes["compactable"],
-    )
+    return space, topics, tuple(problems)
 
 
 def _garbage_share(states: Iterable[State], work: LaneWork) -> float | None:

@@ -1,0 +1,314 @@
+"""Gather the status of tables from metadata, without a JVM and without changing a table."""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby, islice
+from typing import Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from firnlake.clock import exact_span
+from firnlake.errors import FirnError, RefusedError, UnavailableError
+from firnlake.iceberg.branches import ancestors
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifests import DAMAGED
+from firnlake.ingest.quarantine import batches
+from firnlake.inspect.outlook import Outlook, in_words
+from firnlake.inspect.report_files import last_verdicts
+from firnlake.inspect.space import space_of
+from firnlake.inspect.status import (
+    LaneCommit,
+    LaneVerdict,
+    LaneWork,
+    LevelStatus,
+    PartitionCondition,
+    PartitionStatus,
+    Status,
+    sums,
+    write,
+)
+from firnlake.job.failures import failed_plans, told_once
+from firnlake.job.lane import Lane
+from firnlake.lanes.look import until
+from firnlake.lanes.retention import retention
+from firnlake.maintain.mend import mended
+from firnlake.plan.read_states import read_once
+from firnlake.progress import Progress
+from firnlake.table import records
+from firnlake.table.history import CommitSummary, appended
+from firnlake.table.policy import Policies, Policy
+from firnlake.table.records import COLUMNS
+from firnlake.table.settings import thresholds
+from firnlake.table.state import State
+from firnlake_expectations.table_report import MendedFile, Seen, Tombstones
+from firnlake_expectations.wording import count, log_name, plain
+
+QUARANTINED_SHOWN: Final = 100
+"""Maximum number of batches of quarantined records in a status, largest first; ``firn quarantine`` lists all."""
+PUBLICATIONS_SHOWN: Final = 50
+MENDED_SHOWN: Final = 100
+"""Maximum number of mended files that pages list, newest first; ``firn mend --list`` lists all."""
+
+log = logging.getLogger(__name__)
+
+
+def status_of(lake: Lake, identifier: str, now_ms: int) -> Status:
+    """The status of table ``identifier`` at ``now_ms`` (epoch milliseconds).
+
+    Raises RefusedError for a table that does not exist, is not a table of records or is damaged.
+    """
+    return _read(lake, identifier, now_ms, last_verdicts(lake.reports_folder).get(identifier, ()))
+
+
+def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, Status | FirnError]:
+    """By name, the status at ``now_ms`` of those tables ``names`` that are tables of records, or the reason why one
+    can't be read, which hides no other table.
+
+    A table that can't be loaded counts as a table of records, because nobody knows what it is.
+    """
+    verdicts = last_verdicts(lake.reports_folder)
+    found: dict[str, Status | FirnError] = {}
+    with Progress("status of tables", len(names)) as progress:
+        for name in names:
+            try:
+                if is_table_of_records(lake, name):
+                    found[name] = _read(lake, name, now_ms, verdicts.get(name, ()))
+            except FirnError as error:
+                found[name] = error
+            progress.advance()
+    return found
+
+
+def is_table_of_records(lake: Lake, identifier: str) -> bool:
+    """True if the table has Kafka's columns or is adopted. Raises the errors of ``Lake.table``."""
+    table = lake.table(identifier)
+    try:
+        records.check(table, identifier)
+    except RefusedError:
+        return COLUMNS in table.properties
+    return True
+
+
+def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
+    """Store the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home and return it.
+
+    Raises RefusedError for an unknown table, or a folder that can't be written to.
+    """
+    status = status_of(lake, table, now_ms)
+    write(lake.home, status)
+    _seen(lake, status).write(lake.reports_folder)
+    return status
+
+
+def _read(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
+    try:
+        with lake.answering():
+            return _status(lake, identifier, now_ms, verdicts)
+    except UnavailableError as error:
+        raise UnavailableError(f"table {identifier}: {error}") from error
+    except DAMAGED as error:
+        raise RefusedError(
+            f"table {identifier} can't be read: {type(error).__name__} {error}; allowed: metadata files as they were "
+            "written"
+        ) from error
+
+
+def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
+    sensed = read_once(lake, identifier, now_ms)
+    segments, states = sensed.segments, sorted(sensed.states(), key=lambda state: state.topic_partition)
+    table = lake.table(identifier)
+    failed = failed_plans(lake, identifier)
+    quarantined = sorted(batches(lake, identifier), key=lambda batch: (-batch.records, batch.topic_partition))
+    moved = Counter[object]()
+    for batch in quarantined:
+        moved[batch.topic_partition] += batch.records
+    parts = tuple(
+        _partition(Outlook(segments, state, failed, where in sensed.quiet), moved[where])
+        for state in states
+        for where in [state.topic_partition]
+    )
+    work, publications = work_on(table)
+    policies = Policies.parse(identifier, table.properties)
+    space, topics, wrong_limits = space_of(table, identifier, now_ms, states, quarantined, work)
+    conditions = Counter(part.condition for part in parts)
+    return Status(
+        table=identifier,
+        snapshot_id=segments.snapshot_id,
+        taken_ms=now_ms,
+        topic_partitions=len(parts),
+        levels=sums(parts),
+        conditions={condition: conditions[condition] for condition in PartitionCondition},
+        max_dirty_ratio=max((part.dirty_ratio for part in parts), default=0.0),
+        max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
+        quarantined_records=moved.total(),
+        tombstones=_tombstones(states, now_ms),
+        space=space,
+        publications=publications,
+        verdicts=verdicts,
+        quarantine=tuple(quarantined[:QUARANTINED_SHOWN]),
+        topics=topics,
+        strays=tuple(str(stray) for stray in segments.strays),
+        thresholds=tuple(thresholds(identifier, policies.default, table.properties)),
+        doubts=(*wrong_limits, *policies.doubts()),
+        partitions=parts,
+        **work.model_dump(),
+    )
+
+
+def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
+    state = outlook.state
+    refused = tuple(told_once(outlook.failed.values()))
+    young = [reason for reason in outlook.holding if reason.until_ms is not None]
+    holding = [reason for reason in outlook.holding if reason.rule in ("C7", "C10")]
+    due = {lane.value: work.reason for lane, work in outlook.works.items()}
+    at: int | None = state.now_ms
+    if not due or state.blockers:
+        at = until(state, [lane for lane in Lane if lane not in outlook.failed])
+    kept = retention(state)
+    causes = (
+        (outlook.wrong, PartitionCondition.UNCLEANABLE),
+        (refused, PartitionCondition.REFUSED),
+        (due, PartitionCondition.DUE),
+        (holding + young, PartitionCondition.WAITING),
+    )
+    return PartitionStatus(
+        topic=state.topic_partition.topic,
+        partition=state.topic_partition.partition,
+        condition=next((condition for cause, condition in causes if cause), PartitionCondition.IDLE),
+        levels=tuple(_levels(state)),
+        dirty_ratio=state.dirty_ratio,
+        lag_ms=_lag_ms(state),
+        cleanable_bytes=state.cleanable_bytes,
+        uncleanable_bytes=state.uncleanable_bytes,
+        cleaned_through=state.cleaned_through,
+        first_dirty_offset=state.first_dirty_offset,
+        due=due,
+        due_in_ms=None if at is None else at - state.now_ms,
+        blockers=(*map(in_words, (*outlook.wrong, *holding)), *refused),
+        retained=kept.kept if kept else None,
+        waiting=tuple(map(in_words, young)),
+        quarantined=quarantined,
+    )
+
+
+def _lag_ms(state: State) -> int | None:
+    oldest = min((segment.oldest_ms for segment in state.cleanable), default=None)
+    # Producers set the timestamps, and a record with a timestamp in the future has not waited.
+    return None if oldest is None else max(0, state.now_ms - oldest)
+
+
+def _levels(state: State) -> Iterable[LevelStatus]:
+    ordered = sorted(state.segments, key=lambda segment: segment.level)
+    for level, group in groupby(ordered, key=lambda segment: segment.level):
+        own = list(group)
+        filled = [segment for segment in own if segment.records and segment.base_offset >= 0]
+        yield LevelStatus(
+            level=level,
+            segments=len(own),
+            records=sum(segment.records for segment in own),
+            bytes=sum(segment.bytes for segment in own),
+            tombstones=_sum(segment.tombstones for segment in own),
+            hidden=_sum(segment.hidden for segment in own),
+            delete_files=max(segment.row_deletes for segment in own),
+            base_offset=min((segment.base_offset for segment in filled), default=None),
+            last_offset=max((segment.last_offset for segment in filled), default=None),
+        )
+
+
+def _tombstones(states: Iterable[State], now_ms: int) -> Tombstones:
+    segments = [(one, state.policy.full_interval_ms) for state in states for one in state.segments]
+    stamped = [(one.first_horizon_ms, one.stamped, wait) for one, wait in segments if one.first_horizon_ms is not None]
+    return Tombstones(
+        known=_sum(one.tombstones for one, _ in segments),
+        stamped=sum(one.stamped for one, _ in segments),
+        due=sum(number for at, number, _ in stamped if at <= now_ms),
+        overdue=sum(number for at, number, wait in stamped if 0 <= wait < now_ms - at),
+        oldest_ms=min((at for at, *_ in stamped), default=None),
+    )
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None if a number is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+def work_on(table: Table) -> tuple[LaneWork, tuple[LaneCommit, ...]]:
+    """The bytes that landed in ``table`` since its oldest snapshot, Firn's work on them, and Firn's last commits."""
+    landed, core_ms, since = 0, 0, None
+    publications: list[LaneCommit] = []
+    for snapshot in ancestors(table):
+        since = snapshot.timestamp_ms
+        if told := CommitSummary.of(snapshot):
+            publications.append(_publication(snapshot, told))
+            core_ms += told.core_ms
+        elif added := appended(snapshot):
+            landed += added.bytes
+    work = LaneWork(
+        landed_bytes=landed,
+        written_bytes=sum(one.bytes_out for one in publications),
+        saved_bytes=_saved(publications),
+        cleaned_bytes=_saved([one for one in publications if one.lane in _CLEANING]),
+        core_ms=core_ms,
+        since_ms=since,
+    )
+    return work, tuple(publications[:PUBLICATIONS_SHOWN])
+
+
+_CLEANING: Final = frozenset(lane for lane in Lane if lane.traits.cleans)
+
+
+def _saved(publications: Sequence[LaneCommit]) -> int:
+    return sum(one.bytes_in - one.bytes_out for one in publications)
+
+
+def _publication(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
+    return LaneCommit(
+        snapshot_id=snapshot.snapshot_id,
+        at_ms=snapshot.timestamp_ms,
+        lane=told.lane,
+        what=told.topic_partition or count(told.plans, "topic partition"),
+        reason=told.reason,
+        validation=told.validation,
+        **told.counts.model_dump(),
+    )
+
+
+def _seen(lake: Lake, status: Status) -> Seen:
+    """What the data-quality pages need of the table besides its verdicts: its status, retention and mendings."""
+    table = lake.table(status.table)
+    policies = Policies.parse(status.table, table.properties)
+    by_topic = {part.topic: policies.of(part.topic) for part in status.partitions}
+    return Seen(
+        table=status.table,
+        snapshot_id=status.snapshot_id,
+        taken_ms=status.taken_ms,
+        topic_partitions={log_name(one.topic, one.partition): one.condition for one in status.partitions},
+        held={name: reason for (name, _), reason in status.held.items()},
+        tombstones=status.tombstones,
+        published={one.validation: one.snapshot_id for one in status.publications if one.validation},
+        retained={plain(topic): _limits(policy) for topic, policy in by_topic.items() if not policy.compacts},
+        mended=_mended(lake, table, status.table),
+    )
+
+
+def _limits(policy: Policy) -> str:
+    age, size = policy.retention_ms, policy.retention_bytes
+    told = [f"retention.ms = {exact_span(age)}"] if age >= 0 else []
+    return ", ".join([*told, f"retention.bytes = {size}"] if size >= 0 else told)
+
+
+def _mended(lake: Lake, table: Table, identifier: str) -> tuple[MendedFile, ...]:
+    """The files that the newest mendings took; none if a manifest of a snapshot before a mending is gone or damaged."""
+    try:
+        with lake.answering():
+            return tuple(islice(mended(table, identifier), MENDED_SHOWN))
+    except (FirnError, *DAMAGED) as error:
+        log.warning("table %s: its report lists no mendings: %s", identifier, error)
+        return ()

@@ -1,0 +1,209 @@
+"""What every lane says of a topic partition now: its plan, or why it takes nothing.
+
+`firn status`, `firn explain` and the progress of erasures show this one answer. Each lane is asked once
+(``firnlake.lanes.look``), and nothing is written.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from firnlake.clock import show_ms, show_span
+from firnlake.job.failures import FailedPlan, waiting
+from firnlake.job.lane import TOP, Lane
+from firnlake.job.plan import Plan
+from firnlake.lanes.answer import Reason, Waits, Work
+from firnlake.lanes.look import look, until
+from firnlake.plan.make import plan_of, plan_partition
+from firnlake.table.arrays import Segments
+from firnlake.table.segment import TAIL, UnassignedFile
+from firnlake.table.state import State
+from firnlake_expectations.wording import count
+
+HANGING_MS: Final = 86_400_000
+"""Milliseconds after which an open transaction waits for a person. A broker ends that of a living producer after
+transaction.max.timeout.ms, by default 15 minutes (KIP-664)."""
+
+
+@dataclass(frozen=True)
+class LaneOutlook:
+    """The due plan of one lane, or the reason why no plan is due. Time alone makes the lane due at ``next_ms``."""
+
+    lane: Lane
+    plan: str | None
+    segments: int
+    reason: Reason
+    next_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What the lanes say of ``state``, which is of ``segments``; ``failures`` are the table's failed plans."""
+
+    segments: Segments
+    state: State
+    failures: Sequence[FailedPlan] = ()
+    is_quiet: bool = False
+    """No lane has work (``firnlake.lanes.quiet``), so none is asked."""
+
+    @cached_property
+    def answers(self) -> Mapping[Lane, Work | Waits]:
+        """What each lane says of the topic partition, whatever has failed before."""
+        return {} if self.is_quiet else {lane: look(lane, self.state) for lane in Lane}
+
+    @cached_property
+    def works(self) -> Mapping[Lane, Work]:
+        """The work that is due, without what failed before."""
+        answers = self.answers.items()
+        return {lane: one for lane, one in answers if isinstance(one, Work) and lane not in self.failed}
+
+    @cached_property
+    def plans(self) -> Mapping[Lane, Plan]:
+        """The plan of each due lane."""
+        plans = {lane: plan_of(work, self.segments, self.state) for lane, work in self.works.items()}
+        return {lane: plan for lane, plan in plans.items() if plan}
+
+    @cached_property
+    def top(self) -> Plan | None:
+        """The plan of the highest lane without thresholds, which takes segments of every level."""
+        return plan_partition(TOP, self.segments, self.state, force=True)
+
+    @cached_property
+    def failed(self) -> Mapping[Lane, FailedPlan]:
+        """The lanes whose plan failed on the same segments before; it waits until they change, even if it was asked for
+        before it was due (C20)."""
+        where = self.state.topic_partition
+        tried = {marker.plan.lane for marker in self.failures if marker.plan.topic_partition == where}
+        plans = (
+            plan_of(answer, self.segments, self.state)
+            if isinstance(answer := self.answers.get(lane), Work)
+            else plan_partition(lane, self.segments, self.state, force=True)
+            for lane in Lane
+            if lane in tried
+        )
+        return {plan.lane: marker for plan, marker in waiting(self.failures, filter(None, plans))}
+
+    @cached_property
+    def left(self) -> frozenset[Lane]:
+        """The due lanes that leave their plan to the highest one, which takes all its segments in the same run."""
+        top = self.plans.get(TOP)
+        return frozenset(lane for lane, plan in self.plans.items() if top and top.takes(plan))
+
+    @cached_property
+    def due(self) -> Mapping[Lane, Plan]:
+        """The plans that a run of all lanes takes."""
+        return {lane: plan for lane, plan in self.plans.items() if lane not in self.left}
+
+    def not_due(self, lane: Lane) -> Reason:
+        """The reason why ``lane`` takes no segment of the topic partition now."""
+        if lane in self.failed:
+            return Reason("C20", str(self.failed[lane]))
+        if lane in self.left:
+            return Reason(lane.traits.rule, f"left to lane {TOP}, which takes the segments in the same run")
+        answer = self.answers[lane]
+        return answer if isinstance(answer, Waits) else Reason(lane.traits.rule, "there is nothing that it can change")
+
+    @property
+    def lanes(self) -> tuple[LaneOutlook, ...]:
+        """What each lane does, or waits for."""
+        return tuple(map(self.of_lane, Lane))
+
+    def of_lane(self, lane: Lane) -> LaneOutlook:
+        """What ``lane`` does, or waits for."""
+        if plan := self.due.get(lane):
+            return LaneOutlook(lane, plan.id, len(plan.inputs), Reason(lane.traits.rule, plan.reason))
+        next_ms = None if lane in self.failed else until(self.state, [lane])
+        return LaneOutlook(lane, None, 0, self.not_due(lane), next_ms)
+
+    @cached_property
+    def wrong(self) -> tuple[Reason, ...]:
+        """What keeps segments from being cleaned in any run until a person acts."""
+        wrong = [Reason("C20", blocker) for blocker in self.state.blockers]
+        wrong += [Reason("C17", oversized) for oversized in self.state.oversized]
+        return (*wrong, *self._hanging())
+
+    def _hanging(self) -> Iterator[Reason]:
+        undecided = self.state.undecided
+        if undecided is None or not self.state.policy.compacts:
+            return
+        first = next(one for one in self.state.segments if one.last_offset >= undecided.offset)
+        passed = self.state.now_ms - max(first.arrived_ms, first.newest_ms)
+        if passed > HANGING_MS:
+            yield Reason(
+                "C10",
+                f"held back: {undecided}, and has been for {show_span(passed)}; allowed: a transaction that ends "
+                "(kafka-transactions.sh finds a hanging one and aborts it)",
+            )
+
+    @cached_property
+    def holding(self) -> tuple[Reason, ...]:
+        """What holds segments or tombstones back for a while."""
+        state, held = self.state, self.state.held
+        reasons = []
+        if state.undecided and not any(self._hanging()):
+            reasons.append(Reason("C10", f"held back: {state.undecided}"))
+        for stray in state.strays:
+            why = f"may hold records from offset {stray.base_offset} on: tombstones from there on are kept"
+            reasons.append(Reason("C7", f"segment {stray.path} {why}"))
+        if held and held.rule != "C10" and state.policy.compacts:
+            ahead = held.segment.newest_ms - state.now_ms
+            # Producers set the timestamps, and one in the future prolongs the wait.
+            future = f", and its newest timestamp is {show_span(ahead)} in the future" if ahead > 0 else ""
+            why = f"segment {held.segment} is {held.why}{future}: this segment and all later ones wait"
+            reasons.append(Reason(held.rule, why, held.until_ms))
+        return tuple(reasons)
+
+    @property
+    def obstacles(self) -> tuple[Reason, ...]:
+        """What keeps segments or tombstones from being cleaned now."""
+        return (*self.wrong, *self.holding)
+
+    def held(self, path: str) -> Reason | None:
+        """The reason why the highest lane, even if due, would leave out the segment at ``path``; None if it would not.
+
+        The text is the rest of a sentence that begins with "the segment".
+        """
+        state = self.state
+        if path in taken(self.top):
+            failed = self.failed.get(TOP)
+            return Reason("C20", f"is in a plan that failed: {failed}") if failed else None
+        for stray in state.strays:
+            if stray.path == path:
+                return never_taken(stray)
+        segment = next(segment for segment in state.segments if segment.path == path)
+        if not state.policy.compacts:
+            return Reason(
+                "C19", f"belongs to a topic that is not compacted (cleanup.policy = {state.policy.cleanup_policy})"
+            )
+        if state.blockers:
+            return Reason("C20", f"waits because its topic partition can't be cleaned: {state.blockers[0]}")
+        if not segment.records:
+            return Reason("C17", "holds no record")
+        if too_large := state.too_large(segment):
+            return Reason("C17", f"is too large: {'; '.join(too_large)}")
+        if segment.level == TAIL and state.tail_is_held:
+            return Reason("C10", f"waits, like the whole tail: {state.undecided}")
+        if state.held and segment in state.head and segment not in state.cleanable:
+            place = "is" if state.held.segment == segment else f"comes after segment {state.held.segment}, which is"
+            return Reason(state.held.rule, f"{place} {state.held.why}", state.held.until_ms)
+        left = [segment for segment in state.cleanable if segment.path not in taken(self.top)]
+        if left and (too_large := state.too_large(left[0])):
+            return Reason("C17", f"waits because an older segment is too large: {'; '.join(too_large)}")
+        fitting = count(len(state.cleanable) - len(left), "older segment")
+        return Reason("C17", f"exceeds the budgets of a plan, which takes {fitting} first")
+
+
+def never_taken(stray: UnassignedFile) -> Reason:
+    """The reason why no plan takes a data file whose metadata does not show its topic partition (C20)."""
+    return Reason("C20", f"{stray.problem}: no plan takes this file")
+
+
+def taken(plan: Plan | None) -> frozenset[str]:
+    """Paths of the segments that ``plan`` takes; empty if there is no plan."""
+    return frozenset(segment.path for segment in plan.inputs) if plan else frozenset()
+
+
+def in_words(reason: Reason) -> str:
+    """The reason, and the time at which it ends by itself, if that is known."""
+    return reason.text if reason.until_ms is None else f"{reason.text}, until {show_ms(reason.until_ms)}"

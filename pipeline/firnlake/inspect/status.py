@@ -1,0 +1,503 @@
+"""The status of a table: one document, from where it is gathered to where the command and the pages show it.
+
+A run stores it as JSON under ``$FIRN_HOME/status``. The file is written atomically, so readers need no lock. It can be
+made again at any time, and no decision depends on it. Bytes are file sizes, times are epoch milliseconds, durations
+are milliseconds.
+"""
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from pydantic import TypeAdapter, ValidationError
+
+from firnlake.errors import RefusedError, WaitingError
+from firnlake.iceberg.files import FrozenModel
+from firnlake.ingest.quarantine import Batch
+from firnlake.job.failures import AGAIN_MS
+from firnlake.table.history import RecordCounts
+from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
+from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.table_report import Tombstones
+from firnlake_expectations.templates import write_page
+from firnlake_expectations.wording import count
+
+LEVELS: Final = (LANDED, MERGED, RUN, TAIL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One level of one topic partition, or of all topic partitions together."""
+
+    segments: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelStatus(Level):
+    """One level of one topic partition. Offsets are inclusive, and None if the level has no record."""
+
+    level: int
+    tombstones: int | None
+    """Number of tombstones; None if metadata does not have the number."""
+    hidden: int | None = 0
+    """Maximum number of records that row-level deletes hide; None if metadata gives no bound."""
+    delete_files: int = 0
+    """Maximum number of row-level delete files that may apply to one segment."""
+    base_offset: int | None
+    last_offset: int | None
+
+
+class PartitionCondition(StrEnum):
+    """Condition of a topic partition: the first member that applies, in this order."""
+
+    UNCLEANABLE = "uncleanable"
+    """Some of its segments can't be cleaned in any run (C20), or a transaction has been open for too long (C10)."""
+    REFUSED = "refused"
+    """A due plan failed. The plan waits until its segments change (C20)."""
+    DUE = "due"
+    WAITING = "waiting"
+    """Some of its segments wait for a lag, a transaction, or a stray file (C7, C10, C11)."""
+    IDLE = "idle"
+    """Nothing is due and nothing is blocked."""
+
+
+FOR_PEOPLE: Final = (PartitionCondition.UNCLEANABLE, PartitionCondition.REFUSED)
+"""The conditions in which a topic partition waits until a person does something."""
+_WORST: Final = (*FOR_PEOPLE, PartitionCondition.DUE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One topic partition: its levels, dirty ratio (C12), due lanes, and blockers (C20)."""
+
+    topic: str
+    partition: int
+    condition: PartitionCondition
+    levels: tuple[LevelStatus, ...]
+    dirty_ratio: float
+    lag_ms: int | None
+    """Time that the oldest cleanable record has waited, milliseconds; None if nothing is cleanable."""
+    cleanable_bytes: int
+    uncleanable_bytes: int
+    cleaned_through: int | None
+    first_dirty_offset: int | None
+    """First offset that a cleaning would read, as Kafka defines it; None if the topic partition has no record."""
+    due: dict[str, str]
+    """Reason for each due lane."""
+    due_in_ms: int | None
+    """Milliseconds until time alone makes a lane due; 0 if a lane is due now; None if only new data can make it due."""
+    blockers: tuple[str, ...]
+    retained: str | None
+    """The oldest segment that retention keeps, and the reason; None if the policy does not delete (C19)."""
+    waiting: tuple[str, ...]
+    """Segments that must wait, each with the reason and, if known, the end of the wait (C11)."""
+    quarantined: int
+    """Number of records of the topic partition in the quarantine (C5)."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def name(self) -> str:
+        """The name in Kafka's form: ``orders-3``."""
+        return str(self.topic_partition)
+
+    @property
+    def segments(self) -> int:
+        """Number of segments on all levels."""
+        return sum(level.segments for level in self.levels)
+
+    @property
+    def records(self) -> int:
+        """Number of records on all levels."""
+        return sum(level.records for level in self.levels)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all levels."""
+        return sum(level.bytes for level in self.levels)
+
+    @property
+    def by_level(self) -> tuple[Level, Level, Level, Level]:
+        """Levels L0 to L3, also those without a segment."""
+        return sums([self])
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """Why lanes are due and segments wait, a text for each reason."""
+        return (*(f"{lane}: {reason}" for lane, reason in self.due.items()), *self.blockers, *self.waiting)
+
+    def mentions(self, text: str) -> bool:
+        """True if the lower-case ``text`` occurs in the name or in a reason, in any case."""
+        return any(text in said.lower() for said in (self.name, *self.why))
+
+
+def sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
+    """Sums over topic partitions for levels L0 to L3, without segments of an unknown level, which are blocked."""
+    totals = {level: Counter[str]() for level in LEVELS}
+    for one in (one for part in parts for one in part.levels if one.level in LEVELS):
+        totals[one.level].update(segments=one.segments, records=one.records, bytes=one.bytes)
+    landed, merged, cleaned, tail = (Level(**totals[level]) for level in LEVELS)
+    return landed, merged, cleaned, tail
+
+
+class LaneCommit(RecordCounts):
+    """One commit by Firn, for one or several plans, with the counts of all."""
+
+    snapshot_id: int
+    at_ms: int
+    lane: str
+    what: str
+    """The topic partition of the commit, or the number of its topic partitions."""
+    reason: str | None
+    validation: str | None
+    """Name of Great Expectations' run that judged the plans; None if the summary does not say."""
+
+
+class LaneVerdict(FrozenModel):
+    """The verdict of Great Expectations on one plan, without the samples, which only the verdict's page shows.
+
+    ``run_name`` is the name of that page, ``validation`` that of Great Expectations' run for the job.
+    """
+
+    table: str
+    run_name: str
+    validation: str
+    plan: str
+    topic_partition: str
+    lane: str
+    passed: bool
+    at_ms: int
+    as_of_ms: int
+    """The plan's ``now_ms``, which is the same for all plans of one run."""
+    records_in: int
+    records_out: int
+    failures: tuple[str, ...]
+    """The observation for each broken promise."""
+
+    @property
+    def page(self) -> str:
+        """Path of this verdict's page under the reports folder."""
+        return f"plans/{self.run_name}.html"
+
+
+class Space(FrozenModel):
+    """File bytes of a table or a topic on main and on Firn's branches. Only files of known topics are counted."""
+
+    main_bytes: int
+    """Bytes of the data files that readers of main see."""
+    side_bytes: int
+    """Bytes of the data files on Firn's side branches: quarantine, removed tombstones and mended files."""
+    compactable_bytes: int | None
+    """Estimate of the bytes that cleaning and retention would remove from main now; None without a basis for it."""
+
+
+class TopicSpace(Space):
+    """The space of one topic."""
+
+    topic: str
+
+
+class HistorySpace(FrozenModel):
+    """File bytes that main and Firn's branches no longer hold, but that another snapshot of the table still holds."""
+
+    history_bytes: int
+    """Bytes of the data and delete files that belong only to older snapshots, other branches and tags."""
+    history_is_exact: bool
+    """False if ``history_bytes`` is a lower bound, because a snapshot summary lacks sizes, or because an ancestor of
+    the snapshot of a tag or of another branch has expired."""
+    expirable_bytes: int
+    """The part of ``history_bytes`` that the expiry of snapshots would free now, by the limits ``history.expire.*``."""
+    expirable_is_exact: bool
+    """False if ``expirable_bytes`` is approximate, because a tag or branch may share files with expiring snapshots."""
+
+
+class TableSpace(Space, HistorySpace):
+    """The space of a table."""
+
+
+class LaneWork(FrozenModel):
+    """The bytes that landed since the table's oldest snapshot, and Firn's work on them."""
+
+    landed_bytes: int
+    written_bytes: int
+    saved_bytes: int
+    """Bytes that Firn's commits removed minus bytes that they added."""
+    cleaned_bytes: int
+    """The part of ``saved_bytes`` that is due to lanes that remove superseded records."""
+    core_ms: int
+    """Core time of compactions, milliseconds: their duration times the number of tasks that could run in parallel."""
+    since_ms: int | None
+    """Commit time of the table's oldest snapshot; None without a snapshot."""
+
+
+class Shown(StrEnum):
+    """Filter of topic partitions: all partitions, or only those in one condition."""
+
+    ALL = "all"
+    DUE = "due"
+    UNCLEANABLE = "uncleanable"
+    REFUSED = "refused"
+    WAITING = "waiting"
+    IDLE = "idle"
+
+
+class Sort(StrEnum):
+    """The facts that topic partitions can be sorted by."""
+
+    NAME = "name"
+    CONDITION = "condition"
+    SEGMENTS = "segments"
+    RECORDS = "records"
+    BYTES = "bytes"
+    DIRTY_RATIO = "dirty_ratio"
+    LAG = "lag_ms"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A request for a page of rows. ``page`` counts from 1; ``text`` is searched for in names and reasons."""
+
+    text: str = ""
+    shown: Shown = Shown.ALL
+    sort: Sort = Sort.DIRTY_RATIO
+    descending: bool = True
+    page: int = 1
+
+
+PAGE_ROWS: Final = 25
+
+
+@dataclass(frozen=True)
+class Page:
+    """The topic partitions of one page; ``found`` of ``total`` match the query."""
+
+    parts: list[PartitionStatus]
+    number: int
+    pages: int
+    found: int
+    total: int
+
+
+STRAYS: Final = "files of no topic partition"
+"""What waits for a person in the name of all files whose topic partition is missing or unknown."""
+
+
+class Status(LaneWork):
+    """The status of a table at ``taken_ms`` and ``snapshot_id``, which is None if the table has no snapshot.
+
+    ``publications`` and ``verdicts`` are the latest, newest first.
+    """
+
+    table: str
+    snapshot_id: int | None
+    taken_ms: int
+    topic_partitions: int
+    levels: tuple[Level, Level, Level, Level]
+    """Levels L0 to L3; L3 is the tail."""
+    conditions: dict[PartitionCondition, int]
+    """Number of topic partitions in each condition."""
+    max_dirty_ratio: float
+    max_lag_ms: int | None
+    """Longest time that a cleanable record has waited, milliseconds; None if nothing is cleanable."""
+    quarantined_records: int
+    tombstones: Tombstones
+    space: TableSpace
+    publications: tuple[LaneCommit, ...]
+    verdicts: tuple[LaneVerdict, ...]
+    quarantine: tuple[Batch, ...]
+    """The largest batches of quarantined records; ``firn quarantine`` lists all."""
+    topics: tuple[TopicSpace, ...]
+    """The space of each topic, by name."""
+    strays: tuple[str, ...]
+    """Messages about live files whose topic partition is missing or unknown (C20)."""
+    thresholds: tuple[str, ...]
+    """When the lanes are due by the table's own properties, and from which system each default comes; then what
+    topics override."""
+    doubts: tuple[str, ...]
+    """Messages about lags that the settings can't meet (C21), and about wrong values of ``history.expire.*``."""
+    partitions: tuple[PartitionStatus, ...]
+    """The topic partitions, by topic and partition."""
+
+    @property
+    def last_publication(self) -> LaneCommit | None:
+        """Firn's newest commit; None if there is none."""
+        return next(iter(self.publications), None)
+
+    @property
+    def last_verdict(self) -> LaneVerdict | None:
+        """The newest verdict; None if there is none."""
+        return next(iter(self.verdicts), None)
+
+    @property
+    def uncleanable_partitions(self) -> int:
+        """Number of topic partitions that can't be cleaned or whose due plan failed."""
+        return sum(self.conditions[condition] for condition in FOR_PEOPLE)
+
+    @property
+    def write_amplification(self) -> float | None:
+        """Bytes that plans wrote, divided by the bytes that landed; None if no bytes landed."""
+        return self.written_bytes / self.landed_bytes if self.landed_bytes else None
+
+    @property
+    def bytes(self) -> int:
+        """All live bytes."""
+        return sum(level.bytes for level in self.levels)
+
+    @property
+    def due_lanes(self) -> frozenset[str]:
+        """The lanes that are due in any topic partition."""
+        return frozenset(lane for part in self.partitions for lane in part.due)
+
+    def worst(self, limit: int) -> list[PartitionStatus]:
+        """At most ``limit`` topic partitions: first those that wait for a person, then due ones, then the dirtiest."""
+
+        def rank(part: PartitionStatus) -> tuple[int, float, TopicPartition]:
+            place = _WORST.index(part.condition) if part.condition in _WORST else len(_WORST)
+            return place, -part.dirty_ratio, part.topic_partition
+
+        return heapq.nsmallest(limit, self.partitions, key=rank)
+
+    def page(self, query: Query) -> Page:
+        """The topic partitions that ``query`` asks for; the last page if there are fewer pages.
+
+        Equal ones stay in the order of their names, and those without a value come last.
+        """
+        found = [*self.partitions]
+        if query.shown is not Shown.ALL:
+            found = [part for part in found if part.condition.value == query.shown.value]
+        if text := query.text.strip().lower():
+            found = [part for part in found if part.mentions(text)]
+        fact = attrgetter("topic", "partition") if query.sort is Sort.NAME else attrgetter(query.sort)
+
+        def key(part: PartitionStatus) -> tuple[bool, Any]:
+            value = fact(part)
+            return (value is None) is not query.descending, 0 if value is None else value
+
+        found.sort(key=key, reverse=query.descending)
+        pages = max(1, -(-len(found) // PAGE_ROWS))
+        number = min(query.page, pages)
+        shown = found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
+        return Page(shown, number, pages, len(found), self.topic_partitions)
+
+    @cached_property
+    def held(self) -> dict[tuple[str, str], str]:
+        """What waits for a person: a reason by the name of a topic partition and its condition, in this order.
+
+        Files of no topic partition are the last entry, under ``STRAYS``.
+        """
+        held = {
+            # What can't be cleaned is told first, and what was refused last.
+            (part.name, part.condition.value): part.blockers[-1 if part.condition is PartitionCondition.REFUSED else 0]
+            for part in self.partitions
+            if part.condition in FOR_PEOPLE
+        }
+        if self.strays:
+            more = f"; and {len(self.strays) - 1} more" if len(self.strays) > 1 else ""
+            held[STRAYS, STRAYS] = f"no lane takes them: {self.strays[0]}{more}"
+        return held
+
+    def waiting(self, told: Collection[str] = ()) -> WaitingError | None:
+        """What waits for a person, in one line, without the topic partitions that are ``told`` already; None if nothing
+        else does."""
+        held = {place: reason for place, reason in self.held.items() if place[0] not in told}
+        if not held:
+            return None
+        (name, _), reason = next(iter(held.items()))
+        why = reason if reason.startswith(f"{name} ") else f"{name}: {reason}"
+        more = f"; `firn status {self.table}` names the others" if len(held) > 1 else ""
+        number = len(held) - ((STRAYS, STRAYS) in held)
+        wait = "waits" if number == 1 else "wait"
+        who = f"{number:,} of {count(self.topic_partitions, 'topic partition')} {wait} for a person: " if number else ""
+        return WaitingError(f"{self.table}: {who}{why}{more}")
+
+
+FOLDER: Final = "status"
+SUFFIX, TOLD_SUFFIX = ".json", ".told"
+
+
+def path_of(home: Path, table: str) -> Path:
+    """Path of the status file of ``table``, which is inside the folder whatever the table's name is."""
+    return home / FOLDER / f"{quote(table, safe='')}{SUFFIX}"
+
+
+def tables(home: Path) -> list[str]:
+    """The tables that have a status file, by name."""
+    return sorted(unquote(path.name.removesuffix(SUFFIX)) for path in (home / FOLDER).glob(f"[!.]*{SUFFIX}"))
+
+
+def write(home: Path, status: Status) -> Path:
+    """Store ``status`` and return its path. Raises RefusedError when the file can't be written."""
+    path = path_of(home, status.table)
+    try:
+        return write_page(path, status.model_dump_json())
+    except OSError as error:
+        raise RefusedError(
+            f"the status of table {status.table} can't be written to {path}: {error}; allowed: a writable folder "
+            "(FIRN_HOME)"
+        ) from error
+
+
+def read(home: Path, table: str) -> Status | None:
+    """Read the status of ``table``; None if it has no file. Raises RefusedError for a damaged or foreign file."""
+    path = path_of(home, table)
+    try:
+        stat = path.stat()
+        status = _read(path, stat.st_mtime_ns, stat.st_size)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise _unreadable(table, path, str(error)) from error
+    if status.table != table:
+        raise _unreadable(table, path, f"it belongs to table {status.table}")
+    return status
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, _changed_ns: int, _size: int) -> Status:
+    """The status at ``path``, which a server of pages does not parse again while the file is the same."""
+    return Status.model_validate_json(path.read_bytes())
+
+
+def _unreadable(table: str, path: Path, why: str) -> RefusedError:
+    reason = next(iter(why.splitlines()), "")
+    return RefusedError(
+        f"the status of table {table} can't be read from {path}: {reason}; allowed: a status written by this version "
+        "of Firn (the next run writes one)"
+    )
+
+
+_TOLD: Final = TypeAdapter(dict[str, int])
+
+
+def news(home: Path, status: Status, now_ms: int, told: Collection[str] = ()) -> Mapping[str, str]:
+    """The reasons of what waits for a person, by name, if they were not told within the day before ``now_ms`` (epoch
+    milliseconds). From now on, they count as told, and so do the topic partitions in ``told``.
+
+    A topic partition that waits for another kind of reason is told at once. A refused plan is tried again once a day as
+    well, so its topic partition is not told twice. What was told lies beside the stored status; if that file is lost,
+    people are told once more.
+    """
+    path = path_of(home, status.table).with_suffix(TOLD_SUFFIX)
+    try:
+        before = _TOLD.validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        before = {}
+    held = {f"{name} {condition}": (name, reason) for (name, condition), reason in status.held.items()}
+    known = {cause: at for cause, at in before.items() if cause in held and abs(now_ms - at) < AGAIN_MS}
+    fresh = {name: reason for cause, (name, reason) in held.items() if cause not in known and name not in told}
+    write_page(path, json.dumps(known | dict.fromkeys(held.keys() - known.keys(), now_ms)))
+    return fresh
