@@ -18,7 +18,7 @@ from firnlake.lanes.quiet import quiet
 from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.history import newest_clock
 from firnlake.table.policy import LONG_MAX, Policies
-from firnlake.table.restarts import restarts
+from firnlake.table.restarts import restart_in
 from firnlake.table.segment import Segment
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
@@ -168,8 +168,9 @@ class Sensed:
             late_through = self.policies.of(where.topic).late_through
             if where.topic in first or late_through == LONG_MAX:
                 continue
-            if restart := next(restarts(arrays.segments(place), late_through), None):
-                first[where.topic] = restart.message(int(arrays.fact("sequence_number").max()))
+            newest = int(arrays.fact("sequence_number").max())
+            if restart := restart_in(arrays.segments(place), late_through, newest):
+                first[where.topic] = restart
         return first
 
 

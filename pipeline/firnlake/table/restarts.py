@@ -9,10 +9,8 @@ Metadata can't tell a first segment with both repeated and new records, a topic 
 one whose former records have timestamps in the future and were rewritten since.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from firnlake.clock import show_ms
@@ -23,47 +21,31 @@ _APART_MS: Final = 3_600_000
 """Time by which the records of an earlier offset may be newer, because producers' clocks differ."""
 
 
-@dataclass(frozen=True)
-class Restart:
-    """A segment that a restart explains better than late data."""
+def restart_in(segments: Iterable[Segment], late_through: int, newest: int) -> str | None:
+    """Why the topic of ``segments``, which are of one topic partition, seems to have restarted, and what is allowed.
 
-    segment: Segment
-    oldest_ms: int
-    """Timestamp of its oldest record, epoch milliseconds."""
-    end: int
-    """The highest offset of what landed before it."""
-    newest_ms: int
-    """Timestamp of the newest record of what landed before it, epoch milliseconds."""
-
-    def message(self, newest: int) -> str:
-        """The message of the block. ``newest`` is the highest sequence number in the table."""
-        topic = self.segment.topic_partition.topic
-        return (
-            f"topic {topic}: segment {self.segment} landed after offset {self.end}, but its oldest record "
-            f"({show_ms(self.oldest_ms)}) is more than an hour newer than all that had landed "
-            f"({show_ms(self.newest_ms)}), as if the topic was made again; allowed: "
-            f"`firn config set TABLE offsets.restart=late:{newest} --topic {topic}` if the records are late; if the "
-            "topic was made again, a new table, or a new name of the topic"
-        )
-
-
-def restarts(segments: Iterable[Segment], late_through: int) -> Iterator[Restart]:
-    """The suspected ``segments`` of one topic partition, in the order in which they landed.
-
-    None of them has a sequence number up to ``late_through``. Firn's own segments count as landed before all others.
+    None if it doesn't. Segments with a sequence number up to ``late_through`` hold late data; ``newest`` is the highest
+    sequence number in the table. Firn's own segments count as landed before all others.
     """
-    known = [one for one in segments if one.records and one.base_offset >= 0]
-    end = newest = -1
+    filled = [one for one in segments if one.records and one.base_offset >= 0]
+    end = newest_ms = -1
     # Segments of one commit are no evidence about each other.
-    for _, batch in groupby(sorted(known, key=_landing), key=_landing):
+    for landed, batch in groupby(sorted(filled, key=_landing), key=_landing):
         together = list(batch)
-        for one in together:
-            oldest = _at_landing(one.oldest_ms, one)
-            is_younger = 0 <= newest < oldest - _APART_MS
-            if is_younger and one.base_offset <= end and late_through < _landing(one):
-                yield Restart(one, oldest, end, newest)
-        end = max(end, *map(attrgetter("last_offset"), together))
-        newest = max(newest, *map(_newest_ms, together))
+        for one in together if landed > late_through else ():
+            oldest_ms = _at_landing(one.oldest_ms, one)
+            if one.base_offset <= end and 0 <= newest_ms < oldest_ms - _APART_MS:
+                topic = one.topic_partition.topic
+                return (
+                    f"topic {topic}: segment {one} landed after offset {end}, but its oldest record "
+                    f"({show_ms(oldest_ms)}) is more than an hour newer than all that had landed "
+                    f"({show_ms(newest_ms)}), as if the topic was made again; allowed: `firn config set TABLE "
+                    f"offsets.restart=late:{newest} --topic {topic}` if the records are late; if the topic was made "
+                    "again, a new table, or a new name of the topic"
+                )
+        end = max(end, *(one.last_offset for one in together))
+        newest_ms = max(newest_ms, *map(_newest_ms, together))
+    return None
 
 
 def _is_rewritten(segment: Segment) -> bool:
