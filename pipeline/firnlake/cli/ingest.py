@@ -1,18 +1,207 @@
-"""Subcommands ``release``, for a table that is no longer to be maintained, and ``quarantine``."""
+"""Subcommands for tables and for the records that come into them: create, land, adopt, release and quarantine."""
 
 import shlex
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.options import AsJson, Partition, TableName
+from firnlake.cli.options import AsJson, Partition, Properties, TableName, pairs
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine as quarantined
+from firnlake.ingest.adopt import Adoption, Choice, preview
+from firnlake.ingest.adopt import adopt as adopt_table
 from firnlake.ingest.quarantine import Batch, Record, Selection
 from firnlake.ingest.release import release as release_table
+from firnlake.table import records as record_tables
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.policy import Policies
 from firnlake_expectations.wording import count
+
+_NAMED: Final = 5
+"""Number of topic partitions that are listed by name."""
+
+
+def create(
+    table: TableName,
+    properties: Properties = None,
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Add the columns for records of transactional producers."),
+    ] = False,
+) -> None:
+    """Create a table of Kafka records."""
+    chosen = pairs(properties)
+    policies = Policies.parse(table, chosen).check()
+    show.line(f"created {table} at {record_tables.create(Lake.load(), table, chosen, transactions).location()}")
+    for text in policies.doubts():
+        show.error(f"{table}: {text}")
+
+
+def land(
+    table: TableName,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Parquet, Arrow, CSV, JSON lines, or Kafka's .log segments."),
+    ],
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Topic of .log files. Default: from the folder's name.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Partition of .log files. Default: from the folder's name.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Append files of records: one L0 segment per topic partition and file, all in one commit."""
+    from firnlake.ingest.land import land as land_files
+
+    landed = land_files(Lake.load(), table, files, topic, partition)
+    new = landed.files - landed.repeated - landed.empty
+    if as_json:
+        show.as_json(landed)
+    elif new:
+        before = f"; the records of {count(landed.repeated, 'file')} had landed before" if landed.repeated else ""
+        show.message(
+            f"{table}: landed {count(landed.records, 'record')} from {count(new, 'file')} as "
+            f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}{before}"
+        )
+    elif landed.repeated:
+        show.line(
+            f"{table}: nothing to land: the records of {count(landed.repeated, 'file')} had landed before"
+            + (f", last with snapshot {landed.snapshot_id}" if landed.segments else "")
+            + f" ({count(landed.segments, 'segment')} of them still in the table)"
+        )
+    else:
+        show.line(f"{table}: nothing to land, {count(landed.files, 'file')} without a record")
+
+
+def adopt(
+    table: TableName,
+    key: Annotated[str, typer.Option("--key", metavar="COL[,COL]", help="The key's columns, separated by commas.")],
+    offset: Annotated[
+        str, typer.Option("--offset", metavar="COL", help="The int or long column that orders the records.")
+    ],
+    tombstone: Annotated[
+        str | None,
+        typer.Option(
+            "--tombstone",
+            metavar="CONDITION",
+            help='Condition that makes a record a tombstone, such as "op = \'d\'" or "value IS NULL". Default: none.',
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic", metavar="COL", help="The column of the topic. Default: one topic, named like the table."
+        ),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="COL", help="The column of the partition. Default: partition 0."),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp",
+            metavar="COL",
+            help="The column of the timestamp. Default: the time of the commit that added the record.",
+        ),
+    ] = None,
+    keep_partitioning: Annotated[
+        bool,
+        typer.Option(
+            "--keep-partitioning",
+            help="Add columns, but no partition fields. If you name a column of topics or partitions, the table must "
+            "already be partitioned by it.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would become of the table, and change nothing.")
+    ] = False,
+    properties: Properties = None,
+    as_json: AsJson = False,
+) -> None:
+    """Adopt an existing table with its own columns. Change only metadata; `firn release --drop-columns` undoes it."""
+    names = tuple(name.strip() for name in key.split(","))
+    choice = Choice(names, offset, timestamp, topic, partition, tombstone, keep_partitioning)
+    lake = Lake.load()
+    adoption = (preview if dry_run else adopt_table)(lake, table, choice, pairs(properties))
+    policies = Policies.parse(table, adoption.properties)
+    for text in policies.doubts():
+        show.error(f"{table}: {text}")
+    if as_json:
+        show.as_json(_document(adoption, dry_run))
+        return
+    if dry_run:
+        state = "is already adopted" if adoption.repeated else "can be adopted"
+        show.line(f"{table} {state}; this dry run changes nothing")
+    else:
+        show.line(f"{'already ' if adoption.repeated else ''}adopted: {table}")
+    show.facts(list(_facts(adoption, policies.default.maintenance)))
+
+
+def _facts(adoption: Adoption, maintenance: str) -> Iterator[tuple[str, str]]:
+    columns, segments = adoption.columns, adoption.segments
+    number = len(segments.by_partition)
+    named = ", ".join(map(str, islice(segments.by_partition, _NAMED)))
+    yield "topic partitions", f"{number:,}" + (f": {named}{', …' if number > _NAMED else ''}" if named else "")
+    yield "segments", f"{_number(adoption):,}"
+    left_out = segments.strays
+    yield "left out", f"{count(len(left_out), 'file')}; the first: {left_out[0]}" if left_out else "none"
+    if waiting := _waiting(adoption):
+        yield "waiting", f"{count(len(waiting), 'segment')}, with their topic partitions; the first: {waiting[0]}"
+    if repeated := adoption.with_repeated_offsets():
+        text = f"in {count(len(repeated), 'segment')}; the first: {repeated[0]}, with {repeated[0].records:,} records"
+        yield (
+            f"repeated {columns.offset}",
+            f"{text}. Copies of one record do no harm; different records make their topic partition wait",
+        )
+    yield "new columns", f"{columns.level}, {columns.delete_horizon}"
+    yield "partitioned by", ", ".join(columns.partition_fields) if columns.levels_apart else "what it was"
+    yield "writers", _writers(columns)
+    if maintenance == "none":
+        maintenance += f", as other tools may do it: firn config set {adoption.table} maintenance=snapshots,manifests"
+    yield "maintenance", maintenance
+
+
+def _writers(columns: ColumnRoles) -> str:
+    """What changes for other writers."""
+    changes = [
+        f"leave {columns.level} and {columns.delete_horizon} NULL",
+        "Spark's INSERT … VALUES and MERGE … INSERT * must list the other columns",
+    ]
+    if not columns.levels_apart:
+        return "; ".join((*changes, "no tool but Firn may rewrite data files"))
+    changes.append(f"PyIceberg's append needs column {columns.level}, all NULL")
+    if fields := [name for name in columns.partition_fields if name != columns.level]:
+        changes.append(f"if {' or '.join(fields)} is a new partition field, restart Flink and Kafka Connect")
+    return "; ".join(changes)
+
+
+def _number(adoption: Adoption) -> int:
+    return sum(map(len, adoption.segments.by_partition.values()))
+
+
+def _waiting(adoption: Adoption) -> list[str]:
+    return [f"segment {segment} {segment.problem}" for segment in adoption.segments if segment.problem]
+
+
+def _document(adoption: Adoption, dry_run: bool) -> dict[str, Any]:
+    columns, segments = adoption.columns, adoption.segments
+    return {
+        "table": adoption.table,
+        "repeated": adoption.repeated,
+        "dry_run": dry_run,
+        "columns": columns.__dict__ | {"is_tombstone": columns.is_tombstone and columns.is_tombstone.text},
+        "topic_partitions": [str(topic_partition) for topic_partition in segments.by_partition],
+        "segments": _number(adoption),
+        "left_out": [str(stray) for stray in segments.strays],
+        "waiting": _waiting(adoption),
+        "repeated_offsets": [str(segment) for segment in adoption.with_repeated_offsets()],
+    }
 
 
 def release(
@@ -120,21 +309,12 @@ def _show_records(table: str, listed: list[Record], total: int) -> None:
 
 
 def _batch(one: Batch) -> dict[str, object]:
-    return {
-        "topic": one.topic_partition.topic,
-        "partition": one.topic_partition.partition,
-        "reason": one.reason,
-        "job": one.job,
-        "records": one.records,
-        "base_offset": one.base_offset,
-        "last_offset": one.last_offset,
-    }
+    facts = {name: value for name, value in one.__dict__.items() if name not in ("topic_partition", "bytes")}
+    return one.topic_partition._asdict() | facts
 
 
 def _record(one: Record) -> dict[str, object]:
-    return {
-        "topic": one.topic_partition.topic,
-        "partition": one.topic_partition.partition,
+    return one.topic_partition._asdict() | {
         "offset": one.offset,
         "timestamp": show.time(one.timestamp_ms),
         "value_bytes": one.value_bytes,

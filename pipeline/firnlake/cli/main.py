@@ -34,8 +34,8 @@ class Subcommand:
 
 
 COMMANDS = {
-    "create": Subcommand("land", "Create a table of Kafka records."),
-    "land": Subcommand("land", "Append files of records, one segment per topic partition and file, in one commit."),
+    "create": Subcommand("ingest", "Create a table of Kafka records."),
+    "land": Subcommand("ingest", "Append files of records, one segment per topic partition and file, in one commit."),
     "status": Subcommand("overview", "Show what tables hold, how dirty they are, what is due, and what is blocked."),
     "checkpoint": Subcommand(
         "overview", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
@@ -63,7 +63,7 @@ COMMANDS = {
         "explain",
         "Explain what is due in a topic partition, which lanes take a segment, or why records are kept.",
     ),
-    "adopt": Subcommand("adopt", "Adopt an existing table with its own columns."),
+    "adopt": Subcommand("ingest", "Adopt an existing table with its own columns."),
     "release": Subcommand("ingest", "Stop maintaining an adopted table."),
     "config": Subcommand("config", "Show or change the settings of a table and its topics."),
     "mend": Subcommand("mend", "Take a damaged or lost data file out of a table."),

@@ -60,7 +60,7 @@ def plan(
     written = [one.write(write) for one in plans] if write else []
     if as_json:
         tell_left(table, work)
-        show.as_json([one.model_dump(mode="json") for one in plans])
+        show.as_json(plans)
     else:
         show_plans(table, work, limit)
         if sum(bool(own.plans) for own in work.values()) > 1:

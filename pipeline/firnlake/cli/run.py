@@ -145,13 +145,10 @@ def _fates(counts: RecordCounts) -> str:
 
 def _as_dict(result: LaneRun) -> dict[str, Any]:
     return {
-        "lane": result.lane.value,
+        "lane": result.lane,
         "plans": [plan.title for plan in result.plans],
         "postponed": [str(one) for one in result.postponed],
-        "publications": [
-            publication.__dict__ | {"counts": publication.counts and publication.counts.model_dump()}
-            for publication in result.publications
-        ],
-        "failures": {title: str(error) for title, error in result.failures.items()},
+        "publications": result.publications,
+        "failures": result.failures,
         "seconds": result.seconds,
     }

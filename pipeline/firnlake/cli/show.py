@@ -4,10 +4,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 import typer
+from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -38,8 +40,16 @@ class Size(int):
 
 
 def as_json(content: Any) -> None:
-    """Print ``content`` as JSON, and nothing else."""
-    print(json.dumps(content, indent=1, default=str))
+    """Print ``content`` as JSON, and nothing else; dataclasses and models become objects, what JSON lacks is text."""
+    print(json.dumps(content, indent=1, default=_plain))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    return str(value)
 
 
 def line(text: str) -> None:

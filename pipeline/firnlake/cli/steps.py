@@ -44,25 +44,14 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
         outcomes = run_plans(lake, documents, started.of(sum(document.bytes for document in documents)))
     if as_json:
         show.as_json(
-            [
-                {
-                    "plan": outcome.plan.id,
-                    "stage": outcome.stage,
-                    "counts": outcome.counts.model_dump() if outcome.counts else None,
-                    "error": str(outcome.error) if outcome.error else None,
-                }
-                for outcome in outcomes
-            ]
+            [{"plan": one.plan.id, "stage": one.stage, "counts": one.counts, "error": one.error} for one in outcomes]
         )
     else:
-        for outcome in outcomes:
-            counts = outcome.counts
-            if counts:
-                show.line(
-                    f"{outcome.stage}: {outcome.plan.title}: "
-                    f"{count(counts.records_in, 'record')} in, {counts.records_out:,} out"
-                )
-    show.end([outcome.error for outcome in outcomes if outcome.error])
+        for one in outcomes:
+            if one.counts:
+                records = f"{count(one.counts.records_in, 'record')} in, {one.counts.records_out:,} out"
+                show.line(f"{one.stage}: {one.plan.title}: {records}")
+    show.end([one.error for one in outcomes if one.error])
 
 
 def validate(stages: StagesOrPlans, engine: EngineName = None, as_json: AsJson = False) -> None:
@@ -77,12 +66,12 @@ def validate(stages: StagesOrPlans, engine: EngineName = None, as_json: AsJson =
         show.as_json(
             [
                 {
-                    "stage": result.stage,
-                    "passed": result.passed,
-                    "verdict": result.verdict.to_dict() if result.verdict else None,
-                    "error": str(result.error) if result.error else None,
+                    "stage": one.stage,
+                    "passed": one.passed,
+                    "verdict": one.verdict and one.verdict.to_dict(),
+                    "error": one.error,
                 }
-                for result in judged
+                for one in judged
             ]
         )
     else:
@@ -110,12 +99,7 @@ def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
 def _show(done: PublishResult, as_json: bool) -> None:
     """Print the published plans, then the failures of the others."""
     if as_json:
-        show.as_json(
-            [
-                publication.__dict__ | {"counts": publication.counts and publication.counts.model_dump()}
-                for publication in done.publications
-            ]
-        )
+        show.as_json(done.publications)
     else:
         for publication in done.publications:
             word = "was already published as" if publication.repeated else "published as"
@@ -130,15 +114,7 @@ def stages(table: TableName, limit: Limit = 100, as_json: AsJson = False) -> Non
     loaded, unreadable = _loaded(lake, stages_of(lake, table))
     if as_json:
         show.as_json(
-            [
-                {
-                    "stage": item.identifier,
-                    "state": item.state,
-                    "failure": item.failure and item.failure.model_dump(),
-                    "plan": item.title,
-                }
-                for item in loaded
-            ]
+            [{"stage": one.identifier, "state": one.state, "failure": one.failure, "plan": one.title} for one in loaded]
         )
     else:
         show.table(

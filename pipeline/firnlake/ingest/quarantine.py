@@ -148,7 +148,7 @@ def quarantined_files(
             )
         held = {entry.data_file.file_path for entry, _ in read_entries(at_snapshot(table, selection.as_of))}
         files = [file for file in files if file.file_path in held]
-    listed = [(TopicPartition(*columns.owner(table, file)), job_of(file.file_path) or "", file) for file in files]
+    listed = [(columns.owner(table, file), job_of(file.file_path) or "", file) for file in files]
     chosen = [one for one in listed if selection.has(*one[:2])]
     return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
 

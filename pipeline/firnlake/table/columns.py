@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -29,6 +29,7 @@ from firnlake.errors import RefusedError
 from firnlake.table import records
 from firnlake.table.condition import Condition
 from firnlake.table.records import COLUMNS, Column, StoredRoles
+from firnlake.table.topic_partition import TopicPartition
 
 INTEGERS = (IntegerType, LongType)
 ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
@@ -113,24 +114,17 @@ class ColumnRoles:
         text = table.properties.get(COLUMNS)
         return resolve(StoredRoles.parse(text, identifier), table.schema(), identifier) if text else KAFKA
 
-    def level_of(self, table: Table, file: DataFile) -> int | None:
-        """The level of all records in ``file``; None when the level is NULL, or the file's metadata does not say."""
-        place = position(table.schema(), table.specs()[file.spec_id], self.level)
-        if place is not None:
-            level: int | None = file.partition[place]
-            return level
-        field = table.schema().find_field(self.level)
-        lower, upper = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
-        if lower is None or lower != upper or (file.null_value_counts or {}).get(field.field_id):
-            return None
-        return int(from_bytes(IntegerType(), lower))
+    def owner(self, table: Table, file: DataFile) -> TopicPartition:
+        """The topic partition of the records in ``file``; ``topic_name`` and 0 if the table lacks these columns."""
 
-    def owner(self, table: Table, file: DataFile) -> tuple[str, int]:
-        """Topic and partition of the records in ``file``; ``topic_name`` and 0 if the table lacks these columns."""
-        spec = table.specs()[file.spec_id]
-        topic = file.partition[_place(table, spec, self.topic)] if self.topic else self.topic_name
-        partition = file.partition[_place(table, spec, self.partition)] if self.partition else 0
-        return topic, partition
+        def value(name: str | None, fixed: Any) -> Any:
+            if name is None:
+                return fixed
+            place = position(table.schema(), table.specs()[file.spec_id], name)
+            assert place is not None  # ``of`` has checked the table
+            return file.partition[place]
+
+        return TopicPartition(value(self.topic, self.topic_name), value(self.partition, 0))
 
     @property
     def tombstone_null(self) -> str | None:
@@ -205,12 +199,6 @@ def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
         if field.source_id == source and isinstance(field.transform, IdentityTransform):
             return place
     return None
-
-
-def _place(table: Table, spec: PartitionSpec, name: str) -> int:
-    place = position(table.schema(), spec, name)
-    assert place is not None  # ``of`` has checked the table
-    return place
 
 
 def _field(fields: Mapping[int, NestedField], role: str, column: Column, identifier: str) -> NestedField:

@@ -119,7 +119,7 @@ class Committed:
         return [entry.data_file for entry in self._read.live(in_order)]
 
     def _of(self, owner: TopicPartition, files: Sequence[DataFile]) -> list[DataFile]:
-        return [one for one in files if TopicPartition(*self._afterwards.columns.owner(self.table, one)) == owner]
+        return [one for one in files if self._afterwards.columns.owner(self.table, one) == owner]
 
     def _beside(self, owner: TopicPartition) -> Iterator[DataFile]:
         """The data files that the commit has added to side branches."""
