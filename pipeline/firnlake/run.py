@@ -97,7 +97,7 @@ def run(
                 try:
                     work = plan_work(lake, identifier, lane, now_ms, force, scope, lanes)
                 except RefusedError as error:
-                    if lane is not Lane.ERASE or len(lanes) == 1:
+                    if not lane.traits.serves_requests or len(lanes) == 1:
                         raise
                     # Unreadable requests to erase keys must not keep the other lanes waiting.
                     done.failures[f"{identifier} {lane}"] = error
@@ -108,7 +108,7 @@ def run(
                 done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
                 done.postponed = work.postponed
             if done.plans:
-                if lane is Lane.RETAIN:
+                if lane.traits.writes == "nothing":
                     _drop(lake, done)
                 else:
                     _work(lake, done, engines)

@@ -25,8 +25,7 @@ from firnlake.job.collect import discard as discard_stage
 from firnlake.job.collect import retry as retry_failed
 from firnlake.job.collect import sweep as sweep_stages
 from firnlake.job.job import jobs_of
-from firnlake.job.lane import Lane
-from firnlake.job.plan import STAGED, Plan, stage_parts
+from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
 from firnlake.publish.publish import PublishResult, publish_stages, retain_plans
 from firnlake.table.topic_partition import TopicPartition
@@ -92,7 +91,7 @@ def publish(stages: StagesOrPlans, as_json: AsJson = False) -> None:
 
 def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
     """Drop the segments of `retain` plans with one atomic commit per table. Starts no JVM."""
-    documents = [Plan.read(path).of_lane(Lane.RETAIN) for path in plans]
+    documents = [Plan.read(path).of_lane(*DROPPING) for path in plans]
     _show(retain_plans(Lake.load(), documents, refused_drops), as_json)
 
 

@@ -26,6 +26,8 @@ class Traits:
     """The lane treats control records and the records of transactions specially (C10)."""
     whole: bool = False
     """The lane works on a whole topic partition at once; then its inputs may all stay in place."""
+    serves_requests: bool = False
+    """The lane does what requests ask for (C30): no segment may hold a requested record afterwards."""
     unblocked: bool = False
     """The lane also works on a blocked topic partition (C20), because it drops or keeps whole segments."""
     removal: str = ""
@@ -51,7 +53,7 @@ class Lane(StrEnum):
 
 _TRAITS: Final = {
     Lane.RETAIN: Traits("C19", writes="nothing", unblocked=True, removal="past the retention of its topic"),
-    Lane.ERASE: Traits("C30", copies=True, decides=True, whole=True, removal="erased on request"),
+    Lane.ERASE: Traits("C30", copies=True, decides=True, whole=True, serves_requests=True, removal="erased on request"),
     Lane.CONVERT: Traits("C27", writes="deletes", whole=True, unblocked=True),
     Lane.MERGE: Traits("C13", level_in=LANDED, level_out=MERGED, copies=True),
     Lane.CLEAN: Traits("C14", level_in=MERGED, level_out=RUN, cleans=True, decides=True),

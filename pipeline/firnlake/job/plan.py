@@ -21,6 +21,8 @@ from firnlake_expectations.wording import count
 
 STAGED = tuple(lane for lane in Lane if lane.traits.writes != "nothing")
 """The lanes whose results are staged and validated before they are published."""
+DROPPING = tuple(lane for lane in Lane if lane not in STAGED)
+"""The lanes that drop whole segments, which their plans alone describe."""
 _NARROW_BYTES = 32
 """Bytes that a record's key and offset take in a file, for a key of usual length."""
 
@@ -237,7 +239,7 @@ class Plan(FrozenModel):
         if self.lane not in allowed:
             raise RefusedError(
                 f"plan {self.id} ({self.title}) is of lane {self.lane}; allowed for this step: {', '.join(allowed)} "
-                f"(firn retain runs lane {Lane.RETAIN}, firn compact runs the other lanes)"
+                f"(firn retain runs lane {', '.join(DROPPING)}, firn compact runs the other lanes)"
             )
         return self
 

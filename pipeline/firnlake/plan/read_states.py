@@ -19,7 +19,7 @@ from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.history import newest_clock
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.restarts import restart_in
-from firnlake.table.segment import Segment
+from firnlake.table.segment import TAIL, Segment
 from firnlake.table.segment_cache import ManifestCache
 from firnlake.table.segments import read
 from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
@@ -55,7 +55,7 @@ class Scope:
                 f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane "
                 "works on a whole topic partition at once"
             )
-        if lane is Lane.FULL and self.bounds.begins:
+        if lane.traits.level_out == TAIL and self.bounds.begins:
             return (
                 f"lane {lane} can't be restricted to {self}; allowed: upper bounds, because the lane cleans a log from "
                 "its start"

@@ -31,9 +31,8 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import PlanChange
 from firnlake.job.collect import discard
 from firnlake.job.job import Job
-from firnlake.job.lane import Lane
 from firnlake.job.outcomes import sorted_out
-from firnlake.job.plan import Plan, stage_parts
+from firnlake.job.plan import DROPPING, Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
 from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
 from firnlake.table.history import (
@@ -209,7 +208,7 @@ def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
     record landed, or the policy now keeps an input; and a RefusedError for each plan that fails validation.
     """
     for plan in job:
-        plan.of_lane(Lane.RETAIN)
+        plan.of_lane(*DROPPING)
     target = lake.table(job.table)
     before = published(target, job.id)
     if before is not None:

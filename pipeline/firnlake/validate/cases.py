@@ -70,7 +70,7 @@ class Case:
     def read(self) -> int:
         """File bytes that are read with values, and for lane `erase` also the keys of the segments that stay in place.
         For lane `convert`, no values are read."""
-        if self.claim.lane == "convert":
+        if Lane(self.claim.lane).traits.writes == "deletes":
             return sum(file.narrow for file in self.files)
         values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
         left = (file.bytes for file in self.files if file.side == IN_PLACE and self.secret is not None)
@@ -135,12 +135,12 @@ def _reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
 
 def case_of(change: JudgedChange, listing: "ListedFacts", claim: Claim, fingerprint: int | None = None) -> Case:
     """The case of ``change`` with its ``claim``. ``fingerprint`` is compaction's, if the judge trusts it."""
-    if change.lane is Lane.CONVERT:
+    if change.lane.traits.writes == "deletes":
         before, after = change.before, change.after
         shown = (listing.file(SHOWN, one, before.get(one.file_path), after.get(one.file_path)) for one in change.left)
         return Case(claim, tuple(shown), fingerprint)
     # What stays must hold no requested record, not even one that row-level deletes hide.
-    erases = change.lane is Lane.ERASE
+    erases = change.lane.traits.serves_requests
     listed = change.basis.deletes.among((*change.removed, *(() if erases else change.left)))
     sides = ((BEFORE, change.removed), (IN_PLACE, change.left), (BEFORE, change.returning))
     files = [listing.file(side, one, listed.get(one.file_path)) for side, some in sides for one in some]

@@ -17,6 +17,7 @@ from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
 from firnlake.lanes.erasure.requests import Request
 from firnlake.table.history import PublishedPlan
+from firnlake.table.segment import TAIL
 from firnlake.validate.basis import Basis
 from firnlake.validate.deletes import ListedAs, check_merged, live_paths, staged_delete
 
@@ -68,7 +69,7 @@ def staged(stage: Stage, own: PlanChange, inputs: Sequence[DataFile], basis: Bas
     change = partial(JudgedChange, own.published, basis, plan.now_ms)
     paths = {one.path for one in plan.inputs}
     main = [one for one in inputs if one.file_path in paths]
-    if plan.lane is Lane.CONVERT:
+    if plan.lane.traits.writes == "deletes":
         before, added = basis.deletes.among(main), [staged_delete(one, stage.table) for one in own.deletes]
         entries = {one.file_path: before.get(one.file_path, basis.deletes.entry(one)) for one in main}
         _check_merged(stage, own, entries.values())
@@ -77,8 +78,8 @@ def staged(stage: Stage, own: PlanChange, inputs: Sequence[DataFile], basis: Bas
     beside = [*own.quarantined, *own.removed_tombstones]
     removed = [one for one in main if one.file_path not in own.in_place]
     left = [one for one in main if one.file_path in own.in_place]
-    if plan.lane is not Lane.ERASE:
-        returning = basis.returning(plan.topic_partition, paths) if plan.lane is Lane.FULL else []
+    if not plan.lane.traits.serves_requests:
+        returning = basis.returning(plan.topic_partition, paths) if plan.lane.traits.level_out == TAIL else []
         back = basis.files(returning, REMOVED_TOMBSTONES)
         return change(removed=removed, left=left, added=own.kept, beside=beside, returning=back)
     replaced = basis.files(own.replaced_tombstones, REMOVED_TOMBSTONES)

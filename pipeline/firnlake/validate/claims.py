@@ -11,8 +11,8 @@ from firnlake import clock
 from firnlake.clock import show_ms
 from firnlake.iceberg.files import name_of
 from firnlake.job.change import PlanChange
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
+from firnlake.table.segment import TAIL
 from firnlake.validate.basis import Basis
 from firnlake.validate.change import JudgedChange
 from firnlake_expectations.claim import Claim
@@ -45,7 +45,7 @@ def claim_of(change: JudgedChange, staged: PlanChange | None = None) -> Claim:
         kept_from=None if kept_from == end else kept_from,
         delete_retention_ms=None if retention is None else retention + behind,
         transactional=transactional,
-        markers=tuple(basis.markers(owner, change.taken)) if transactional and lane is not Lane.ERASE else (),
+        markers=tuple(basis.markers(owner, change.taken)) if transactional and not lane.traits.serves_requests else (),
         figures=tuple((name, str(one), str(found)) for name, (one, found) in told.items()),
         **change.plan.counts.model_dump(exclude={"expired"}),
     )
@@ -60,7 +60,7 @@ def _counted(change: JudgedChange) -> Figures:
         "segments written": (counts.segments_out, _segments(change.added)),
         "bytes written": (counts.bytes_out, _bytes(written)),
     }
-    if change.lane is Lane.RETAIN:  # no judge reads its records
+    if change.lane.traits.writes == "nothing":  # no judge reads its records
         told["records read"] = (counts.records_in, sum(one.record_count for one in change.removed))
     return told
 
@@ -92,13 +92,13 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
         "transactional": (plan.transactional, basis.transactional(owner, taken, lane)),
         **_described(basis, plan),
     }
-    if lane is not Lane.ERASE:  # of lane `erase`, the judge reads all segments, also those that its counts leave out
+    if not lane.traits.serves_requests:  # otherwise, the judge reads all segments, also those that its counts leave out
         counts = change.plan.counts
         told["segments left in place"] = (counts.segments_in_place, _segments(change.left))
         told["bytes left in place"] = (counts.bytes_in_place, _bytes(change.left))
-        records = 0 if lane is Lane.CONVERT else sum(one.record_count for one in change.left)
+        records = 0 if lane.traits.writes == "deletes" else sum(one.record_count for one in change.left)
         told["records left in place"] = (counts.records_in_place, records)
-    if lane is Lane.FULL:
+    if lane.traits.level_out == TAIL:
         back = [name_of(one.path) for one in plan.removed_tombstones]
         told["removed tombstones"] = (sorted(back), sorted(map(name_of, basis.returning(owner, taken))))
     told["requests served"] = (plan.requests, tuple(one.id for one in change.requests))
@@ -107,8 +107,8 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
 
 def _resulting(change: JudgedChange, staged: PlanChange) -> Figures:
     """What ``staged`` tells beside its counts, and what the files of the change say."""
-    told: Figures = {} if change.lane is Lane.RETAIN else {"records expired": (staged.counts.expired, 0)}
-    if change.lane is not Lane.CONVERT:
+    told: Figures = {} if change.lane.traits.writes == "nothing" else {"records expired": (staged.counts.expired, 0)}
+    if change.lane.traits.writes != "deletes":
         told["delete files merged"] = (len(staged.merged), 0)
     return told
 

@@ -81,7 +81,7 @@ class Committed:
     def _change(self, plan: PublishedPlan, basis: Basis) -> JudgedChange:
         lane, owner = Lane(plan.lane), plan.topic_partition
         change = partial(JudgedChange, plan, basis, CommitClock.of(self.snapshot).at_ms)
-        if lane is Lane.CONVERT:
+        if lane.traits.writes == "deletes":
             reached = [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
             left, deletes = basis.files(reached), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
             own = [one for one in deletes if job_of(one.file_path) == self._job_id]
@@ -90,16 +90,17 @@ class Committed:
         removed, added = self._moved(self.before, self.snapshot, owner)
         went = {one.file_path for one in removed}
         there = [one for one in basis.own(owner) if one.path in self._parent_paths and one.path not in went]
-        if lane is Lane.ERASE:
+        if lane.traits.serves_requests:
             returning, beside = self._tombstones_moved(owner)
             left = basis.others(owner, went | {one.file_path for one in returning})
             requests = basis.requests(owner.topic, plan.requests)
             return change(
                 removed=removed, left=left, added=added, beside=beside, returning=returning, requests=requests
             )
-        tail = basis.files([one.path for one in there if lane is Lane.FULL and one.level == TAIL])
+        with_tail = lane.traits.level_out == TAIL
+        tail = basis.files([one.path for one in there if with_tail and one.level == TAIL])
         taken = [one.file_path for one in (*removed, *tail)]
-        back = basis.files(basis.returning(owner, taken) if lane is Lane.FULL else [], REMOVED_TOMBSTONES)
+        back = basis.files(basis.returning(owner, taken) if with_tail else [], REMOVED_TOMBSTONES)
         return change(removed=removed, left=tail, added=added, beside=[*self._beside(owner)], returning=back)
 
     def _moved(self, before: Snapshot, after: Snapshot, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
