@@ -1,8 +1,7 @@
 """Lane `clean`: cleans neighbouring merged segments into one run, without the tail (C14)."""
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.numbers import too_few
+from firnlake.lanes.answer import Waits, Work, too_few
 from firnlake.table.budget import Budget
 from firnlake.table.segment import MERGED
 from firnlake.table.state import State

@@ -7,8 +7,7 @@ segment is made of the same number of L0 segments.
 from itertools import takewhile
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.numbers import FEWEST, too_few
+from firnlake.lanes.answer import FEWEST, Waits, Work, too_few
 from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
 from firnlake.table.segment import LANDED, Segment
 from firnlake.table.state import State

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.numbers import FEWEST, too_few
+from firnlake.lanes.answer import FEWEST, Waits, Work, too_few
 from firnlake.table.budget import Budget
 from firnlake.table.segment import RUN, Segment
 from firnlake.table.state import State
