@@ -23,8 +23,10 @@ RECORDS = 1000
 DUE_EVERY = 100
 """One of so many topic partitions has a head that makes `full` due; in the others it is as large as the tail."""
 
-_COLUMNS = range(1, 14)
+_COLUMNS = range(1, 11)
 """Field ids with metrics: every column of ``firnlake.table.records`` but the insides of headers."""
+_HEADERS, _LEVEL, _DELETE_HORIZON = 8, 9, 10
+"""Field ids of the columns that may hold NULL."""
 
 
 def create(lake: Lake, identifier: str, partitions: int, now_ms: int, properties: Mapping[str, str]) -> Table:
@@ -68,7 +70,7 @@ def data_file(table: Table, path: str, partition: Record, first_offset: int, new
     low |= {5: _long(first_offset), 6: _long((newest_ms - 60_000) * 1000), 7: _int(0)}
     high |= {5: _long(first_offset + RECORDS - 1), 6: _long(newest_ms * 1000), 7: _int(0)}
     if level is not None:
-        low[12] = high[12] = _int(level)
+        low[_LEVEL] = high[_LEVEL] = _int(level)
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
@@ -79,7 +81,7 @@ def data_file(table: Table, path: str, partition: Record, first_offset: int, new
         column_sizes=dict.fromkeys(_COLUMNS, 5000),
         value_counts=dict.fromkeys(_COLUMNS, RECORDS),
         null_value_counts=dict.fromkeys(_COLUMNS, 0)
-        | {8: RECORDS, 12: 0 if level is not None else RECORDS, 13: RECORDS},
+        | {_HEADERS: RECORDS, _LEVEL: 0 if level is not None else RECORDS, _DELETE_HORIZON: RECORDS},
         lower_bounds=low,
         upper_bounds=high,
         split_offsets=[4],

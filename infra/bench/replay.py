@@ -18,8 +18,8 @@ from firnlake.ingest.land import land
 from firnlake.job.lane import Lane
 from firnlake.run import run
 from firnlake.table import records
+from firnlake.table.manifest_reader import read
 from firnlake.table.segment import TAIL
-from firnlake.table.segments import read
 from infra.bench.data import Longs, Shape, Stream, batches, in_order
 from infra.bench.inputs import NAMESPACE, Bench, drop
 from infra.bench.measure import Figures, in_turns

@@ -22,7 +22,7 @@ from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
-from firnlake.table import records, segments
+from firnlake.table import manifest_reader, records
 from infra.demo import carts
 from infra.demo.segments import SCHEMA
 
@@ -97,7 +97,7 @@ def commit(lake: Lake, seed: int, log_ends: dict[int, int], now: datetime) -> di
 
 def read_log_ends(lake: Lake) -> dict[int, int]:
     """The log end of every partition that TABLE has records of; cleaning leaves the last record where it is (C4)."""
-    by_partition = segments.read(lake.table(TABLE), TABLE).by_partition
+    by_partition = manifest_reader.read(lake.table(TABLE), TABLE).by_partition
     return {
         of.partition: max(segment.last_offset for segment in own) + 1
         for of, own in by_partition.items()

@@ -1,5 +1,5 @@
 """What other writers leave in a table blocks the topic partitions that it is about, and no others (C7, C20). The cache
-of manifests changes no answer: nothing is read twice, and its limit holds (C26)."""
+of manifests changes no answer, and nothing is read twice (C26)."""
 
 from pathlib import Path
 from typing import Any
@@ -8,16 +8,14 @@ import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.typedef import Record
 
-from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.gather import status_of
 from firnlake.inspect.status import PartitionStatus
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
-from firnlake.plan.read_states import sense_table
-from firnlake.table.arrays import Segments
-from firnlake.table.segment_cache import LIMIT_SETTING, ManifestCache
-from firnlake.table.segments import read
+from firnlake.table.manifest_cache import ManifestCache
+from firnlake.table.manifest_reader import read
+from firnlake.table.segments import Segments
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.foreign import append_again, append_empty_file, delete_rows, written_under_no_spec
@@ -218,29 +216,21 @@ def test_what_is_kept_of_a_manifest_and_damaged_is_read_again(lake: Lake, cache:
         assert {path: path.read_bytes() for path in kept_files(lake)} == kept
 
 
-def test_the_limit_holds_and_those_used_longest_ago_go_first(lake: Lake, tmp_path: Path) -> None:
+def test_only_what_the_newest_snapshot_lists_is_kept(lake: Lake, cache: ManifestCache) -> None:
     append(lake, [row(0)])
-    segments(lake, ManifestCache(tmp_path / "cache"))
-    (old,) = (tmp_path / "cache").rglob("*.arrow")
+    segments(lake, cache)
+    (path,) = kept_files(lake)
+    before = path.stat().st_size
+    for offset in range(1, 4):
+        append(lake, [row(offset)])
+        segments(lake, cache)
+    lake.table(TABLE).overwrite(lake.table(TABLE).scan(row_filter="offset = 0").to_arrow())
+    segments(lake, cache)
+    assert kept_files(lake) == [path]
+    assert path.stat().st_size <= before * 2
+
+
+def test_a_folder_that_can_not_be_written_is_no_obstacle(lake: Lake, tmp_path: Path) -> None:
     append(lake, [row(1)])
-    segments(lake, ManifestCache(tmp_path / "cache", limit=old.stat().st_size * 3 // 2))
-    (left,) = (tmp_path / "cache").rglob("*.arrow")
-    assert left != old
-    (tmp_path / "file").write_text("a folder that can't be written is no obstacle")
+    (tmp_path / "file").write_text("")
     assert segments(lake, ManifestCache(tmp_path / "file")) == segments(lake)
-
-
-def test_c26_it_is_kept_in_the_home_of_the_lake_unless_the_setting_says_0(
-    lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain(lake)
-    monkeypatch.setenv(LIMIT_SETTING, "0")
-    expected, _ = sense_table(lake, table, NOW)
-    assert kept_files(lake) == []
-    for wrong in ("", "many", "-1", "1.5"):
-        monkeypatch.setenv(LIMIT_SETTING, wrong)
-        with pytest.raises(RefusedError, match=r"FIRN_CACHE_BYTES is .*; allowed: a number of bytes, or 0 for no"):
-            ManifestCache.of(lake)
-    monkeypatch.delenv(LIMIT_SETTING)
-    assert sense_table(lake, table, NOW)[0] == expected
-    assert kept_files(lake)

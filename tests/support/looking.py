@@ -31,9 +31,9 @@ from firnlake.lanes.retention import retention
 from firnlake.plan.make import due_plans, plan_partition
 from firnlake.plan.order import RunBudget, admit, inputs_of
 from firnlake.plan.read_states import Sensed
-from firnlake.table.arrays import Segments
 from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import Segment, UnassignedFile
+from firnlake.table.segments import Segments
 from firnlake.table.state import UNBOUNDED, ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Transactions, Undecided

@@ -22,8 +22,8 @@ from firnlake.publish.publish import Publication, publish_job
 from firnlake.run import LaneRun, run
 from firnlake.table import records
 from firnlake.table.history import RecordCounts
+from firnlake.table.manifest_reader import read
 from firnlake.table.segment import Segment
-from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.validate import validate
 from tests.support import records as written

@@ -23,13 +23,14 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.table import records
-from firnlake.table.arrays import Segments
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve
 from firnlake.table.condition import Condition
+from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
 from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles, Tombstone, check_name
 from firnlake.table.segment import Segment
-from firnlake.table.segments import read, read_entries
+from firnlake.table.segments import Segments
 
 _FIRN_COLUMNS: Final[Mapping[str, PrimitiveType]] = MappingProxyType(
     {"level": IntegerType(), "delete_horizon": TimestamptzType()}

@@ -18,7 +18,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.files import data_folder, files_in, name_of, store
 from firnlake.table.columns import position
 from firnlake.table.history import CommitSummary
-from firnlake.table.segments import read_entries, removals
+from firnlake.table.live_files import read_entries, removals
 from firnlake.table.topic_partition import TopicPartition
 
 _PREFIX: Final = "land-"

@@ -30,9 +30,9 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.live_files import read_entries
 from firnlake.table.policy import samples_of
 from firnlake.table.records import TRANSACTION_COLUMNS
-from firnlake.table.segments import read_entries
 from firnlake.table.topic_partition import TopicPartition, in_ms
 
 NULL_KEY: Final = "null key"

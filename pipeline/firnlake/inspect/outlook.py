@@ -16,8 +16,8 @@ from firnlake.job.plan import Plan
 from firnlake.lanes.answer import Reason, Waits, Work
 from firnlake.lanes.look import look, until
 from firnlake.plan.make import plan_of, plan_partition
-from firnlake.table.arrays import Segments
 from firnlake.table.segment import TAIL, UnassignedFile
+from firnlake.table.segments import Segments
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 

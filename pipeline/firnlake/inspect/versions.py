@@ -21,9 +21,9 @@ from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.condition import Condition
+from firnlake.table.live_files import PlannedFile, planned
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED
-from firnlake.table.segments import PlannedFile, planned
 from firnlake.table.topic_partition import TopicPartition, in_ms
 
 Key: TypeAlias = tuple[bytes, ...] | None

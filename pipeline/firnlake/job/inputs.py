@@ -13,7 +13,7 @@ from firnlake.iceberg.deletes import FileDeletes
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.segments import LiveInputs
+from firnlake.table.live_files import LiveInputs
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from firnlake.job.failures import PLANS
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
 from firnlake.table.history import published
+from firnlake.table.live_files import LiveInputs
 from firnlake.table.policy import Policies
-from firnlake.table.segments import LiveInputs
 
 
 class End(Enum):

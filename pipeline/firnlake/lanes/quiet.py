@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from firnlake.table.arrays import UNKNOWN, Arrays, Bools
 from firnlake.table.budget import small
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment
+from firnlake.table.segments import UNKNOWN, Arrays, Bools
 from firnlake.table.topic_partition import TopicPartition
 
 _ALMOST: Final = 1 - 1e-9
@@ -104,8 +104,8 @@ class _ByPolicy:
     @classmethod
     def of(cls, arrays: Arrays, policies: Policies) -> "_ByPolicy":
         by_topic = {topic: number for number, topic in enumerate(policies.topics, start=1)}
-        places = np.array([by_topic.get(topic, 0) for topic in arrays.topics], dtype=np.intp)
-        return cls(arrays, (policies.default, *policies.topics.values()), places[arrays.topic])
+        places = np.array([by_topic.get(owner.topic, 0) for owner in arrays], dtype=np.intp)
+        return cls(arrays, (policies.default, *policies.topics.values()), places)
 
     def each(self, value: Callable[[Policy], float]) -> NDArray[Any]:
         """[P] ``value`` of each topic partition's policy."""
@@ -120,6 +120,6 @@ class _ByPolicy:
         """[P] The value that is ``known`` of each topic partition, or ``otherwise``."""
         values = np.full(len(self.arrays), otherwise, dtype=np.int64)
         for where, value in known.items():
-            if (place := self.arrays.place(where)) is not None:
+            if (place := self.arrays.places.get(where)) is not None:
                 values[place] = value
         return values

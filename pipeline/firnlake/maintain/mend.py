@@ -30,11 +30,12 @@ from firnlake.iceberg.commit import Commit, CommitRequest, settle
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import Stores, path_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.table.arrays import Segments
+from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import facts, read
 from firnlake.table.mendings import PastMending, TakenFiles, mended_entries, past_mendings, taken_files
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment
-from firnlake.table.segments import facts, read, read_entries
+from firnlake.table.segments import Segments
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.table_report import MendedFile, Outcome
 from firnlake_expectations.wording import count

@@ -16,8 +16,8 @@ from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored, store
+from firnlake.table.live_files import read_entries
 from firnlake.table.policy import UNLIMITED, Policies
-from firnlake.table.segments import read_entries
 
 
 def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> tuple[list[Finding], list[str]]:

@@ -17,7 +17,7 @@ from firnlake.lanes.look import look
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.order import RunBudget, admit, rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
-from firnlake.table.arrays import Segments
+from firnlake.table.segments import Segments
 from firnlake.table.state import State
 
 log = logging.getLogger(__name__)

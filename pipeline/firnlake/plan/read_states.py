@@ -15,13 +15,13 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.look import requested_in
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.lanes.quiet import quiet
-from firnlake.table.arrays import Arrays, Segments
 from firnlake.table.history import newest_clock
+from firnlake.table.manifest_cache import ManifestCache
+from firnlake.table.manifest_reader import read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.restarts import restart_in
 from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segment_cache import ManifestCache
-from firnlake.table.segments import read
+from firnlake.table.segments import Arrays, Segments
 from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
 from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
@@ -74,15 +74,14 @@ class Scope:
         """
         if not self.topics and not self.partitions:
             return None
-        missing = [topic for topic in self.topics if topic not in arrays.topics]
+        topics = list(dict.fromkeys(owner.topic for owner in arrays))
+        missing = [topic for topic in self.topics if topic not in topics]
         if missing:
-            raise _absent(identifier, "topic", missing, arrays.topics)
-        every = [arrays.topic_partition(place) for place in range(len(arrays.topic))] if self.topics else []
-        absent = [one for one in self.partitions if arrays.place(one) is None]
+            raise _absent(identifier, "topic", missing, topics)
+        absent = [one for one in self.partitions if one not in arrays.places]
         if absent:
-            known = (arrays.topic_partition(place) for place in range(min(SHOWN + 1, len(arrays.topic))))
-            raise _absent(identifier, "topic partition", absent, [*map(str, known)])
-        return frozenset(one for one in every if one.topic in self.topics) | frozenset(self.partitions)
+            raise _absent(identifier, "topic partition", absent, map(str, arrays.owners[: SHOWN + 1]))
+        return frozenset(one for one in arrays if one.topic in self.topics) | frozenset(self.partitions)
 
     def __str__(self) -> str:
         """A text such as ``orders-3, offsets ..4711, firn.merge.segments=4``; empty if the scope is the whole table."""
@@ -124,7 +123,7 @@ class Sensed:
         if not arrays:
             return frozenset()
         flags = quiet(arrays, self.policies, self.now_ms, self.removed_tombstones, self.requested)
-        return frozenset(map(arrays.topic_partition, np.flatnonzero(flags).tolist()))
+        return frozenset(arrays.owners[place] for place in np.flatnonzero(flags).tolist())
 
     _known: dict[TopicPartition, State] = field(default_factory=dict)
 
@@ -164,7 +163,7 @@ class Sensed:
         """Why the offsets of a topic seem to have restarted, by topic: in all its partitions, if in one of them."""
         arrays, first = self.segments.by_partition, dict[str, str]()
         for place in arrays.disordered():
-            where = arrays.topic_partition(place)
+            where = arrays.owners[place]
             late_through = self.policies.of(where.topic).late_through
             if where.topic in first or late_through == LONG_MAX:
                 continue

@@ -14,11 +14,12 @@ from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.lanes.retention import retention
-from firnlake.table.arrays import Segments
 from firnlake.table.history import RecordCounts
+from firnlake.table.live_files import LiveInputs
+from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
 from firnlake.table.records import COLUMNS
-from firnlake.table.segments import LiveInputs, read
+from firnlake.table.segments import Segments
 from firnlake.table.state import State
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
 from firnlake_expectations.wording import count

@@ -1,203 +1,107 @@
-"""Classifies a listed data file as a segment, a stray, or nothing, by the metrics of its columns."""
+"""Classifies a data file of a table as a segment, or as a stray, by what metadata says about its columns.
+
+A manifest lacks bounds, counts and, since Iceberg 1.6, sizes if the table's properties say so
+(``write.metadata.metrics.column.offset=none``), if only the first columns of a wide table have metrics
+(``write.metadata.metrics.max-inferred-column-defaults``), or if files were added without being read. Then the footer of
+the Parquet file is read, which has these metrics per row group, unless the writer also left them out of it.
+"""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import (
+    BooleanType,
+    IcebergType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from firnlake.clock import CALENDAR
+from firnlake.iceberg import manifests
+from firnlake.iceberg.data_files import name_mapping
+from firnlake.iceberg.deletes import partition_values, place
 from firnlake.iceberg.files import Stored, Stores
-from firnlake.table.columns import ColumnRoles
-from firnlake.table.manifest_rows import Footers, ListedFile
-from firnlake.table.records import TRANSACTION_COLUMNS, has_transactions
+from firnlake.iceberg.parquet import names_by_id
+from firnlake.table.columns import INTEGERS, ColumnRoles
+from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
 
-
-@dataclass(frozen=True)
-class ColumnMetrics:
-    """A column of a table: its field id, its type, and its positions in the table's partition specs."""
-
-    name: str
-    id: int
-    required: bool
-    is_text: bool
-    is_long: bool
-    places: Mapping[int, tuple[int, ...]]
-    """Positions of the column's identity fields among a file's partition values, by partition spec id."""
-
-    @classmethod
-    def of(cls, field: NestedField, specs: Mapping[int, PartitionSpec]) -> "ColumnMetrics":
-        """The column ``field`` of a table that is, or was, partitioned by ``specs``."""
-        places = {
-            spec_id: tuple(
-                place
-                for place, part in enumerate(spec.fields)
-                if part.source_id == field.field_id and isinstance(part.transform, IdentityTransform)
-            )
-            for spec_id, spec in specs.items()
-        }
-        kind = field.field_type
-        is_text, is_long = isinstance(kind, StringType), isinstance(kind, LongType)
-        return cls(field.name, field.field_id, field.required, is_text, is_long, places)
-
-    def is_fixed(self, file: ListedFile) -> bool:
-        """True when ``file`` is partitioned by the column, so all its records have the same value."""
-        return bool(self.places.get(file.spec_id))
-
-    def fixed(self, file: ListedFile) -> Any:
-        """The column's value in every record, from the file's partition values; None if NULL. Requires ``is_fixed``."""
-        return file.partition[self.places[file.spec_id][0]]
-
-    def single(self, file: ListedFile) -> Any:
-        """The column's value if it is the same in all records of ``file``; None if it may differ or be NULL."""
-        if self.is_fixed(file):
-            return self.fixed(file)
-        values = self.range(file)
-        return values[0] if values and values[0] == values[1] and self.nulls(file) == 0 else None
-
-    def is_mixed(self, file: ListedFile) -> bool:
-        """True unless the column is known to have the same value, or NULL, in all records of ``file``."""
-        bounds = self.range(file)
-        return bounds is not None and (bounds[0] is None or bounds[0] != bounds[1] or bool(self.nulls(file)))
-
-    def range(self, file: ListedFile) -> tuple[Any, Any] | None:
-        """Bounds of the column in ``file``, each None when unknown; None when the column is NULL in every record."""
-        if self.is_fixed(file):
-            value = self.fixed(file)
-            return None if value is None else (value, value)
-        if self.nulls(file) == file.records:
-            return None
-        # A truncated bound of a text column is still a bound.
-        return self.bound(file.lower), self.bound(file.upper)
-
-    def bounds(self, file: ListedFile) -> tuple[int, int] | None:
-        """Lowest and highest integer or time, which Iceberg never truncates; None if unknown or if a value is NULL."""
-        lower, upper = self.bound(file.lower), self.bound(file.upper)
-        return None if lower is None or upper is None or self.nulls(file) else (int(lower), int(upper))
-
-    def is_open(self, file: ListedFile) -> bool:
-        """True when the metrics of ``file`` leave open which values the column has."""
-        if self.is_fixed(file):
-            return False
-        nulls = self.nulls(file)
-        bounded = self.id in file.lower and self.id in file.upper
-        return nulls is None or (nulls < file.records and not bounded)
-
-    def bound(self, bounds: Mapping[int, bytes]) -> Any:
-        """Decode the column's bound: an integer, time or text (Iceberg spec, "Binary single-value serialization").
-
-        None if there is none, or none that can be decoded.
-        """
-        value = bounds.get(self.id)
-        if value is None:
-            return None
-        # When an int column becomes a long, old bounds keep 4 bytes, so decode by length, not by type.
-        if not self.is_text:
-            return int.from_bytes(value, "little", signed=True) if len(value) in _LENGTHS else None
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return None
-
-    def wrong(self, file: ListedFile) -> Iterator[str]:
-        """Yield a message for each metric of the column that makes no sense, and so does not count."""
-        kind = "text in UTF-8" if self.is_text else "a number of 4 or 8 bytes"
-        for name, bounds in (("lower", file.lower), ("upper", file.upper)):
-            if bounds.get(self.id) is not None and self.bound(bounds) is None:
-                yield (
-                    f"has the {name} bound 0x{bounds[self.id][:16].hex()} of column {self.name} in its manifest; "
-                    f"allowed: {kind}"
-                )
-        lower, upper = self.bound(file.lower), self.bound(file.upper)
-        if lower is not None and upper is not None and lower > upper:
-            yield f"has the bounds {lower!r} and {upper!r} of column {self.name}; allowed: the lower one first"
-
-    def nulls(self, file: ListedFile) -> int | None:
-        """Number of records of ``file`` with NULL in the column; None when unknown."""
-        known = file.nulls.get(self.id)
-        if known is not None and 0 <= known <= file.records:
-            return known
-        return 0 if self.required else None
-
-
-VERSION = 7
-"""Version of cached facts (``segment_cache.py``); raise this number when the code derives other facts."""
+VERSION = 8
+"""Version of cached facts (``ManifestCache``); raise this number when the code derives other facts."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
-
-_FALSE: Final = b"\x00"
-"""Upper bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
-
 _MOST: Final = 1 << 50
 """Sizes in bytes, and numbers of records, are less."""
-_LENGTHS: Final = (4, 8)
-"""Lengths in bytes of a serialized integer or time."""
-
-_Range: TypeAlias = tuple[int, int]
 
 
 class Classifier:
     """Classifies the listed files of one table.
 
-    The result depends only on the file's manifest entry, the columns that Firn reads and the entry's partition spec, so
-    it can be cached (see ``version``). The caller adds the commit time and the row-level deletes.
+    The result depends only on the file's manifest entry, its footer, and the table's columns and partition specs, so it
+    can be cached (see ``version``). The caller adds what depends on snapshots and row-level deletes.
     """
 
     def __init__(self, table: Table, identifier: str) -> None:
-        self._names = names = ColumnRoles.of(table, identifier)
-        self._specs = table.specs()
-        self._fields = {field.name: field for field in table.schema().fields}
-        # Optional columns (C10). A table without them has no transactions. An adopted table has none either, because
-        # its columns are typed, and only the bytes of a Kafka key identify a marker.
-        transactional = has_transactions(table) and not names.adopted
-        self._optional = frozenset(TRANSACTION_COLUMNS if transactional else ())
-        self._footers = Footers(table)
+        self._roles = roles = ColumnRoles.of(table, identifier)
+        flags = ("is_transactional", "is_control") if has_transactions(table) else ()
+        ranged = (roles.offset, roles.timestamp, roles.topic, roles.partition, roles.level, roles.delete_horizon)
+        self._ranged = frozenset(filter(None, (*ranged, *flags)))
+        self._counted = tuple(filter(None, (*roles.key, roles.tombstone_null)))
+        read = dict.fromkeys((*self._ranged, *self._counted))
+        fields = {field.name: field for field in table.schema().fields}
+        self._columns = {name: ColumnMetrics.of(fields[name], table.specs()) for name in read}
+        self._io, self._stores, self._mapping = table.io, Stores(table), name_mapping(table)
         ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
-        self._columns_at: Mapping[int | None, Set[int]] = {
-            one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids
-        }
+        self._ids_at = {one.snapshot_id: ids.get(one.schema_id or 0) for one in table.metadata.snapshots}
         """Field ids of the columns that the table had, by the snapshot that was made then."""
-        self._stores = Stores(table)
-        self._without_time: set[str] = set()
+        facts = (VERSION, roles, table.schema(), sorted(table.specs().items()), self._mapping)
+        self.version = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+        """Changes with everything about the table on which a classification depends."""
+        self.unread: dict[str, str] = {}
+        """Files whose footer, or time of writing, was needed and could not be read, and why; a later read may succeed.
+        """
 
-        def column(name: str | None) -> ColumnMetrics | None:
-            return ColumnMetrics.of(self._fields[name], self._specs) if name else None
+    @property
+    def times_of_commits(self) -> bool:
+        """True when the table has no timestamp column, so records take the time of their commit."""
+        return self._roles.timestamp is None
 
-        def named(name: str) -> ColumnMetrics:
-            return ColumnMetrics.of(self._fields[name], self._specs)
+    @property
+    def levels_apart(self) -> bool:
+        """True when the table is partitioned by level (``ColumnRoles.levels_apart``)."""
+        return self._roles.levels_apart
 
-        self._key = tuple(named(name) for name in names.key)
-        self._offset, self._level, self._delete_horizon = map(named, (names.offset, names.level, names.delete_horizon))
-        self._timestamp, self._topic, self._partition = map(column, (names.timestamp, names.topic, names.partition))
-        self._tombstone_null = column(names.tombstone_null)
-        self._is_transactional, self._is_control = (
-            named(name) if name in self._optional else None for name in ("is_transactional", "is_control")
-        )
-        roles = (self._offset, self._timestamp, self._topic, self._partition, self._level, self._delete_horizon)
-        self._ranged = tuple(filter(None, roles))
-        self._flags = tuple(filter(None, (self._is_transactional, self._is_control)))
-        self._counted = tuple(filter(None, (*self._key, self._tombstone_null)))
-
-    def of(self, file: ListedFile) -> Segment | UnassignedFile | None:
+    def of(self, file: "ListedFile") -> Segment | UnassignedFile | None:
         """Classify ``file`` as a segment, or as a stray if its topic partition is unknown; None for an empty stray."""
         if impossible := _impossible(file):
-            file = replace(file, size=0, records=1)
-        file = self._complete(file)
-        topic = self._topic.single(file) if self._topic else self._names.topic_name
-        partition = self._partition.single(file) if self._partition else 0
+            file = file._replace(size=0, records=1)
+        file, values = self._known(file)
+        roles = self._roles
+        topic = values[roles.topic].single if roles.topic else roles.topic_name
+        partition = values[roles.partition].single if roles.partition else 0
         if topic is None or partition is None:
-            return self._stray(file, topic, partition) if file.records else None
-        offsets, times = self._offset.bounds(file), self._times(file)
-        null_keys = [column.nulls(file) for column in self._key]
+            return self._stray(file, values, topic, partition) if file.records else None
+        offsets, times = values[roles.offset].bounds, self._times(values)
+        nulls = [values[name].nulls for name in roles.key]
         # A file without a partition field for the level counts as landed, unless the table has no such field.
-        told = self._level.is_fixed(file) or not self._names.levels_apart
-        level = (self._level.single(file) if told else None) or LANDED
+        told = values[roles.level].fixed or not roles.levels_apart
+        level = (values[roles.level].single if told else None) or LANDED
+        horizons = values[roles.delete_horizon]
+        problems = self._problems(file, values, level, partition) if file.records else iter(())
         return Segment(
             path=file.path,
             topic_partition=TopicPartition(topic, partition),
@@ -206,172 +110,133 @@ class Classifier:
             last_offset=offsets[1] if offsets else -1,
             records=file.records,
             bytes=file.size,
-            data_bytes=_data_bytes(file),
-            tombstones=self._tombstones(file),
+            data_bytes=file.data_bytes if 0 < file.data_bytes <= file.size else file.size,
+            tombstones=self._tombstones(values),
             # A lower bound, because NULLs in different columns of a composite key may be in the same records.
-            null_keys=max(number or 0 for number in null_keys),
+            null_keys=max(number or 0 for number in nulls),
             oldest_ms=times[0] if times else 0,
             newest_ms=times[1] if times else 0,
             sequence_number=file.added_by,
-            row_deletes=0,
             written_ms=self._written_ms(file) if file.records and times and times[0] < 0 else None,
-            keys=self._keys(file, level, null_keys),
-            stamped=self._stamped(file),
-            first_horizon_ms=self._horizon(file.lower),
-            last_horizon_ms=self._horizon(file.upper),
-            transactional=_may_be_true(file, self._is_transactional),
-            control=_may_be_true(file, self._is_control),
-            problem=impossible
-            or (next(self._problems(file, level, partition, offsets, times), None) if file.records else None),
+            keys=_keys(file.records, level, [values[name] for name in roles.key]),
+            stamped=0 if horizons.nulls is None else file.records - horizons.nulls,
+            first_horizon_ms=_rounded_up(horizons.low),
+            last_horizon_ms=_rounded_up(horizons.high),
+            transactional=_may_be_true(values.get("is_transactional")),
+            control=_may_be_true(values.get("is_control")),
+            problem=impossible or next(problems, None),
+            snapshot_id=file.snapshot_id,
+            place=file.place,
+            data_sequence_number=file.sequence_number,
         )
 
-    @property
-    def times_of_commits(self) -> bool:
-        """True when the table has no timestamp column, so records take the time of their commit."""
-        return self._timestamp is None
-
-    @property
-    def levels_apart(self) -> bool:
-        """True when the table is partitioned by level (``ColumnRoles.levels_apart``)."""
-        return self._names.levels_apart
-
-    @property
-    def unread(self) -> Set[str]:
-        """Paths of files whose footer or time of writing was needed but not readable; a later read may succeed."""
-        return self._footers.unread.keys() | self._without_time
-
-    def version(self, spec_id: int) -> str:
-        """Cache key of the facts about files of partition spec ``spec_id``. The key changes with the columns that Firn
-        reads, the column mapping, the name mapping and the spec."""
-        columns = self._names
-        names = {columns.offset, columns.timestamp, columns.topic, columns.partition, columns.tombstone_null}
-        names |= {*columns.key, columns.level, columns.delete_horizon, *self._optional}
-        fields = sorted(repr(self._fields.get(name)) for name in names if name)
-        parts = [str(VERSION), repr(columns), *fields, repr(self._specs.get(spec_id)), repr(sorted(self._optional))]
-        parts.append(repr(self._footers.names))
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-    def _complete(self, file: ListedFile) -> ListedFile:
-        """``file`` with all metrics that decisions need; if the manifest lacks some, they come from the footer."""
+    def _known(self, file: "ListedFile") -> "tuple[ListedFile, dict[str, Values]]":
+        """The values of each column; if the manifest lacks some, those in the footer."""
+        values = {name: column.values(file) for name, column in self._columns.items()}
         if not file.records:
-            return file
-        asked = [column.id for column in self._ranged if column.is_open(file)]
-        asked += [column.id for column in self._counted if column.nulls(file) is None]
-        asked += [column.id for column in self._flags if column.id not in file.upper and column.nulls(file) is None]
-        if not asked:
-            return file
+            return file, values
+        asked = {name for name in self._ranged if values[name].is_open}
+        asked |= {name for name in self._counted if values[name].nulls is None}
         # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns apart.
-        known = self._columns_at.get(file.snapshot_id) if self._footers.names is None else None
-        later = [one for one in asked if known is not None and one not in known]
-        file = file.told(dict.fromkeys(later, file.records)) if later else file
-        return self._footers.complete(file, asked) if (asked := [one for one in asked if one not in later]) else file
-
-    def _keys(self, file: ListedFile, level: int, nulls: Sequence[int | None]) -> int | None:
-        """Number of distinct keys; None if unknown. A cleaned file has one record per key. Equal bounds mean 1 key."""
-        if None in nulls:
-            return None
-        keyed = file.records - max(number or 0 for number in nulls)
-        if level >= RUN or not keyed:
-            return keyed
-        # Truncated bounds are never equal, because the upper bound is rounded up (Iceberg spec).
-        bounds = [(file.lower.get(column.id), file.upper.get(column.id)) for column in self._key]
-        return 1 if all(lower is not None and lower == upper for lower, upper in bounds) else None
-
-    def _stamped(self, file: ListedFile) -> int:
-        nulls = self._delete_horizon.nulls(file)
-        return 0 if nulls is None else file.records - nulls
-
-    def _horizon(self, bounds: Mapping[int, bytes]) -> int | None:
-        """A delete horizon in milliseconds, rounded up so that no tombstone passes it too early."""
-        bound = self._delete_horizon.bound(bounds)
-        return None if bound is None else -(-int(bound) // 1000)
+        had = self._ids_at.get(file.snapshot_id) if asked and self._mapping is None and file.snapshot_id else None
+        later = {name for name in asked if had is not None and self._columns[name].id not in had}
+        values |= dict.fromkeys(later, Values(file.records, file.records))
+        if asked := asked - later:
+            try:
+                told, data_bytes = footer(self._io, self._mapping, file, [self._columns[name] for name in asked])
+            except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
+                self.unread[file.path] = (str(error).splitlines() or [type(error).__name__])[0]
+            else:
+                return file._replace(data_bytes=data_bytes), values | told
+        return file, values
 
     def _problems(
-        self, file: ListedFile, level: int, partition: int, offsets: _Range | None, times: _Range | None
+        self, file: "ListedFile", values: "Mapping[str, Values]", level: int, partition: int
     ) -> Iterator[str]:
         """Yield a message for each piece of metadata that is missing or wrong in a file with records (C26)."""
-        yield from self._wrong(file, self._offset, self._timestamp, self._level, self._delete_horizon)
+        roles = self._roles
+        ranged = [name for name in (roles.offset, roles.timestamp, roles.level, roles.delete_horizon) if name]
+        yield from (values[name].wrong for name in ranged if values[name].wrong)
         if level not in LEVELS:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
-        if self._level.is_open(file):
-            yield self._unbounded(file, self._level)
-        if not self._names.levels_apart and self._level.is_mixed(file):
+        levels = values[roles.level]
+        if levels.is_open:
+            yield self._unbounded(file, roles.level)
+        if not roles.levels_apart and levels.single is None and not levels.all_null:
             yield (
-                f"may have several levels by the metrics of column {self._level.name}; allowed: NULL or the same level "
-                f"in every record, written with write.metadata.metrics.column.{self._level.name}=full"
+                f"may have several levels by the metrics of column {roles.level}; allowed: NULL or the same level in "
+                f"every record, written with write.metadata.metrics.column.{roles.level}=full"
             )
-        if self._names.levels_apart and not self._level.is_fixed(file) and self._level.range(file):
+        if roles.levels_apart and not levels.fixed and not levels.all_null:
             yield (
                 f"was written under partition spec {file.spec_id}, which does not separate levels, but holds levels "
-                f"in column {self._level.name}; allowed: NULL, or a file partitioned by this column ({_REWRITE})"
+                f"in column {roles.level}; allowed: NULL, or a file partitioned by this column ({_REWRITE})"
             )
         if partition < 0:
             yield f"has partition {partition}; allowed: 0 or more"
-        for column, bounds in ((self._offset, offsets), (self._timestamp, times)):
-            if column and bounds is None and (nulls := column.nulls(file)):
-                yield f"has NULLs in column {column.name} ({nulls:,} of {file.records:,}); allowed: none"
-            elif column and bounds is None:
-                yield self._unbounded(file, column)
-        if self._timestamp and (beyond := next((time for time in times or () if time not in CALENDAR), None)):
+        for name in filter(None, (roles.offset, roles.timestamp)):
+            if values[name].bounds is None and values[name].nulls:
+                yield f"has NULLs in column {name} ({values[name].nulls:,} of {file.records:,}); allowed: none"
+            elif values[name].bounds is None:
+                yield self._unbounded(file, name)
+        if beyond := next((time for time in self._times(values) or () if time not in CALENDAR), None):
             yield (
-                f"has times in column {self._timestamp.name} that are in no calendar ({beyond} ms since the epoch); "
+                f"has times in column {roles.timestamp} that are in no calendar ({beyond} ms since the epoch); "
                 "allowed: times of the years 1 to 9999"
             )
-        if offsets and offsets[0] < 0:
+        if (offsets := values[roles.offset].bounds) and offsets[0] < 0:
             yield f"has offset {offsets[0]}; allowed: 0 or more"
-        for column in self._counted:
-            if column.nulls(file) is None:
+        for name in self._counted:
+            if values[name].nulls is None:
                 yield (
-                    f"has no null count for column {column.name}{self._unread(file)}; allowed: a file written with "
-                    f"write.metadata.metrics.column.{column.name} other than `none`"
+                    f"has no null count for column {name}{self._why_unread(file)}; allowed: a file written with "
+                    f"write.metadata.metrics.column.{name} other than `none`"
                 )
 
-    def _wrong(self, file: ListedFile, *columns: ColumnMetrics | None) -> Iterator[str]:
-        for column in columns:
-            if column and not column.is_fixed(file):
-                yield from column.wrong(file)
-
-    def _unbounded(self, file: ListedFile, column: ColumnMetrics) -> str:
+    def _unbounded(self, file: "ListedFile", name: str) -> str:
         return (
-            f"has no bounds for column {column.name}{self._unread(file)}; allowed: a file written with "
-            f"write.metadata.metrics.column.{column.name}=full"
+            f"has no bounds for column {name}{self._why_unread(file)}; allowed: a file written with "
+            f"write.metadata.metrics.column.{name}=full"
         )
 
-    def _unread(self, file: ListedFile) -> str:
-        reason = self._footers.unread.get(file.path)
+    def _why_unread(self, file: "ListedFile") -> str:
+        reason = self.unread.get(file.path)
         return f" (its footer can't be read: {reason})" if reason else ""
 
-    def _stray(self, file: ListedFile, topic: str | None, partition: int | None) -> UnassignedFile:
-        split = [column for column in (self._topic, self._partition) if column]
-        if wrong := next(self._wrong(file, *split), None):
+    def _stray(
+        self, file: "ListedFile", values: "Mapping[str, Values]", topic: str | None, partition: int | None
+    ) -> UnassignedFile:
+        roles = self._roles
+        split = [name for name in (roles.topic, roles.partition) if name]
+        if wrong := next((values[name].wrong for name in split if values[name].wrong), None):
             problem = wrong
-        elif not all(column.is_fixed(file) for column in split):
+        elif not all(values[name].fixed for name in split):
             problem = (
                 f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: a "
-                f"file partitioned by {', '.join(column.name for column in split)} ({_REWRITE})"
+                f"file partitioned by {', '.join(split)} ({_REWRITE})"
             )
         else:
             problem = f"has topic {topic}, partition {partition}; allowed: a topic and a partition in every record"
-        offsets = self._offset.bounds(file)
+        offsets = values[roles.offset].bounds
         return UnassignedFile(
             path=file.path,
             problem=problem,
-            topics=self._topic.range(file) if self._topic else (topic, topic),
-            partitions=self._partition.range(file) if self._partition else (partition, partition),
+            topics=values[roles.topic].range if roles.topic else (topic, topic),
+            partitions=values[roles.partition].range if roles.partition else (partition, partition),
             base_offset=max(offsets[0], 0) if offsets else 0,
             place=file.place,
             data_sequence_number=file.sequence_number,
         )
 
-    def _times(self, file: ListedFile) -> tuple[int, int] | None:
+    def _times(self, values: "Mapping[str, Values]") -> tuple[int, int] | None:
         """Oldest and newest timestamp, epoch milliseconds; None when unknown, or if records have no timestamps."""
-        column = self._timestamp
-        bounds = column.bounds(file) if column else None
-        if bounds is None or column is None or column.is_long:
+        name = self._roles.timestamp
+        bounds = values[name].bounds if name else None
+        if bounds is None or name is None or isinstance(self._columns[name].kind, LongType):
             return bounds
         return bounds[0] // 1000, bounds[1] // 1000
 
-    def _written_ms(self, file: ListedFile) -> int | None:
+    def _written_ms(self, file: "ListedFile") -> int | None:
         """Time of writing as the store reports it, epoch milliseconds; None when the store reports no time."""
         files, path = self._stores.of(file.path)
         try:
@@ -379,23 +244,18 @@ class Classifier:
         except OSError:
             written_ms = None
         if written_ms is None:
-            self._without_time.add(file.path)
+            self.unread[file.path] = "its store tells no time"
         return written_ms
 
-    def _tombstones(self, file: ListedFile) -> int | None:
+    def _tombstones(self, values: "Mapping[str, Values]") -> int | None:
         """Number of tombstones; None when only reading the records can tell."""
-        if self._names.is_tombstone is None:
+        if self._roles.is_tombstone is None:
             return 0
-        return (self._tombstone_null.nulls(file) or 0) if self._tombstone_null else None
+        name = self._roles.tombstone_null
+        return (values[name].nulls or 0) if name else None
 
 
-def _data_bytes(file: ListedFile) -> int:
-    """Bytes of all columns of ``file``; its size if the manifest has no sizes, or sizes that the file can't have."""
-    total = sum(file.column_sizes.values())
-    return total if 0 < total <= file.size else file.size
-
-
-def _impossible(file: ListedFile) -> str | None:
+def _impossible(file: "ListedFile") -> str | None:
     """A message if the size of ``file``, or its number of records, is none of a file; None otherwise."""
     for name, figure in (("file_size_in_bytes", file.size), ("record_count", file.records)):
         if not 0 <= figure < _MOST:
@@ -403,9 +263,264 @@ def _impossible(file: ListedFile) -> str | None:
     return None
 
 
-def _may_be_true(file: ListedFile, column: ColumnMetrics | None) -> bool:
-    """False when the metrics of ``column`` (an upper bound, or NULL in every record) rule out that it is ever true."""
-    if column is None or not file.records:
-        return False
-    upper = file.upper.get(column.id)
-    return upper != _FALSE if upper is not None else column.nulls(file) != file.records
+def _keys(records: int, level: int, columns: "Sequence[Values]") -> int | None:
+    """Number of distinct keys; None if unknown. A cleaned file has one record per key. Equal bounds mean 1 key."""
+    if any(column.nulls is None for column in columns):
+        return None
+    keyed = records - max(column.nulls or 0 for column in columns)
+    if level >= RUN or not keyed:
+        return keyed
+    # Truncated bounds are never equal, because the upper bound is rounded up (Iceberg spec).
+    return 1 if all(column.low is not None and column.low == column.high for column in columns) else None
+
+
+def _rounded_up(micros: int | None) -> int | None:
+    """A delete horizon in milliseconds, rounded up so that no tombstone passes it too early."""
+    return None if micros is None else -(-micros // 1000)
+
+
+def _may_be_true(flag: "Values | None") -> bool:
+    return flag is not None and not flag.all_null and flag.high is not False
+
+
+_FIELDS: Final = (0, 1, 3, 4, 100, 101, 102, 103, 104, 108, 110, 125, 128)
+"""Field ids (Iceberg spec, "Manifests"): status, id of the snapshot, data and file sequence number; path, format,
+partition, number of records, bytes, column sizes, null counts, lower and upper bounds."""
+
+
+class ListedFile(NamedTuple):
+    """One live data file as a manifest lists it. Metrics are by field id; bounds are serialized (Iceberg spec)."""
+
+    spec_id: int
+    snapshot_id: int | None
+    """Id of the snapshot that added the file, even after manifests were rewritten."""
+    sequence_number: int
+    """Data sequence number, which decides which row-level deletes apply."""
+    added_by: int
+    """File sequence number: the sequence number of the commit that added the file."""
+    path: str
+    format: str
+    """File format in the writer's spelling, such as ``PARQUET``."""
+    partition: tuple[Any, ...]
+    """Partition values in the order of the spec's fields."""
+    records: int
+    size: int
+    """Size of the file in bytes."""
+    data_bytes: int
+    """Bytes of all columns; 0 if unknown."""
+    nulls: Mapping[int, int]
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+
+    @classmethod
+    def of(cls, entry: ManifestEntry) -> "ListedFile":
+        """The file of ``entry``, as read by PyIceberg."""
+        file, number = entry.data_file, entry.sequence_number or 0
+        return cls(
+            file.spec_id,
+            entry.snapshot_id,
+            number,
+            entry.file_sequence_number or number,
+            file.file_path,
+            file.file_format,
+            partition_values(file),
+            file.record_count,
+            file.file_size_in_bytes,
+            sum((file.column_sizes or {}).values()),
+            file.null_value_counts or {},
+            file.lower_bounds or {},
+            file.upper_bounds or {},
+        )
+
+    @property
+    def place(self) -> str:
+        """The file's partition spec and values as text; they decide which delete files may reach it (``place``)."""
+        return place(self.spec_id, self.partition)
+
+
+def listed_files(content: bytes, manifest: ManifestFile) -> Iterator[ListedFile]:
+    """Yield the live files in the ``content`` of ``manifest``, which is its whole file."""
+    for status, snapshot, number, added, path, form, partition, *figures in manifests.records(content, _FIELDS):
+        if status == ManifestEntryStatus.DELETED:
+            continue
+        records, size, column_sizes, nulls, lower, upper = figures
+        # New entries inherit the snapshot and the number of their manifest's commit (Iceberg spec, "Sequence Number
+        # Inheritance"). In a manifest of format version 1, all entries do, and the number is 0.
+        data_number = manifest.sequence_number if number is None else number
+        inherited = manifest.sequence_number if status == ManifestEntryStatus.ADDED else data_number
+        yield ListedFile(
+            manifest.partition_spec_id,
+            manifest.added_snapshot_id if snapshot is None else snapshot,
+            data_number,
+            inherited if added is None else added,
+            path,
+            form,
+            tuple(partition),
+            records,
+            size,
+            sum((column_sizes or {}).values()),
+            nulls or {},
+            lower or {},
+            upper or {},
+        )
+
+
+class Values(NamedTuple):
+    """What metadata says about the values of a column in a file."""
+
+    records: int
+    nulls: int | None
+    """Number of records with NULL; None when unknown."""
+    low: Any = None
+    """A lower bound of the values, or None. A bound of text may be truncated, and is still a bound."""
+    high: Any = None
+    fixed: bool = False
+    """True when the file is partitioned by the column, so all its records have the same value."""
+    wrong: str = ""
+    """A message if the manifest has bounds that make no sense, and so do not count."""
+
+    @property
+    def all_null(self) -> bool:
+        return self.nulls == self.records
+
+    @property
+    def single(self) -> Any:
+        """The value if it is the same in all records; None if it may differ or be NULL."""
+        return self.low if self.nulls == 0 and self.low == self.high else None
+
+    @property
+    def range(self) -> tuple[Any, Any] | None:
+        """The bounds, each None when unknown; None when every record has NULL."""
+        return None if self.all_null else (self.low, self.high)
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """Lowest and highest integer or time, which Iceberg never truncates; None if unknown or if a value is NULL."""
+        return None if self.low is None or self.high is None or self.nulls else (self.low, self.high)
+
+    @property
+    def is_open(self) -> bool:
+        """True when the metrics leave open which values the column has."""
+        bounded = self.wrong or (self.low is not None and self.high is not None)
+        return self.nulls is None or not (self.all_null or bounded)
+
+
+_NUMBERS: Final = (*INTEGERS, TimestampType, TimestamptzType)
+_LENGTHS: Final = (4, 8)
+"""Lengths in bytes of a serialized integer or time."""
+_FALSE: Final = b"\x00"
+_PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
+
+
+@dataclass(frozen=True)
+class ColumnMetrics:
+    """A column of a table, as metadata tells about it."""
+
+    name: str
+    id: int
+    kind: IcebergType
+    required: bool
+    places: Mapping[int, int]
+    """Position of the column's identity field among a file's partition values, by id of the partition spec."""
+
+    @classmethod
+    def of(cls, field: NestedField, specs: Mapping[int, PartitionSpec]) -> "ColumnMetrics":
+        """The column ``field`` of a table that is, or was, partitioned by ``specs``."""
+        places = {
+            spec_id: number
+            for spec_id, spec in specs.items()
+            for number, part in enumerate(spec.fields)
+            if part.source_id == field.field_id and isinstance(part.transform, IdentityTransform)
+        }
+        return cls(field.name, field.field_id, field.field_type, field.required, places)
+
+    def values(self, file: ListedFile) -> Values:
+        """What the manifest says about this column in ``file``."""
+        if (number := self.places.get(file.spec_id)) is not None:
+            value = file.partition[number]
+            return Values(file.records, file.records if value is None else 0, value, value, fixed=True)
+        nulls = file.nulls.get(self.id)
+        if nulls is None or not 0 <= nulls <= file.records:
+            nulls = 0 if self.required else None
+        lower, upper = file.lower.get(self.id), file.upper.get(self.id)
+        low, high = self._decoded(lower), self._decoded(upper)
+        undecodable = (lower is not None and low is None) or (upper is not None and high is None)
+        if undecodable or (low is not None and high is not None and low > high):
+            return Values(file.records, nulls, wrong=self._wrong(lower, upper))
+        return Values(file.records, nulls, low, high)
+
+    def _decoded(self, bound: bytes | None) -> Any:
+        """A number, time, text or flag (Iceberg spec, "Binary single-value serialization"), other values as bytes; None
+        if there is none, or none that can be decoded."""
+        if bound is None:
+            return None
+        if isinstance(self.kind, _NUMBERS):
+            # When an int column becomes a long, old bounds keep 4 bytes, so decode by length, not by type.
+            return int.from_bytes(bound, "little", signed=True) if len(bound) in _LENGTHS else None
+        if isinstance(self.kind, BooleanType):
+            return bound != _FALSE
+        try:
+            return bound.decode() if isinstance(self.kind, StringType) else bound
+        except UnicodeDecodeError:
+            return None
+
+    def _wrong(self, lower: bytes | None, upper: bytes | None) -> str:
+        shown = []
+        for name, bound in (("lower", lower), ("upper", upper)):
+            if bound is not None:
+                value = self._decoded(bound)
+                shown.append(f"the {name} bound {f'0x{bound[:16].hex()}' if value is None else repr(value)}")
+        kind = "numbers of 4 or 8 bytes" if isinstance(self.kind, _NUMBERS) else "text in UTF-8"
+        return f"has {' and '.join(shown)} of column {self.name} in its manifest; allowed: {kind}, the lower one first"
+
+
+def footer(
+    io: FileIO, mapping: NameMapping | None, file: ListedFile, columns: Sequence[ColumnMetrics]
+) -> tuple[dict[str, Values], int]:
+    """What the footer of ``file`` says about those of ``columns`` that it knows, by name; and the bytes of all columns.
+
+    Without field ids in the file, the table's name ``mapping`` finds them. Raises any error of a file that is gone, is
+    no Parquet, or is not the file that was listed.
+    """
+    if file.format.upper() != FileFormat.PARQUET.value:
+        raise ValueError(f"it is of format {file.format}")
+    with io.new_input(file.path).open() as stream:
+        metadata = pq.read_metadata(stream)
+    if metadata.num_rows != file.records:
+        raise ValueError(f"it is of {metadata.num_rows} records, not {file.records}")
+    schema = metadata.schema.to_arrow_schema()
+    names = names_by_id(schema, mapping)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = range(metadata.num_columns)
+    places = {metadata.schema.column(number).path: number for number in leaves}
+    values: dict[str, Values] = {}
+    for column in columns:
+        name = names.get(column.id)
+        if name is None and names:
+            # A column that the file lacks was added later and is NULL everywhere.
+            values[column.name] = Values(file.records, file.records)
+        elif name in places:  # a nested column consists of several columns, and has no metrics itself
+            chunks = [group.column(places[name]) for group in groups]
+            if told := _told(file.records, chunks, schema.field(name).type):
+                values[column.name] = told
+    return values, sum(group.column(number).total_compressed_size for group in groups for number in leaves)
+
+
+def _told(records: int, chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> Values | None:
+    """The values in the ``chunks`` of a column; None if a row group has no count of NULLs."""
+    if not all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
+        return None
+    nulls = sum(chunk.statistics.null_count for chunk in chunks)
+    # Only a row group in which every value is NULL may lack bounds.
+    filled = [chunk.statistics for chunk in chunks if chunk.statistics.null_count != chunk.num_values]
+    if not filled or not all(one.has_min_max for one in filled):
+        return Values(records, nulls)
+    low, high = min(one.min_raw for one in filled), max(one.max_raw for one in filled)
+    if pa.types.is_string(kind):
+        return Values(records, nulls, low.decode(), high.decode())
+    if pa.types.is_timestamp(kind) and filled[0].physical_type == "INT64":
+        times, per = _PER_MICROSECOND[kind.unit]
+        return Values(records, nulls, low * times // per, high * times // per)
+    is_plain = pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
+    return Values(records, nulls, low, high) if is_plain else Values(records, nulls)

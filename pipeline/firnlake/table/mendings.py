@@ -14,7 +14,7 @@ from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import MENDED, ancestors, on_branch
 from firnlake.iceberg.files import FrozenModel, path_of
 from firnlake.table.history import SUMMARY_PREFIX
-from firnlake.table.segments import read_entries
+from firnlake.table.live_files import read_entries
 
 _TAKEN: Final = f"{SUMMARY_PREFIX}mended"
 """Property in the summary of a mending: a JSON document of what it has taken."""

@@ -1,4 +1,8 @@
-"""Segments and strays. All their facts come from file metadata; no record is read."""
+"""Segments and strays. All their facts come from file metadata; no record is read.
+
+One more fact about a segment is a field of ``Segment``, and its value in ``Classifier.of`` if a manifest entry tells
+it, or in ``manifest_reader.read`` if the table's snapshots and delete files tell it.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +40,6 @@ class Segment:
     newest_ms: int
     sequence_number: int
     """File sequence number: the sequence number of the commit that added the file."""
-    row_deletes: int
-    """Number of row-level delete files that may apply to this segment."""
     committed_ms: int | None = None
     """Time of the commit that added the file; None when the commit's snapshot has expired."""
     written_ms: int | None = None
@@ -62,6 +64,8 @@ class Segment:
     """Why this segment blocks the cleaning of its topic partition, and what is allowed (C20); None if it does not."""
     copies: int = 1
     """Number of times that the table lists the file. Readers see every copy, so ``records`` and ``bytes`` count all."""
+    row_deletes: int = 0
+    """Number of row-level delete files that may apply to this segment."""
     holding_deletes: int = 0
     """Number of equality delete files that hold up the segment, because the table is partitioned by level, so that
     later equality deletes would not reach the segment's records after a rewrite (C27)."""
@@ -72,6 +76,12 @@ class Segment:
     equality_deletes: int = 0
     """Number of equality delete files that may apply. Also 0 if none of them can be removed from the table, because
     each also reaches a data file that no plan takes."""
+    snapshot_id: int | None = None
+    """Id of the snapshot that added the file, even after manifests were rewritten."""
+    place: str = ""
+    """Partition spec and values, which decide which row-level deletes apply (``firnlake.iceberg.deletes``)."""
+    data_sequence_number: int = 0
+    """The number that decides which row-level deletes apply; ``sequence_number``, unless the file was rewritten."""
 
     @property
     def order(self) -> tuple[int, int, str]:

@@ -1,258 +1,177 @@
-"""Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket.
+"""The segments of a snapshot, as arrays, so that a million of them need no objects.
 
-Also finds which data files of a plan are still live, and which files of a snapshot may hold certain rows (PyIceberg
-plans no scan of a snapshot with equality deletes).
+Each array holds one fact of every segment, and means the same as the field of that name in ``Segment``. The segments
+are grouped by topic partition and in offset order within each group. ``Segment`` objects are made on demand.
+
+    arrays = Arrays.of(segments)          # a mapping: arrays[TopicPartition("t", 0)] are the segments, as objects
+    arrays.fact("records")                # [N] of all segments
+    arrays.starts                         # [P + 1] where the segments of each topic partition start
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, fields
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-)
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from numpy.typing import NDArray
 
-from firnlake.iceberg.branches import ancestors, at_snapshot
-from firnlake.iceberg.deletes import DeleteFile, Deletes, FileDeletes, Placed
-from firnlake.iceberg.manifests import Manifests, ahead, manifests_of, undamaged
-from firnlake.table.arrays import Arrays, Segments
-from firnlake.table.classifier import Classifier
-from firnlake.table.columns import ColumnRoles, position
-from firnlake.table.entries import Found
-from firnlake.table.history import commit_clocks
-from firnlake.table.manifest_rows import ListedFile, decode, fetch
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
-from firnlake.table.segment_cache import ManifestCache
+from firnlake.table.topic_partition import TopicPartition
+
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+UNKNOWN: Final = int(np.iinfo(np.int64).min)
+"""Integer that stands for None."""
+
+_KINDS: Final[Mapping[Any, tuple[pa.DataType, bool]]] = {
+    int: (pa.int64(), False),
+    int | None: (pa.int64(), True),
+    bool: (pa.bool_(), False),
+    str: (pa.string(), False),
+    str | None: (pa.string(), True),
+}
+"""The Arrow type of a fact, by its type in Python, and whether it may be null."""
+_FACTS: Final = tuple(field for field in fields(Segment) if field.name != "topic_partition")
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int64(), nullable=False),
+        *(pa.field(field.name, *_KINDS[field.type]) for field in _FACTS),
+    ]
+)
+"""A row per segment, in any order."""
 
 
-def read(
-    table: Table, identifier: str, manifests: Manifests | None = None, cache: ManifestCache | None = None
-) -> Segments:
-    """Read the segments of ``table``'s current snapshot; empty for a table without a snapshot.
+@dataclass(frozen=True, eq=False)
+class Arrays(Mapping[TopicPartition, tuple[Segment, ...]]):
+    """The facts of a table's N segments in P topic partitions."""
 
-    If metadata that decisions need is missing, the segment's ``problem`` says so and blocks only its topic partition
-    (C20); a file whose topic partition is unknown is a stray. ``manifests`` caches the entries of earlier snapshots for
-    this process, and ``cache`` caches the facts made from entries for all processes; neither changes the result.
-    """
-    snapshot = table.current_snapshot()
-    listed = manifests_of(table, snapshot) if snapshot else []
-    teller = Classifier(table, identifier)
-    known = manifests or Manifests(table.io)
-    deletes = Deletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
-    data = [one for one in listed if one.content == ManifestContent.DATA]
-    entries = _found(table, teller, data, manifests, cache)
-    beyond = _beyond(entries, deletes, table, ColumnRoles.named(table, identifier))
-    entries = entries.with_problems({path: problem for path, (problem, _) in beyond.items()})
-    placed = [*entries.placed(), *(former for _, former in beyond.values())]
-    relieved = partial(deletes.relieved, placed) if deletes.equality else None
-    arrays = entries.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)
-    return Segments(
-        identifier,
-        str(table.metadata.table_uuid),
-        snapshot.snapshot_id if snapshot else None,
-        _relieved(arrays, relieved) if relieved else arrays,
-        tuple({stray.path: stray for stray in entries.strays}.values()),
-        sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
-        snapshot_number=None if snapshot is None else snapshot.sequence_number,
-        relieved=relieved,
-    )
-
-
-def _beyond(entries: Found, deletes: Deletes, table: Table, columns: ColumnRoles) -> Mapping[str, tuple[str, Placed]]:
-    """By path, the cleaned segments that an equality delete can no longer reach, because it is of an Iceberg partition
-    that their records had before (C27); each with this problem, and as if it lay in that partition.
-
-    Many writers know the partition of landed records only, or the partitioning that the table had. A writer whose
-    commit also has an equality delete that reaches the segment knows better.
-    """
-    newest: dict[tuple[str | None, int | None], dict[tuple[int, int | None], DeleteFile]] = defaultdict(dict)
-    for delete in sorted(deletes.equality, key=lambda one: one.sequence_number):
-        spec_id, values = delete.source.spec_id, delete.source.partition
-        spec = table.specs()[spec_id]
-        names = (columns.topic, columns.partition, columns.level)
-        places = [position(table.schema(), spec, name) if name else None for name in names]
-        topic, partition, level = (None if place is None else values[place] for place in places)
-        if not delete.everywhere:
-            newest[topic, partition][spec_id, None if places[2] is None else level or LANDED] = delete
-    found: dict[str, tuple[str, Placed]] = {}
-    cleaned = entries.rows.filter(pc.greater(entries.rows["level"], LANDED)) if newest else entries.rows.slice(0, 0)
-    for row in cleaned.to_pylist():
-        own_spec = int(row["place"].partition(" ")[0])
-        placed = Placed(row["place"], row["path"], row["data_sequence_number"])
-        for owner in product((row["topic"], None), (row["partition"], None)):
-            for (spec_id, level), delete in newest.get(owner, {}).items():
-                is_former = spec_id != own_spec or (level is not None and level < row["level"])
-                if is_former and delete.reaches_to >= placed.sequence_number and not _reached(deletes, placed, delete):
-                    problem = (
-                        f"can't be reached by equality delete file {delete.path}, which is newer, but of an Iceberg "
-                        "partition from before the records were cleaned; allowed: no such file (delete the records "
-                        "with DELETE FROM, then the file with rewrite_data_files and remove-dangling-deletes)"
-                    )
-                    found[placed.path] = (problem, placed._replace(place=delete.scope))
-    return found
-
-
-def _reached(deletes: Deletes, file: Placed, delete: DeleteFile) -> bool:
-    """True when ``file`` is reached by an equality delete of the commit that added ``delete``."""
-    reaching = deletes.reaching(file)
-    return reaching is not None and any(
-        one.is_equality and one.sequence_number == delete.sequence_number for one in reaching.files
-    )
-
-
-def _relieved(arrays: Arrays, relieved: Callable[[Collection[str]], Collection[str]]) -> Arrays:
-    """``arrays`` with ``equality_deletes`` = 0 for segments whose equality delete files could not be removed from the
-    table, because each also reaches a stray, or a segment that is listed twice or has a problem."""
-    listed = zip(*(arrays.facts[name].tolist() for name in ("path", "problem", "copies")), strict=True)
-    freed = relieved([path for path, problem, copies in listed if problem is None and copies == 1])
-    is_relieved = pc.is_in(arrays.facts["path"], value_set=pa.array(sorted(freed), pa.string()))
-    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.fact("equality_deletes"), 0)
-    return replace(arrays, facts={**arrays.facts, "equality_deletes": counts})
-
-
-def _found(
-    table: Table, teller: Classifier, data: list[ManifestFile], manifests: Manifests | None, cache: ManifestCache | None
-) -> Found:
-    """Contents of the ``data`` manifests, from the ``cache`` or else from the store."""
-    names = {_name(manifest, teller): manifest for manifest in data}
-    table_uuid = str(table.metadata.table_uuid)
-    known = cache.load(table_uuid, names) if cache else {}
-    missing = {name: manifest for name, manifest in names.items() if name not in known}
-    fresh = dict(zip(missing, _read(table, teller, missing.values(), manifests), strict=True))
-    if cache:
-        cache.keep(table_uuid, {name: one for name, one in fresh.items() if not one.is_incomplete(teller)})
-    return Found.together(known[name] if name in known else fresh[name] for name in names)
-
-
-def _read(
-    table: Table, teller: Classifier, data: Iterable[ManifestFile], manifests: Manifests | None
-) -> Iterator[Found]:
-    """Yield the contents of each of the ``data`` manifests. Entries become rows at once, because all entries together
-    would take ten times the memory."""
-    if manifests:
-        for _, entries in ahead(manifests.of, data):
-            yield Found.of(teller, map(ListedFile.of, entries))
-    else:
-        for manifest, content in ahead(partial(fetch, table.io), data):
-            with undamaged(manifest):
-                found = Found.of(teller, decode(content, manifest))
-            yield found
-
-
-def _name(manifest: ManifestFile, teller: Classifier) -> str:
-    """Cache key of the manifest's facts; includes the manifest-list values that entries inherit (Iceberg spec)."""
-    inherited = (manifest.sequence_number, manifest.added_snapshot_id, manifest.partition_spec_id)
-    version = teller.version(manifest.partition_spec_id)
-    return " ".join(map(str, (version, *inherited, manifest.manifest_length, manifest.manifest_path)))
-
-
-def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | UnassignedFile | None:
-    """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
-    teller = Classifier(table, identifier)
-    contents = Found.of(teller, [ListedFile.of(entry)])
-    segments = contents.arrays(commit_clocks(table), Deletes((), {}), teller.times_of_commits, teller.levels_apart)
-    return next(iter(contents.strays), None) or next((own for (own,) in segments.values()), None)
-
-
-def read_entries(
-    table: Table, manifests: Manifests | None = None, among: Collection[str] | None = None
-) -> Iterator[tuple[ManifestEntry, FileDeletes | None]]:
-    """Yield every live data file of the current snapshot, or only those at the paths ``among``, each with the row-level
-    deletes that may apply to it, if there are any.
-
-    ``manifests`` caches the entries of earlier snapshots.
-    """
-    snapshot = table.current_snapshot()
-    files = manifests_of(table, snapshot) if snapshot else []
-    known = manifests or Manifests(table.io)
-    listed = known.live(manifest for manifest in files if manifest.content == ManifestContent.DELETES)
-    deletes = Deletes(listed, table.specs())
-    for entry in known.live(manifest for manifest in files if manifest.content == ManifestContent.DATA):
-        file = entry.data_file
-        if among is None or file.file_path in among:
-            yield entry, deletes.reaching(Placed.of(file, entry.sequence_number or 0)) if deletes.any else None
-
-
-def removals(table: Table) -> Iterator[tuple[Snapshot, ManifestEntry]]:
-    """Yield every data file that a commit in main's history has removed, those of the newest commit first."""
-    for snapshot in ancestors(table):
-        for manifest in manifests_of(table, snapshot):
-            # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
-            if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
-                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
-                    if entry.status == ManifestEntryStatus.DELETED:
-                        yield snapshot, entry
-
-
-@dataclass(frozen=True)
-class LiveInputs:
-    """``files`` are the live data files at some paths, in the order of the paths; ``gone`` are the other paths.
-
-    A file that the table lists several times is in ``files`` as many times, because readers see every copy.
-    """
-
-    files: list[DataFile]
-    gone: list[str]
-    deletes: Mapping[str, FileDeletes]
-    """Row-level deletes that may apply to a file, by its path; files without row-level deletes are left out."""
+    owners: tuple[TopicPartition, ...]
+    """[P] The topic partitions, sorted by topic and partition."""
+    starts: Ints
+    """[P + 1] Index of the first segment of each topic partition; the last entry is N."""
+    facts: Mapping[str, NDArray[Any] | pa.Array]
+    """[N] Each: NumPy arrays of numbers and flags, with ``UNKNOWN`` for None, and Arrow arrays of texts."""
 
     @classmethod
-    def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
-        """Look up ``paths`` in the current snapshot of ``table``; paths are compared literally."""
-        wanted = frozenset(paths)
-        by_path: dict[str, list[DataFile]] = defaultdict(list)
-        deletes: dict[str, FileDeletes] = {}
-        for entry, reaching in read_entries(table, manifests, wanted):
-            path = entry.data_file.file_path
-            by_path[path].append(entry.data_file)
-            if reaching:
-                # No plan takes a file that is listed twice and has deletes, so a single entry per path is enough.
-                deletes[path] = reaching
-        return cls(
-            files=[file for path in paths for file in by_path.get(path, ())],
-            gone=[path for path in paths if path not in by_path],
-            deletes=deletes,
-        )
+    def of(cls, segments: Iterable[Segment]) -> "Arrays":
+        """The arrays of ``segments``, which may come in any order."""
+        return cls.of_rows(rows(segments))
+
+    @classmethod
+    def of_rows(cls, table: pa.Table) -> "Arrays":
+        """The arrays of the segments in ``table``, which has the schema ``SCHEMA``."""
+        names = pc.unique(table["topic"])
+        topics = names.take(pc.sort_indices(names))
+        codes = pc.index_in(table["topic"], value_set=topics)  # numbers sort twice as fast as texts
+        keys = {"topic": codes, **{name: table[name] for name in ("partition", "base_offset", "last_offset", "path")}}
+        order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]).to_numpy()
+        topic, partition = codes.to_numpy()[order], table["partition"].to_numpy()[order]
+        first = np.ones(len(topic), dtype=np.bool_)
+        first[1:] = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])
+        starts = np.flatnonzero(first)
+        owners = map(TopicPartition, topics.take(topic[starts]).to_pylist(), partition[starts].tolist())
+        facts = {field.name: _sorted(table[field.name], order) for field in _FACTS}
+        return cls(tuple(owners), np.append(starts, table.num_rows), facts)
+
+    def fact(self, name: str) -> NDArray[Any]:
+        """[N] A fact that is a number or a flag."""
+        values: NDArray[Any] = self.facts[name]
+        return values
+
+    def segments(self, place: int) -> tuple[Segment, ...]:
+        """The segments of the topic partition at index ``place``, as objects, in offset order."""
+        own = slice(int(self.starts[place]), int(self.starts[place + 1]))
+        columns = [_objects(field, self.facts[field.name][own]) for field in _FACTS]
+        return tuple(Segment(path, self.owners[place], *rest) for path, *rest in zip(*columns, strict=True))
+
+    @cached_property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """The index of each topic partition among the P topic partitions."""
+        return {owner: place for place, owner in enumerate(self.owners)}
+
+    def disordered(self) -> list[int]:
+        """The places of the topic partitions whose segments have perhaps not landed in offset order, without
+        overlaps."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        landed = np.where(self.fact("level") == LANDED, self.fact("sequence_number"), 0)
+        disorder = (landed[1:] < landed[:-1]) | (self.fact("base_offset")[1:] <= self.fact("last_offset")[:-1])
+        places: list[int] = np.unique(owner[1:][disorder & (owner[1:] == owner[:-1])]).tolist()
+        return places
+
+    def __getitem__(self, topic_partition: TopicPartition) -> tuple[Segment, ...]:
+        return self.segments(self.places[topic_partition])
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.owners)
+
+    def __len__(self) -> int:
+        return len(self.owners)
 
 
 @dataclass(frozen=True)
-class PlannedFile:
-    """A data file of a snapshot, and the row-level deletes that may apply to it; None if there are none."""
+class Segments:
+    """All segments of one snapshot, in offset order within their topic partition."""
 
-    file: DataFile
-    deletes: FileDeletes | None
+    identifier: str
+    table_uuid: str
+    snapshot_id: int | None
+    by_partition: Arrays
+    strays: tuple[UnassignedFile, ...] = ()
+    sequence_number: int | None = None
+    """Data sequence number that rewritten records get: the number of the snapshot, so that equality deletes that land
+    during the rewrite apply. None if the table is partitioned by level; then the records get their commit's number."""
+    snapshot_number: int | None = None
+    """Sequence number of the snapshot; None if the table has no snapshot."""
+    relieved: Callable[[Collection[str]], Collection[str]] | None = None
+    """Of the data files at some paths, those with an equality delete file that reaches no other file
+    (``Deletes.relieved``); None if the snapshot has no equality delete files."""
+    newest_clock_ms: int | None = None
+    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
+
+    @classmethod
+    def of(
+        cls,
+        identifier: str,
+        table_uuid: str,
+        snapshot_id: int | None,
+        segments: Iterable[Segment],
+        strays: Iterable[UnassignedFile] = (),
+    ) -> "Segments":
+        """Sort and group ``segments``."""
+        return cls(identifier, table_uuid, snapshot_id, Arrays.of(segments), tuple(strays))
+
+    def strays_of(self, topic_partition: TopicPartition) -> tuple[UnassignedFile, ...]:
+        """The strays that may hold records of ``topic_partition``."""
+        return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Every segment, topic partition by topic partition."""
+        return (segment for segments in self.by_partition.values() for segment in segments)
 
 
-def planned(table: Table, snapshot_id: int, row_filter: BooleanExpression) -> Mapping[str, PlannedFile]:
-    """The snapshot's files that may hold rows matching ``row_filter``, by path.
+def rows(segments: Iterable[Segment]) -> pa.Table:
+    """A table with a row of ``SCHEMA`` for each of ``segments``, in the same order."""
+    facts = attrgetter("topic_partition.topic", "topic_partition.partition", *SCHEMA.names[2:])
+    columns = list(zip(*map(facts, segments), strict=True)) or [()] * len(SCHEMA.names)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
 
-    If the snapshot has equality deletes, no file is left out because of its bounds.
-    """
-    at = at_snapshot(table, snapshot_id)
-    snapshot, manifests = at.current_snapshot(), Manifests(table.io)
-    listed = manifests_of(table, snapshot) if snapshot else []
-    deletes = manifests.live(one for one in listed if one.content == ManifestContent.DELETES)
-    kinds = {entry.data_file.content for entry in deletes}
-    found = None
-    if DataFileContent.EQUALITY_DELETES not in kinds:
-        scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        found = {task.file.file_path: PlannedFile(task.file, None) for task in scan.plan_files()}
-        if not kinds:
-            return found
-    return {
-        entry.data_file.file_path: PlannedFile(entry.data_file, own)
-        for entry, own in read_entries(at, manifests, found)
-    }
+
+def _sorted(column: pa.ChunkedArray, order: NDArray[np.intp]) -> NDArray[Any] | pa.Array:
+    if pa.types.is_string(column.type):
+        return column.combine_chunks().take(pa.array(order))
+    return (column.fill_null(UNKNOWN) if pa.types.is_integer(column.type) else column).to_numpy()[order]
+
+
+def _objects(fact: Field[Any], array: NDArray[Any] | pa.Array) -> list[Any]:
+    """The values of ``fact`` in ``array``, with None for what is unknown."""
+    values: list[Any] = array.tolist()
+    return [None if value == UNKNOWN else value for value in values] if fact.type == int | None else values

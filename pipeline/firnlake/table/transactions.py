@@ -23,9 +23,9 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.iceberg.manifests import READERS
 from firnlake.table import records
-from firnlake.table.arrays import Segments
+from firnlake.table.live_files import read_entries
 from firnlake.table.segment import RUN, Segment
-from firnlake.table.segments import read_entries
+from firnlake.table.segments import Segments
 from firnlake.table.topic_partition import TopicPartition
 
 MARKERS = pa.schema([("producer_id", pa.int64()), ("offset", pa.int64()), ("commit", pa.bool_())])
@@ -150,7 +150,7 @@ def _may_be_undecided_in(segments: Segments) -> Iterator[TopicPartition]:
     arrays = segments.by_partition
     held = np.flatnonzero(arrays.fact("transactional") & (arrays.fact("level") < RUN))
     places = np.unique(np.searchsorted(arrays.starts, held, side="right") - 1)
-    return map(arrays.topic_partition, places.tolist())
+    return (arrays.owners[place] for place in places.tolist())
 
 
 def _transactions(reader: "_Reader", own: Iterable[Segment]) -> Transactions:

@@ -24,12 +24,13 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.requests import Request, erasures_of
-from firnlake.table.arrays import Segments
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import newest_clock
+from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
 from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segments import read, read_entries
+from firnlake.table.segments import Segments
 from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.deletes import SnapshotDeletes

@@ -29,9 +29,9 @@ from firnlake.lanes.erasure.look import requested_in
 from firnlake.lanes.erasure.requests import Erasure, erasures_of, open_requests, write_certificate
 from firnlake.lanes.erasure.search import Problem, Search, search
 from firnlake.lanes.erasure.snapshot_files import OLDER, locations_of
+from firnlake.table.manifest_cache import ManifestCache
+from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
-from firnlake.table.segment_cache import ManifestCache
-from firnlake.table.segments import read
 from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.docs import build_pages

@@ -11,9 +11,9 @@ from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.erasure.requests import Erasure
-from firnlake.table.arrays import Arrays
 from firnlake.table.budget import excess
 from firnlake.table.segment import Segment
+from firnlake.table.segments import Arrays
 from firnlake.table.state import Requested, State
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
@@ -25,8 +25,7 @@ def requested_in(
     """What ``erasures`` ask for, by topic partition, in a table whose segments are ``arrays``."""
     topics = {erasure.request.topic for erasure in erasures}
     requested: dict[TopicPartition, Requested] = {}
-    for index in range(len(arrays.topic)) if topics else ():
-        owner = arrays.topic_partition(index)
+    for index, owner in enumerate(arrays) if topics else ():
         if owner.topic in topics:
             asked = _requested_of(erasures, owner, arrays.segments(index), removed_tombstones.get(owner, ()))
             if asked:

@@ -44,9 +44,9 @@ from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
 from firnlake.lanes.erasure.digests import digests, digests_of
 from firnlake.lanes.erasure.snapshot_files import SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.manifest_cache import ManifestCache
+from firnlake.table.manifest_reader import read
 from firnlake.table.policy import DAY_MS, LONG_MAX, Policies
-from firnlake.table.segment_cache import ManifestCache
-from firnlake.table.segments import read
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
@@ -433,8 +433,8 @@ def _check_time(table: Table, identifier: str, within_ms: int, expires: bool) ->
 def _log_ends(lake: Lake, table: Table, identifier: str, wanted: str | None) -> tuple[str, dict[int, int]]:
     """The requested topic, and for each partition the last offset in any branch or tag, plus 1."""
     ends: dict[TopicPartition, int] = {}
-    cache = ManifestCache.of(lake)
     for snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()}:
+        cache = ManifestCache.of(lake) if snapshot_id == table.metadata.current_snapshot_id else None
         for owner, segments in read(at_snapshot(table, snapshot_id), identifier, cache=cache).by_partition.items():
             for segment in segments:
                 if segment.problem and segment.last_offset < 0:

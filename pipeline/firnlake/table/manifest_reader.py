@@ -1,0 +1,299 @@
+"""Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket.
+
+What a manifest says of a data file never changes, so it is kept (``ManifestCache``). What else is known about a segment
+depends on the table's snapshots, on its row-level deletes, and on how often it lists the file; `read` adds this.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table import Table
+
+from firnlake.iceberg.deletes import DeleteFile, Deletes, Placed
+from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of, undamaged
+from firnlake.table.classifier import Classifier, ListedFile, listed_files
+from firnlake.table.columns import ColumnRoles, position
+from firnlake.table.history import CommitClock, commit_clocks
+from firnlake.table.manifest_cache import ManifestCache, ManifestContents
+from firnlake.table.segment import LANDED, Segment, UnassignedFile
+from firnlake.table.segments import Arrays, Ints, Segments, rows
+
+_Columns: TypeAlias = Mapping[str, pa.Array | pa.ChunkedArray]
+
+
+def read(
+    table: Table, identifier: str, manifests: Manifests | None = None, cache: ManifestCache | None = None
+) -> Segments:
+    """Read the segments of ``table``'s current snapshot; empty for a table without a snapshot.
+
+    If metadata that decisions need is missing, the segment's ``problem`` says so and blocks only its topic partition
+    (C20); a file whose topic partition is unknown is a stray. ``manifests`` caches the entries of earlier snapshots for
+    this process, and ``cache`` caches the facts made from entries for all processes; neither changes the result.
+    """
+    snapshot = table.current_snapshot()
+    listed = manifests_of(table, snapshot) if snapshot else []
+    classifier = Classifier(table, identifier)
+    known = manifests or Manifests(table.io)
+    deletes = Deletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
+    data = [one for one in listed if one.content == ManifestContent.DATA]
+    contents = _contents(table, classifier, data, manifests, identifier, cache)
+    beyond = _beyond(contents.rows, deletes, table, ColumnRoles.named(table, identifier))
+    strays = (Placed(one.place, one.path, one.data_sequence_number) for one in contents.strays)
+    placed = [*_placed(contents.rows), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
+    relieved = partial(deletes.relieved, placed) if deletes.equality else None
+    described = _with_problems(contents.rows, {path: problem for path, (problem, _) in beyond.items()})
+    arrays = _arrays(described, classifier, commit_clocks(table), deletes)
+    return Segments(
+        identifier,
+        str(table.metadata.table_uuid),
+        snapshot.snapshot_id if snapshot else None,
+        _relieved(arrays, relieved) if relieved else arrays,
+        tuple({stray.path: stray for stray in contents.strays}.values()),
+        sequence_number=None if classifier.levels_apart or snapshot is None else snapshot.sequence_number,
+        snapshot_number=None if snapshot is None else snapshot.sequence_number,
+        relieved=relieved,
+    )
+
+
+def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | UnassignedFile | None:
+    """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
+    classifier = Classifier(table, identifier)
+    contents = _classified(classifier, [ListedFile.of(entry)])
+    arrays = _arrays(contents.rows, classifier, commit_clocks(table), Deletes((), {}))
+    return next(iter(contents.strays), None) or next((own for (own,) in arrays.values()), None)
+
+
+def _contents(
+    table: Table,
+    classifier: Classifier,
+    data: Iterable[ManifestFile],
+    manifests: Manifests | None,
+    identifier: str,
+    cache: ManifestCache | None,
+) -> ManifestContents:
+    """Contents of the ``data`` manifests, from the ``cache`` or else from the store."""
+    table_uuid = str(table.metadata.table_uuid)
+    # Entries inherit what the manifest list says of their manifest (Iceberg spec).
+    names = {
+        f"{classifier.version} {one.sequence_number} {one.added_snapshot_id} {one.partition_spec_id} "
+        f"{one.manifest_length} {one.manifest_path}": one
+        for one in data
+    }
+    kept = cache.load(table_uuid, identifier) if cache else {}
+    missing = {name: one for name, one in names.items() if name not in kept}
+    fresh: dict[str, ManifestContents] = {}
+    incomplete: set[str] = set()
+    for name, files in zip(missing, _files(table, missing.values(), manifests), strict=True):
+        classifier.unread.clear()
+        fresh[name] = _classified(classifier, files)
+        if classifier.unread:
+            incomplete.add(name)
+    contents = {name: kept[name] if name in kept else fresh[name] for name in names}
+    if cache and fresh:
+        cache.keep(table_uuid, identifier, {name: one for name, one in contents.items() if name not in incomplete})
+    return ManifestContents.together(contents.values())
+
+
+def _files(table: Table, data: Iterable[ManifestFile], manifests: Manifests | None) -> Iterator[Iterable[ListedFile]]:
+    """Yield the files that each of the ``data`` manifests lists. They become rows at once, because all of them together
+    would take ten times the memory."""
+    if manifests:
+        for _, entries in ahead(manifests.of, data):
+            yield map(ListedFile.of, entries)
+    else:
+        for manifest, content in ahead(lambda one: fetch(table.io, one.manifest_path), data):
+            with undamaged(manifest):
+                files = list(listed_files(content, manifest))
+            yield files
+
+
+def _classified(classifier: Classifier, files: Iterable[ListedFile]) -> ManifestContents:
+    found = [fact for file in files if (fact := classifier.of(file)) is not None]
+    strays = tuple(one for one in found if isinstance(one, UnassignedFile))
+    return ManifestContents(rows(one for one in found if isinstance(one, Segment)), strays)
+
+
+def _arrays(listed: pa.Table, classifier: Classifier, commits: Mapping[int, CommitClock], deletes: Deletes) -> Arrays:
+    """The segments of the snapshot that lists these files; ``commits`` are those of the table's unexpired snapshots."""
+    dated = _dated(listed, commits, classifier.times_of_commits)
+    for name, column in {**dated, **_reached(listed, deletes, classifier.levels_apart)}.items():
+        place = listed.schema.get_field_index(name)
+        listed = listed.set_column(place, listed.schema.field(place), column)
+    return Arrays.of_rows(_once(listed))
+
+
+def _dated(listed: pa.Table, commits: Mapping[int, CommitClock], times_of_commits: bool) -> _Columns:
+    """Facts of the commit that added each segment; the time is null if the snapshot has expired.
+
+    With ``times_of_commits``, a record has the time of its commit, as under Kafka's LogAppendTime; if that commit's
+    snapshot has expired, the record has the time of the oldest known commit.
+    """
+    known = list(commits.values())
+    places = pc.index_in(listed["snapshot_id"].combine_chunks(), pa.array(list(commits), pa.int64()))
+
+    def column(values: Iterable[int | bool], kind: pa.DataType) -> pa.Array:
+        return pa.array(list(values), kind).take(places)
+
+    committed = column((commit.at_ms for commit in known), pa.int64())
+    columns = {
+        "committed_ms": committed,
+        "by_firn": column((commit.by_firn and not commit.erases for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
+        "whole": _whole(listed, commits, column((commit.whole for commit in known), pa.bool_())),
+    }
+    if times_of_commits:
+        forgotten = min((commit.at_ms for commit in commits.values()), default=0)
+        columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(committed, forgotten)
+    return columns
+
+
+def _whole(listed: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) -> pa.Array:
+    """``whole``, but False where a commit of several plans added to topic partitions with waiting segments."""
+    for snapshot_id, commit in commits.items():
+        if commit.waiting_topic_partitions:
+            own = pc.equal(listed["snapshot_id"], snapshot_id)
+            names = pc.binary_join_element_wise(listed["topic"], pc.cast(listed["partition"], pa.string()), "-")
+            held = pc.is_in(names, value_set=pa.array(sorted(commit.waiting_topic_partitions)))
+            whole = pc.if_else(own, pc.invert(held), whole)
+    return pc.fill_null(whole, False)  # noqa: FBT003  # Arrow's
+
+
+_OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes")
+"""Columns with the parts of ``DeleteTotals``."""
+
+
+def _reached(listed: pa.Table, deletes: Deletes, levels_apart: bool) -> _Columns:
+    """Facts of the row-level deletes that may apply to each segment; ``hidden`` <= ``records``."""
+    if not deletes.any or not listed.num_rows:
+        return {}
+    numbers: Ints = np.array(list(map(deletes.totals, _placed(listed))), dtype=np.int64)
+    columns = {name: numbers[:, place] for place, name in enumerate(_OF_DELETES)}
+    is_unknown = columns["equality_deletes"] > 0
+    columns["hidden"] = np.minimum(columns["hidden"], listed["records"].to_numpy())
+    if levels_apart:
+        columns["holding_deletes"] = columns["equality_deletes"]
+    return {name: pa.array(values, mask=is_unknown if name == "hidden" else None) for name, values in columns.items()}
+
+
+def _placed(listed: pa.Table) -> Iterator[Placed]:
+    return map(Placed, *(listed[name].to_pylist() for name in ("place", "path", "data_sequence_number")))
+
+
+def _once(listed: pa.Table) -> pa.Table:
+    """``listed`` with a single row for a file that the table lists more than once."""
+    paths = listed["path"].combine_chunks()
+    counts = pc.value_counts(paths)
+    again = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if not len(again):
+        return listed
+    twice = pc.is_in(paths, again)
+    repeated = Arrays.of_rows(listed.filter(twice))
+    merged = _unambiguous(_merged(segment for own in repeated.values() for segment in own))
+    return pa.concat_tables([listed.filter(pc.invert(twice)), rows(merged)])
+
+
+def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
+    """Merge all listings of a file under the same topic partition and level into one segment, oldest listing first."""
+    merged: dict[tuple[object, ...], Segment] = {}
+    for segment in sorted(segments, key=lambda segment: segment.sequence_number):
+        key = (segment.path, segment.topic_partition, segment.level)
+        merged[key] = _copied(merged[key], segment) if key in merged else segment
+    return merged.values()
+
+
+_SUMS: Final = ("records", "bytes", "data_bytes", "tombstones", "null_keys", "stamped", "hidden", "copies")
+_HIGHEST: Final = ("row_deletes", "holding_deletes", "deletes", "equality_deletes")
+
+
+def _copied(first: Segment, again: Segment) -> Segment:
+    """One segment for a file that the table lists more than once, for example after a sink has repeated a commit.
+
+    Plans always take all copies together, because readers see the records of every copy.
+    """
+    merged: dict[str, Any] = {}
+    for name in _SUMS:
+        one, other = getattr(first, name), getattr(again, name)
+        merged[name] = None if one is None or other is None else one + other
+    return replace(first, **merged, **{name: max(getattr(first, name), getattr(again, name)) for name in _HIGHEST})
+
+
+def _unambiguous(segments: Collection[Segment]) -> Iterator[Segment]:
+    """``segments``, with a problem for each file that is listed under several topic partitions or levels."""
+    times = Counter(segment.path for segment in segments)
+    for segment in segments:
+        if times[segment.path] == 1:
+            yield segment
+        else:
+            yield replace(segment, problem="is also listed under other partition values; allowed: one set of values")
+
+
+def _with_problems(listed: pa.Table, problems: Mapping[str, str]) -> pa.Table:
+    """``listed``; the files at the paths in ``problems`` have this problem, unless they have another."""
+    if not problems:
+        return listed
+    added = pa.array(map(problems.get, listed["path"].to_pylist()), pa.string())
+    place = listed.schema.get_field_index("problem")
+    return listed.set_column(place, listed.schema.field(place), pc.coalesce(listed["problem"], added))
+
+
+def _beyond(listed: pa.Table, deletes: Deletes, table: Table, columns: ColumnRoles) -> Mapping[str, tuple[str, Placed]]:
+    """By path, the cleaned segments that an equality delete can no longer reach, because it is of an Iceberg partition
+    that their records had before (C27); each with this problem, and as if it lay in that partition.
+
+    Many writers know the partition of landed records only, or the partitioning that the table had. A writer whose
+    commit also has an equality delete that reaches the segment knows better.
+    """
+    newest: dict[tuple[str | None, int | None], dict[tuple[int, int | None], DeleteFile]] = defaultdict(dict)
+    for delete in sorted(deletes.equality, key=lambda one: one.sequence_number):
+        spec_id, values = delete.source.spec_id, delete.source.partition
+        spec = table.specs()[spec_id]
+        names = (columns.topic, columns.partition, columns.level)
+        places = [position(table.schema(), spec, name) if name else None for name in names]
+        topic, partition, level = (None if place is None else values[place] for place in places)
+        if not delete.everywhere:
+            newest[topic, partition][spec_id, None if places[2] is None else level or LANDED] = delete
+    found: dict[str, tuple[str, Placed]] = {}
+    cleaned = listed.filter(pc.greater(listed["level"], LANDED)) if newest else listed.slice(0, 0)
+    for row in cleaned.to_pylist():
+        own_spec = int(row["place"].partition(" ")[0])
+        placed = Placed(row["place"], row["path"], row["data_sequence_number"])
+        for owner in product((row["topic"], None), (row["partition"], None)):
+            for (spec_id, level), delete in newest.get(owner, {}).items():
+                is_former = spec_id != own_spec or (level is not None and level < row["level"])
+                if (
+                    is_former
+                    and delete.reaches_to >= placed.sequence_number
+                    and not _is_reached(deletes, placed, delete)
+                ):
+                    problem = (
+                        f"can't be reached by equality delete file {delete.path}, which is newer, but of an Iceberg "
+                        "partition from before the records were cleaned; allowed: no such file (delete the records "
+                        "with DELETE FROM, then the file with rewrite_data_files and remove-dangling-deletes)"
+                    )
+                    found[placed.path] = (problem, placed._replace(place=delete.scope))
+    return found
+
+
+def _is_reached(deletes: Deletes, file: Placed, delete: DeleteFile) -> bool:
+    """True when ``file`` is reached by an equality delete of the commit that added ``delete``."""
+    reaching = deletes.reaching(file)
+    return reaching is not None and any(
+        one.is_equality and one.sequence_number == delete.sequence_number for one in reaching.files
+    )
+
+
+def _relieved(arrays: Arrays, relieved: Callable[[Collection[str]], Collection[str]]) -> Arrays:
+    """``arrays`` with ``equality_deletes`` = 0 for segments whose equality delete files could not be removed from the
+    table, because each also reaches a stray, or a segment that is listed twice or has a problem."""
+    listed = zip(*(arrays.facts[name].tolist() for name in ("path", "problem", "copies")), strict=True)
+    freed = relieved([path for path, problem, copies in listed if problem is None and copies == 1])
+    is_relieved = pc.is_in(arrays.facts["path"], value_set=pa.array(sorted(freed), pa.string()))
+    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.fact("equality_deletes"), 0)
+    return replace(arrays, facts={**arrays.facts, "equality_deletes": counts})
