@@ -2,7 +2,6 @@
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work, too_few
-from firnlake.table.budget import Budget
 from firnlake.table.segment import MERGED
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
@@ -22,5 +21,5 @@ def look(state: State, force: bool) -> Work | Waits:
             reason = f"{size} of {share:.0f} L1 bytes ({state.policy.clean_tail_fraction} of the tail)"
         else:
             continue
-        return Work(Lane.CLEAN, Budget.of(state.policy).oldest(series), reason)
+        return Work(Lane.CLEAN, state.budget().oldest(series), reason)
     return too_few(Lane.CLEAN, longest, state.policy, "clean_segments", "adjacent cleanable L1 segments")

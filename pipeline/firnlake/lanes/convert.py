@@ -2,7 +2,6 @@
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
-from firnlake.table.budget import excess
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -11,7 +10,7 @@ def look(state: State, force: bool) -> Work | Waits:
     """All segments to which equality deletes apply; with ``force``, one such file is enough."""
     reached = tuple(one for one in state.segments if one.equality_deletes)
     for segment in reached:
-        if problem := next(iter(excess(segment, state.policy)), None):
+        if problem := next(iter(state.excess(segment)), None):
             return Waits("C18", problem)
     most = max((one.equality_deletes for one in reached), default=0)
     holds = any(one.holding_deletes for one in reached)

@@ -7,7 +7,6 @@ from firnlake.clock import exact_span, show_span
 from firnlake.job.lane import Lane
 from firnlake.job.plan import tail_is_older
 from firnlake.lanes.answer import Waits, Work
-from firnlake.table.budget import Budget, excess_beside
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
@@ -21,7 +20,7 @@ def look(state: State, force: bool) -> Work | Waits:
     if state.tail_is_held:
         return _waits(state, ())
     possible = tuple(takewhile(lambda segment: not state.too_large(segment), state.cleanable))
-    dirty = Budget.of(state.policy, state.tail_inputs).oldest(possible)
+    dirty = state.budget(state.tail_inputs).oldest(possible)
     if force and (dirty or (state.tail_inputs and not state.cleanable)):
         reason: str | None = f"forced, dirty ratio {state.dirty_ratio:.3f}"
     else:
@@ -52,7 +51,7 @@ def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
         return Waits("C10", f"the tail waits: {state.undecided}")
     if not dirty:
         first = state.cleanable[0]
-        problems = state.too_large(first) or excess_beside(state.tail_inputs, first, state.policy)
+        problems = state.too_large(first) or state.excess_with_tail(first)
         return Waits("C17", problems[0])
     ratio, needed = f"dirty ratio {state.dirty_ratio:.3f}", state.policy.min_cleanable_dirty_ratio
     if state.dirty_ratio > needed:

@@ -4,13 +4,13 @@ Compaction lags don't matter, because a merge removes nothing. A group has ``mer
 segment is made of the same number of L0 segments.
 """
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import FEWEST, Waits, Work, too_few
-from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
 from firnlake.table.segment import LANDED, Segment
-from firnlake.table.state import State
+from firnlake.table.state import State, keys_of
 from firnlake_expectations.wording import count
 
 
@@ -19,7 +19,7 @@ def look(state: State, force: bool) -> Work | Waits:
     whole = state.policy.merge_segments
 
     def possible(segment: Segment) -> bool:
-        return segment.path not in state.active and not excess(segment, state.policy) and state.bounds.hold(segment)
+        return segment.path not in state.active and not state.excess(segment) and state.bounds.hold(segment)
 
     longest = 0
     for series in state.series(LANDED, possible):
@@ -39,8 +39,13 @@ def _groups(series: tuple[Segment, ...], state: State, force: bool) -> tuple[Seg
     """
     whole = state.policy.merge_segments
     groups = (series[first : first + whole] for first in range(0, len(series), whole))
-    possible = takewhile(
-        lambda group: (force or len(group) == whole) and can_be_cleaned_as_one(group, state.policy), groups
-    )
-    taken = Budget.of_copies(state.policy).fitting(possible)
+    possible = takewhile(lambda group: (force or len(group) == whole) and _can_be_cleaned_as_one(group, state), groups)
+    taken = state.budget(compares_keys=False).fitting(possible)
     return tuple(segment for group in taken for segment in group)
+
+
+def _can_be_cleaned_as_one(group: Sequence[Segment], state: State) -> bool:
+    """True when a segment made of ``group`` would fit a cleaning; otherwise ``group`` must not be merged."""
+    if sum(segment.bytes for segment in group) > state.policy.max_input_bytes:
+        return False
+    return not state.policy.compacts or keys_of(group) <= state.policy.keys_per_plan

@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from firnlake.table.budget import small
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment
 from firnlake.table.segments import UNKNOWN, Arrays, Bools
@@ -84,8 +83,8 @@ def quiet(
     retain_due &= each(lambda policy: policy.deletes) > 0
     wanted = by_policy.each_segment(lambda policy: policy.convert_equality_deletes)
     convert_due = number((fact("equality_deletes") >= wanted) | (fact("holding_deletes") > 0)) > 0
-    large = fact("bytes") > by_policy.each_segment(lambda policy: small(policy)[0])
-    large |= np.maximum(fact("records"), fact("keys")) > by_policy.each_segment(lambda policy: small(policy)[1])
+    large = fact("bytes") > by_policy.each_segment(lambda policy: policy.small_segment[0])
+    large |= np.maximum(fact("records"), fact("keys")) > by_policy.each_segment(lambda policy: policy.small_segment[1])
     due = merge_due | clean_due | tier_due | full_due | retain_due | convert_due | (number(large) > 0)
     silent: Bools = ~(due | (by_policy.told(dict.fromkeys(requested, 1), 0) > 0))
     return silent

@@ -13,9 +13,8 @@ from typing import Final
 
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import FEWEST, Waits, Work, too_few
-from firnlake.table.budget import Budget
 from firnlake.table.segment import RUN, Segment
-from firnlake.table.state import State
+from firnlake.table.state import Budget, State
 
 SIMILAR: Final = 2.0
 """Runs are of similar size when the largest has at most this many times the bytes of the smallest (WarpStream tiers
@@ -24,7 +23,7 @@ files "of similar size"; the figure is Firn's)."""
 
 def look(state: State, force: bool) -> Work | Waits:
     """The oldest runs of similar size that fit a plan, if there are enough; with ``force``, two."""
-    wanted, budget = state.policy.tier_runs, Budget.of(state.policy)
+    wanted, budget = state.policy.tier_runs, state.budget()
     longest = 0
     for similar in similar_runs(state):
         longest = max(longest, len(similar))

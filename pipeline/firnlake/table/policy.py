@@ -277,6 +277,12 @@ class Policy(BaseModel):
         return int(slots * self.load_factor)
 
     @property
+    def small_segment(self) -> tuple[int, int]:
+        """The bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
+        records = min(self.plan_max_records, self.keys_per_plan) if self.compacts else self.plan_max_records
+        return min(self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes), records
+
+    @property
     def maintained(self) -> frozenset[str]:
         """What `firn maintain` does beyond Firn's own files: `snapshots`, `manifests`, `orphans`."""
         return frozenset(self.maintenance.split(",")) - {"none"}

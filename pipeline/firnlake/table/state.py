@@ -1,12 +1,12 @@
-"""`State` of a topic partition: head, tail, cleanable segments and dirty ratio (C11, C12, C16)."""
+"""`State` of a topic partition: head, tail, cleanable segments, dirty ratio, what fits a plan (C11, C12, C16, C17)."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TypeVar
 
 from firnlake.clock import exact_span, show_ms
-from firnlake.table.budget import excess, excess_beside, excess_keys, small
 from firnlake.table.policy import LONG_MAX, Policy
 from firnlake.table.segment import LANDED, TAIL, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
@@ -100,6 +100,46 @@ class Requested:
     def suspects(self) -> frozenset[str]:
         """The segments that hold a covered record, or may hold one."""
         return self.unread | self.holding.keys()
+
+
+Group = TypeVar("Group", bound=Sequence[Segment])
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the head segments of one plan may have together: bytes of files, records and keys (C17, C18).
+
+    Keys are counted in Kafka's terms (LogCleaner, SkimpyOffsetMap). Firn itself has no buffer of keys, and its result
+    is exact whatever the budget, which only decides how much one plan cleans.
+    """
+
+    bytes: int
+    records: int
+    keys: int | None
+    """None if the plan compares no keys."""
+
+    def oldest(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        """The oldest ``segments`` that fit together."""
+        return tuple(segment for (segment,) in self.fitting([(segment,) for segment in segments]))
+
+    def fitting(self, groups: Iterable[Group]) -> list[Group]:
+        """The oldest ``groups`` that fit together. Stops at the first group that does not fit; no group is skipped."""
+        bytes_left, records_left, keys_left = self.bytes, self.records, self.keys
+        taken = []
+        for group in groups:
+            bytes_left -= sum(segment.bytes for segment in group)
+            records_left -= sum(segment.records for segment in group)
+            if keys_left is not None:
+                keys_left -= keys_of(group)
+            if bytes_left < 0 or records_left < 0 or (keys_left is not None and keys_left < 0):
+                break
+            taken.append(group)
+        return taken
+
+
+def keys_of(segments: Iterable[Segment]) -> int:
+    """Maximum number of keys in ``segments``; a segment whose number is unknown counts all its records with a key."""
+    return sum(segment.records - segment.null_keys if segment.keys is None else segment.keys for segment in segments)
 
 
 @dataclass(frozen=True)
@@ -293,21 +333,58 @@ class State:
                 )
         return tuple(reasons)
 
+    def budget(self, tail: Sequence[Segment] = (), compares_keys: bool = True) -> Budget:
+        """The budget of a plan that also reads the ``tail``, which is streamed, so that it counts towards the limits of
+        the run but not towards those of the plan."""
+        policy = self.policy
+        of_run = policy.run_max_bytes - sum(segment.bytes for segment in tail)
+        keys = policy.keys_per_plan if compares_keys else None
+        return Budget(min(policy.plan_max_bytes, of_run), policy.plan_max_records, keys)
+
     @cached_property
     def oversized(self) -> tuple[str, ...]:
         """A message for each limit by which a segment is too large for any cleaning (C17, C18)."""
         problems = tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
         if not self.cleanable or not self.tail_inputs or self.too_large(self.cleanable[0]):
             return problems
-        return problems + excess_beside(self.tail_inputs, self.cleanable[0], self.policy)
+        return problems + self.excess_with_tail(self.cleanable[0])
 
     @cached_property
     def _small(self) -> tuple[int, int]:
-        return small(self.policy)
+        return self.policy.small_segment
 
     def too_large(self, segment: Segment) -> tuple[str, ...]:
         """A message for each limit of a cleaning that ``segment`` exceeds on its own."""
         size, records = self._small
         if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
             return ()  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
-        return excess(segment, self.policy) + excess_keys(segment, self.policy)
+        policy, keys = self.policy, keys_of([segment])
+        if segment.level == TAIL or not policy.compacts or keys <= policy.keys_per_plan:
+            return self.excess(segment)
+        key, room = policy.bytes_per_key, policy.keys_per_plan
+        problem = (
+            f"segment {segment} needs {keys * key} bytes for {keys} keys; available: {room * key} bytes for {room} "
+            f"keys (firn.cleaner.dedupe.buffer.size = {policy.cleaner_dedupe_buffer_size})"
+        )
+        return (*self.excess(segment), problem)
+
+    def excess(self, segment: Segment) -> tuple[str, ...]:
+        """A message for each limit that ``segment`` exceeds on its own, so that no plan can take it, not even a merge,
+        which compares no keys."""
+        problems = _over("max.input.bytes", self.policy.max_input_bytes, segment.bytes, "bytes")
+        if segment.level != TAIL:
+            problems += _over("plan.max.bytes", self.policy.plan_max_bytes, segment.bytes, "bytes")
+            problems += _over("plan.max.records", self.policy.plan_max_records, segment.records, "records")
+            problems += _over("run.max.bytes", self.policy.run_max_bytes, segment.bytes, "bytes")
+        return tuple(f"segment {segment} {problem}" for problem in problems)
+
+    def excess_with_tail(self, segment: Segment) -> tuple[str, ...]:
+        """A message if the head segment ``segment`` and the tail together exceed what a run may read."""
+        together = segment.bytes + sum(one.bytes for one in self.tail_inputs)
+        problems = _over("run.max.bytes", self.policy.run_max_bytes, together, "bytes")
+        tail = f"together with the tail (segments: {len(self.tail_inputs)})"
+        return tuple(f"segment {segment} {tail} {problem}" for problem in problems)
+
+
+def _over(name: str, limit: int, size: int, unit: str) -> list[str]:
+    return [f"needs {size} {unit}; available: {limit} (firn.{name})"] if size > limit else []

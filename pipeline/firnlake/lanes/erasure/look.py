@@ -11,7 +11,6 @@ from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
 from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.erasure.requests import Erasure
-from firnlake.table.budget import excess
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Arrays
 from firnlake.table.state import Requested, State
@@ -112,7 +111,7 @@ def obstacles(state: State) -> Iterator[Waits]:
         yield Waits("C10", f"a transaction is not decided: {state.undecided}")
     for segment in state.segments:
         if segment.path in asked.unread or segment.path in asked.holding:
-            yield from (Waits("C18", problem) for problem in excess(segment, state.policy))
+            yield from (Waits("C18", problem) for problem in state.excess(segment))
     for stray in state.strays:
         if stray.base_offset < asked.log_end:
             yield Waits("C20", str(stray))
