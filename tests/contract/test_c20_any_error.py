@@ -137,8 +137,8 @@ def test_c20_metadata_that_can_not_be_decoded_is_named(shop: Scenario, harm: str
         snapshot = shop.loaded().current_snapshot()
         assert snapshot is not None
         on_disk(snapshot.manifest_list).write_bytes(b"")
-    said = shop.answer("firn run {table} --engine local")
-    assert (len(said), "manifest" in said[0], ".avro" in said[0]) == (1, True, True), said
+    (said,) = {one for one in shop.answer("firn run {table} --engine local") if ".avro" in one and "waits" not in one}
+    assert "manifest" in said
 
 
 DIFFERENT = (

@@ -24,8 +24,8 @@ from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear
 from firnlake.inspect.explain_key import explain_key
 from firnlake.inspect.gather import status_of, write_snapshot
-from firnlake.job.collect import discard, retry, sweep
-from firnlake.job.failures import mark
+from firnlake.job.collect import discard, sweep
+from firnlake.job.failures import mark, retry
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage

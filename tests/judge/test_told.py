@@ -18,8 +18,9 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.change import PlanChange
+from firnlake.job.documents import CHANGE
 from firnlake.job.plan import Input, Plan
-from firnlake.job.stage import CHANGE, Changes, Stage
+from firnlake.job.stage import Changes, Stage
 from firnlake.table.history import RecordCounts
 from firnlake.table.transactions import Marker
 from firnlake.validate.validate import validate

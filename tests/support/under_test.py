@@ -33,7 +33,7 @@ _MASKS: Final = (
     (re.compile(r"\b([0-9a-f]{16}|[1-9][0-9]{14,18})\b"), "<id>"),
     # Failures tell the machine's clock.
     (re.compile(r"(?<= failed in )(\w+) at [0-9T:Z-]+"), r"\1 at <time>"),
-    (re.compile(r"(?<=segments change, from )[0-9T:Z-]+"), "<time>"),
+    (re.compile(r"(?<=segments change, at )[0-9T:.Z-]+(?=, and after)"), "<time>"),
 )
 _TIME: Final = re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]+Z")
 _numbers = itertools.count()

@@ -1,7 +1,7 @@
 """Subcommand ``run``: all steps in one process."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -89,8 +89,10 @@ def run(
     failed = {plan.title: plan for result in done for plan in result.plans if plan.title in result.failures}
     # The reason why a failed plan was due would stand before the reason why it failed.
     names = {title: f"{plan.topic_partition} {plan.lane}" for title, plan in failed.items()}
-    failures = [one for result in done for one in result.failures.items()]
-    named = [_named(names.get(title, title), error) for title, error in failures]
+    alike: dict[str, list[tuple[str, FirnError | str]]] = defaultdict(list)
+    for title, error in (one for result in done for one in result.failures.items()):
+        alike[str(error)].append((names.get(title, title), error))
+    named = [_named([name for name, _ in own], own[0][1]) for own in alike.values()]
     waiting = status.waiting({str(plan.topic_partition) for plan in failed.values()})
     show.end([*named, *([waiting] if waiting else [])])
 
@@ -104,10 +106,11 @@ def _show_dry(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: b
         show.line(f"{table}: a dry run changed nothing; in a run, each lane plans after the lanes before it")
 
 
-def _named(name: str, error: FirnError | str) -> FirnError | str:
-    """The error with the plan's ``name``, and with the exit code of an outage if it is one."""
+def _named(plans: Sequence[str], error: FirnError | str) -> FirnError | str:
+    """The error with the name of the first of its ``plans``, and with the exit code of an outage if it is one."""
     if isinstance(error, ConflictError):
         return error
+    name = plans[0] if len(plans) == 1 else f"{plans[0]} and {count(len(plans) - 1, 'more plan')}"
     return UnavailableError(f"{name}: {error}") if isinstance(error, UnavailableError) else f"{name}: {error}"
 
 

@@ -22,8 +22,8 @@ from firnlake.cli.options import (
 from firnlake.errors import FirnError, GoneError, NotFoundError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import discard as discard_stage
-from firnlake.job.collect import retry as retry_failed
 from firnlake.job.collect import sweep as sweep_stages
+from firnlake.job.failures import retry as retry_failed
 from firnlake.job.job import jobs_of
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
@@ -112,18 +112,13 @@ def stages(table: TableName, limit: Limit = 100, as_json: AsJson = False) -> Non
     lake.table(table)
     loaded, unreadable = _loaded(lake, stages_of(lake, table))
     if as_json:
-        show.as_json(
-            [{"stage": one.identifier, "state": one.state, "failure": one.failure, "plan": one.title} for one in loaded]
-        )
+        show.as_json([{"stage": one.identifier, "state": one.state, "plan": one.title} for one in loaded])
     else:
         show.table(
             f"{table}: stages",
             ("stage", "state", "plan"),
             [(item.identifier, item.state, item.title) for item in loaded[:limit]],
         )
-        for item in loaded[:limit]:
-            if item.failure:
-                show.line(f"{item.identifier} {item.failure}")
         show.more(table, len(loaded), limit, "stage")
     show.end(unreadable)
 
@@ -163,8 +158,6 @@ def sweep(table: TableName) -> None:
     swept = sweep_stages(Lake.load(), table)
     for name, reason in swept.discarded.items():
         show.line(f"discarded {name}: {reason}")
-    for name, reason in swept.shelved.items():
-        show.line(f"reduced {name} to its failure marker: its plan {reason}")
     for name, reason in swept.kept.items():
         show.line(f"kept {name}: {reason}")
 

@@ -25,7 +25,8 @@ from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifest_writers import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.change import PlanChange
-from firnlake.job.collect import delete_attempt, discard, forget_failures
+from firnlake.job.collect import delete_attempt, discard
+from firnlake.job.failures import forget
 from firnlake.job.inputs import CheckedInputs, planned_inputs
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.lane import Lane
@@ -81,10 +82,13 @@ def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[PlanChange]:
     for plan in job:
         plan.of_lane(*STAGED)
         plan.check_clock()
-    # A user who runs a failed plan again wants another try.
-    forget_failures(lake, job.table, {job.id, *(plan.id for plan in job)})
     table = lake.table(job.table)
+    # A user who runs a failed plan again wants another try.
+    forget(table, job)
     former = Stage.found(lake, table, job.stage)
+    if former and former.is_abandoned:
+        discard(lake, job.stage)
+        former = None
     # A later change of the table may be in conflict with what an earlier attempt has compacted; publishing checks that.
     done = dict(former.changes) if former and former.attempt and former.attempt.fits(table) else {}
     left = [plan for plan in job if plan.id not in done]

@@ -8,7 +8,7 @@
 A publisher loads the table, checks that there is no mark, and commits on exactly the version that it loaded, or not at
 all. A publisher that checked before the job was marked either commits before step 2, so that step 3 finds references to
 its files, or fails in its compare-and-swap. Age only decides when a job is collected, never whether collecting it is
-safe. ``sweep`` discards the stages that will never be published, and shelves the stages whose plans failed.
+safe. ``sweep`` discards the stages that will never be published.
 """
 
 import os
@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.table import Table
@@ -29,30 +28,21 @@ from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import delete_file
 from firnlake.iceberg.files import Stored, files_in, job_folder, name_of, store
-from firnlake.job.documents import JobDocuments
-from firnlake.job.failures import ABANDONED, FAILURE, PLANS, FailedPlan, failed_plans
+from firnlake.job.documents import ABANDONED, KINDS, PLANS, VERDICTS, JobDocuments
 from firnlake.job.plan import stage_parts
-from firnlake.job.stage import KINDS, VERDICTS
 from firnlake.job.stale import End, FoundStage, found_stages
 from firnlake.table.history import FENCE, plans_folder
 from firnlake.table.references import Unreferenced
-from firnlake.table.topic_partition import TopicPartition
-
-MARKER: Final = frozenset({PLANS, FAILURE})
-"""Kinds of documents that are kept of a failed job, so that a later plan of the same segments waits (C20)."""
-_MARKS: Final = frozenset({ABANDONED, FAILURE})
-"""Kinds of documents that bar a job from publication."""
 
 
 @dataclass(frozen=True)
 class JobRemoval:
-    """A job to delete, except documents of the kinds in ``keep`` and files whose names are in ``published``.
+    """A job to delete, except files whose names are in ``published``.
 
     Published files belong to the table, so they are kept without a search for references.
     """
 
     documents: JobDocuments
-    keep: Collection[str] = ()
     published: Collection[str] = ()
 
     @property
@@ -79,12 +69,12 @@ def delete_jobs(lake: Lake, identifier: str, jobs: Sequence[JobRemoval]) -> Mapp
     table = lake.table(identifier)
     # Only files of marked jobs may be deleted. A job without files needs no mark, because late writers find no plans.
     for job in jobs:
-        if _files(table, job) and _kinds(table, job).isdisjoint(_MARKS):
+        if _files(table, job) and ABANDONED not in _kinds(table, job):
             job.documents.write(ABANDONED, "{}")
     by_job = {job.job_id: _files(table, job) for job in jobs}
     # List the kinds after the files: if the mark is gone by then, a new try of the deleted job may own the files.
     kinds = {job.job_id: _kinds(table, job) for job in jobs}
-    files = {job_id: [] if kinds[job_id].isdisjoint(_MARKS) else own for job_id, own in by_job.items()}
+    files = {job_id: own if ABANDONED in kinds[job_id] else [] for job_id, own in by_job.items()}
     unreferenced = Unreferenced(file.path for own in files.values() for file in own)
     if unreferenced:
         unreferenced.look(lake, identifier)
@@ -161,10 +151,10 @@ def _delete_documents(table: Table, job: JobRemoval) -> None:
     listed = JobDocuments.of(table, job.job_id)
     documents = {file.stored.path for file in listed.found}
     others = [file for file in files_in(*store(table, listed.location)) if file.path not in documents]
-    listed.delete({PLANS}.difference(job.keep))
+    listed.delete([PLANS])
     if len(delete_files(table, listed.location, others)) < len(others):
         return
-    listed.delete(kind for kind in KINDS if kind not in job.keep and kind != ABANDONED)
+    listed.delete(kind for kind in KINDS if kind != ABANDONED)
     listed.delete([ABANDONED])
     prune(table, listed.location)
 
@@ -178,13 +168,12 @@ def delete_attempt(table: Table, location: str) -> None:
 
 @dataclass(frozen=True)
 class Swept:
-    """Result of a sweep: the stages that were discarded, shelved as failure markers, or kept, each with the reason.
+    """Result of a sweep: the stages that were discarded or kept, each with the reason.
 
-    Failure markers of earlier sweeps and stages that may still be published are not listed.
+    Stages that may still be published are not listed.
     """
 
     discarded: dict[str, str] = field(default_factory=dict)
-    shelved: dict[str, str] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
 
 
@@ -193,19 +182,17 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
 
     These are the stages of the caller's own plans (``plan_ids``); stages that can't be published because an input is
     gone; and stages older than ``firn.job.max.age.ms``. The age of a stage, by the machine's clock, only decides when
-    the stage is deleted; deletion is safe under any clock. A failed stage whose inputs are all live is shelved instead,
-    however old. A shelved stage marks a plan that must not be retried, until a later failure of the same lane and topic
-    partition replaces this marker (C20).
+    the stage is deleted; deletion is safe under any clock.
     """
     with lake.answering():
         return clear(lake, identifier, found_stages(lake, identifier, plan_ids))
 
 
 def clear(lake: Lake, identifier: str, stages: Sequence[FoundStage]) -> Swept:
-    """Discard or shelve the ``stages`` of table ``identifier``, according to the ``end`` of each stage."""
+    """Discard the ``stages`` of table ``identifier`` whose ``end`` says so."""
     swept = Swept(kept={one.identifier: one.reason for one in stages if one.end is End.UNKNOWN})
-    ending = [one for one in stages if one.end in (End.DISCARD, End.SHELVE)]
-    going = [JobRemoval(one.documents, keep=MARKER if one.end is End.SHELVE else ()) for one in ending]
+    ending = [one for one in stages if one.end is End.DISCARD]
+    going = [JobRemoval(one.documents) for one in ending]
     try:
         with lake.answering():
             if going:
@@ -213,25 +200,5 @@ def clear(lake: Lake, identifier: str, stages: Sequence[FoundStage]) -> Swept:
     except FirnError as error:
         swept.kept.update(dict.fromkeys((one.identifier for one in ending), str(error)))
         return swept
-    swept.discarded.update({one.identifier: one.reason for one in ending if one.end is End.DISCARD})
-    swept.shelved.update({one.identifier: one.reason for one in ending if one.end is End.SHELVE})
+    swept.discarded.update({one.identifier: one.reason for one in ending})
     return swept
-
-
-def retry(lake: Lake, identifier: str, only: TopicPartition | None = None) -> list[FailedPlan]:
-    """Remove the failure markers of table ``identifier``, so that the next run retries the plans; returns the markers.
-
-    ``only`` restricts the removal to one topic partition. Raises RefusedError for an unknown table.
-    """
-    failed = [one for one in failed_plans(lake, identifier) if only is None or one.plan.topic_partition == only]
-    forget_failures(lake, identifier, [stage_parts(one.stage)[1] for one in failed])
-    return failed
-
-
-def forget_failures(lake: Lake, identifier: str, job_ids: Iterable[str]) -> None:
-    """Delete what is left of failed or abandoned jobs among ``job_ids``, so that their plans may be retried."""
-    wanted = frozenset(job_ids)
-    marked = JobDocuments.of_all(lake.table(identifier)) if wanted else {}
-    going = [JobRemoval(one) for job_id, one in marked.items() if job_id in wanted and one.kinds & {FAILURE, ABANDONED}]
-    if going:
-        delete_jobs(lake, identifier, going)

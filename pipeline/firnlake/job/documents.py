@@ -6,14 +6,27 @@ the attempt's id in their names (``change-0123456789abcdef.json``).
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import JOB_ID, JOBS_FOLDER, Stored, files_in, metadata_folder, store, write_whole
+from firnlake.iceberg.manifests import READERS
+from firnlake.job.plan import Plan
 
+PLANS: Final = "plans"
+CHANGE: Final = "change"
+VERDICTS: Final = "verdicts"
+ABANDONED: Final = "abandoned"
+KINDS: Final = (PLANS, CHANGE, VERDICTS, ABANDONED)
+"""Kinds of documents in the order of deletion: plans first, as no stage is published without plans; the mark last."""
+_PLANS: Final = TypeAdapter(tuple[Plan, ...])
 _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[0-9a-f]{{8}})?")
 """On a local file system, the name has a further suffix while the document is being written."""
 
@@ -81,6 +94,20 @@ class JobDocuments:
         """The content of the document of ``kind``; None if there is none, or if it is not finished."""
         return self.texts(kind).get("")
 
+    def plans(self) -> tuple[Plan, ...] | None:
+        """The plans of the job; None if there is no document of plans. Raises RefusedError if it can't be read."""
+        text = self.text(PLANS)
+        try:
+            return None if text is None else _PLANS.validate_json(text)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise RefusedError(f"the plans of stage {self.job_id} are not readable: {reason}") from error
+
+    def write_plans(self, plans: Iterable[Plan]) -> None:
+        """Write the document of the job's plans, unless it is there."""
+        if self.text(PLANS) is None:
+            self.write(PLANS, _PLANS.dump_json(tuple(plans)).decode())
+
     def write(self, kind: str, text: str, attempt: str = "") -> None:
         """Write a document of ``kind`` (letters only), of an ``attempt`` (16 hex digits) or of the whole job."""
         name = f"{kind}-{attempt}" if attempt else kind
@@ -93,6 +120,25 @@ class JobDocuments:
                 if one.kind == kind:
                     with suppress(FileNotFoundError):
                         self.table.io.delete(one.location)
+
+
+def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
+    """Ids of the snapshots on which the plans of the open jobs of table ``identifier`` were made.
+
+    Reads one listing, and one document per job. Jobs whose document can't be read are left out.
+    """
+    with lake.reachable():
+        every = JobDocuments.of_all(lake.table(identifier)).values()
+        possible = [one for one in every if PLANS in one.kinds and ABANDONED not in one.kinds]
+        with ThreadPoolExecutor(READERS) as readers:
+            return frozenset(plan.snapshot_id for plans in readers.map(_plans, possible) for plan in plans)
+
+
+def _plans(documents: JobDocuments) -> Iterable[Plan]:
+    try:
+        return documents.plans() or ()
+    except RefusedError:
+        return ()
 
 
 def _listed(table: Table, location: str, job_id: str | None = None) -> Mapping[str, list[JobDocument]]:

@@ -1,87 +1,60 @@
-"""Failed plans (C20): while a plan's inputs are live, a document in its job's folder says why the plan was refused.
+"""Failed plans (C20): a document for each topic partition and lane says why the last plan of both was refused.
 
-If the same work is planned again, the plan waits because of this document: without a change, another try would fail as
-well. If only more segments have landed, another try would most likely fail as well, so there is one a day. Nothing else
-makes a plan wait. The document goes with the next try, so ``report_refusal`` keeps for the data-quality pages what no
-verdict tells them. This module loads no stage, because planning comes before any stage.
+As long as all segments of the failed plan are live, a plan that takes them waits for a day, whatever else has landed:
+another try would most likely meet the same records. Then it is tried again. ``report_refusal`` keeps for the
+data-quality pages what no verdict tells them, because a document is overwritten by the next failure.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
+from pyiceberg.table import Table
 
 from firnlake import clock
 from firnlake.clock import show_ms
-from firnlake.errors import RefusedError, UnavailableError
+from firnlake.errors import UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import FrozenModel
+from firnlake.iceberg.files import FrozenModel, files_in, metadata_folder, store, write_whole
 from firnlake.iceberg.manifests import READERS
-from firnlake.job.documents import JobDocuments
 from firnlake.job.lane import Lane
-from firnlake.job.plan import Plan, stage_name
+from firnlake.job.plan import Plan
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
 
-PLANS: Final = "plans"
-FAILURE: Final = "failure"
-ABANDONED: Final = "abandoned"
-"""Kinds of documents in a job's folder."""
 SHOWS_RECORDS: Final = "allowed: one record per offset"
 """This text is in each reason that describes two different records at one offset; such a reason may contain a key."""
 AGAIN_MS: Final = 86_400_000
-"""Milliseconds after which a plan is tried again that has all segments of a failed one, and more."""
+"""Milliseconds for which a plan waits after a failure."""
 
 
-class Failure(FrozenModel):
-    """Why a plan failed, in which step, and at which time by the machine's clock (epoch milliseconds)."""
+class FailedPlan(FrozenModel):
+    """A failed plan, in which step and why it failed, and at which time by the machine's clock (epoch milliseconds)."""
 
+    plan: Plan
     step: str
     reason: str
     clock_ms: int
 
-    @classmethod
-    def parse(cls, text: str, stage: str) -> Self:
-        """Parse ``text``, the failure record of ``stage``; raises RefusedError when the record can't be read."""
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            problem = f"the failure record of stage {stage} is not readable: {error.errors()[0]['msg']}"
-            raise RefusedError(f"{problem}; allowed: the document as Firn wrote it") from error
-
-    def __str__(self) -> str:
-        return f"failed in {self.step} at {show_ms(self.clock_ms)}; {self.reason}"
-
-
-@dataclass(frozen=True)
-class FailedPlan:
-    """A failed plan, and the stage that records the failure."""
-
-    stage: str
-    plan: Plan
-    failure: Failure
-
-    def covers(self, plan: Plan) -> bool:
-        """True when ``plan`` would repeat the failed work: the lane, the segments, their row-level deletes and the
-        requests are the same. The clocks of the plans may differ."""
-        return self._of_same_kind(plan) and _read_by(self.plan) == _read_by(plan)
-
     def holds_back(self, plan: Plan, clock_ms: int) -> bool:
-        """True when ``plan`` takes more segments than the failed plan, all of which it takes too, and the failure is
-        less than a day from ``clock_ms``, the time by the machine's clock. Such a plan would meet the same records."""
-        young = abs(clock_ms - self.failure.clock_ms) < AGAIN_MS
-        return young and self._of_same_kind(plan) and _read_by(self.plan) <= _read_by(plan)
-
-    def _of_same_kind(self, plan: Plan) -> bool:
+        """True when ``plan`` takes all that the failed plan has read, with the same row-level deletes and for the same
+        requests, and the failure is less than a day from ``clock_ms``, the time by the machine's clock."""
         return (
-            self.plan.lane is plan.lane
-            and self.plan.topic_partition == plan.topic_partition
+            abs(clock_ms - self.clock_ms) < AGAIN_MS
+            and (self.plan.lane, self.plan.topic_partition) == (plan.lane, plan.topic_partition)
             and self.plan.requests == plan.requests
+            and _read_by(self.plan) <= _read_by(plan)
         )
+
+    @property
+    def failure(self) -> str:
+        """In which step the plan failed, when and why."""
+        return f"failed in {self.step} at {show_ms(self.clock_ms)}; {self.reason}"
 
     def __str__(self) -> str:
         """Message that says which plan waits, since when, why, and what ends the wait."""
@@ -94,9 +67,8 @@ class FailedPlan:
         wait, plans, them = ("waits", "its plan", "it") if one else ("wait", "their plans", "them")
         changes = "its segments or requests change" if self.plan.requests else "its segments change"
         return (
-            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; Firn retries {them} when {changes}, from "
-            f"{show_ms(self.failure.clock_ms + AGAIN_MS)} on also when other segments land, and after "
-            f"`firn retry {self.plan.table} {where}`"
+            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; Firn retries {them} when {changes}, at "
+            f"{show_ms(self.clock_ms + AGAIN_MS)}, and after `firn retry {self.plan.table} {where}`"
         )
 
 
@@ -109,36 +81,71 @@ def told_once(failed: Iterable[FailedPlan]) -> Iterator[str]:
     """Yield a message for each reason; the ``failed`` plans of a topic partition that have the same reason share it."""
     alike: dict[tuple[TopicPartition, str], list[FailedPlan]] = defaultdict(list)
     for marker in failed:
-        alike[marker.plan.topic_partition, marker.failure.reason].append(marker)
+        alike[marker.plan.topic_partition, marker.reason].append(marker)
     for newest, *others in alike.values():
         yield newest.of_lanes(list(dict.fromkeys(one.plan.lane for one in (newest, *others))))
 
 
 def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
-    """The failed plans of table ``identifier``, newest first; reads one listing and two documents per plan.
+    """The failed plans of table ``identifier``, newest first; reads one listing and a document per plan.
 
-    A failure record that can't be read is ignored, and its plan is tried again.
+    A document that can't be read is ignored, and its plan is tried again.
     """
     with lake.reachable():
-        jobs = JobDocuments.of_all(lake.table(identifier)).values()
+        table = lake.table(identifier)
+        names = [file.path.rpartition("/")[2] for file in files_in(*store(table, _folder(table)))]
+        locations = [f"{_folder(table)}/{name}" for name in names if name.endswith(".json")]
         with ThreadPoolExecutor(READERS) as readers:
-            failed = readers.map(
-                lambda job: _failed_plan(identifier, job), [one for one in jobs if FAILURE in one.kinds]
-            )
-            markers = [marker for marker in failed if marker]
-    return sorted(markers, key=lambda marker: -marker.failure.clock_ms)
+            found = [one for one in readers.map(lambda location: _read(table, location), locations) if one]
+    return sorted(found, key=lambda one: -one.clock_ms)
+
+
+def failure_of(table: Table, plan: Plan) -> FailedPlan | None:
+    """The failure of exactly ``plan``; None if it has not failed."""
+    failed = _read(table, _location(table, plan))
+    return failed if failed and failed.plan.id == plan.id else None
+
+
+def waiting(known: Sequence[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:
+    """Yield each of ``plans`` that a ``known`` failure holds back, with this failure."""
+    by_kind = {(one.plan.topic_partition, one.plan.lane): one for one in known}
+    now_ms = clock.now_ms()
+    for plan in plans:
+        marker = by_kind.get((plan.topic_partition, plan.lane))
+        if marker and marker.holds_back(plan, now_ms):
+            yield plan, marker
 
 
 def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
-    """Record that ``plan`` failed in ``step``, so that it is not tried again on the same segments.
+    """Record that ``plan`` failed in ``step``, so that it is not tried again at once.
 
     Call this only for failures that a second try would repeat. Raises FirnError when the failure can't be recorded.
     """
     with lake.answering():
-        documents = JobDocuments.of(lake.table(plan.table), plan.id)
-        if documents.text(PLANS) is None:
-            documents.write(PLANS, plans_text([plan]))
-        documents.write(FAILURE, Failure(step=step, reason=reason, clock_ms=clock.now_ms()).model_dump_json())
+        table = lake.table(plan.table)
+        failed = FailedPlan(plan=plan, step=step, reason=reason, clock_ms=clock.now_ms())
+        write_whole(table, _location(table, plan), failed.model_dump_json().encode())
+
+
+def forget(table: Table, plans: Iterable[Plan]) -> None:
+    """Delete the failures of the lanes and topic partitions of ``plans``, whose next tries have begun."""
+    there = {file.path.rpartition("/")[2] for file in files_in(*store(table, _folder(table)))}
+    for plan in plans:
+        location = _location(table, plan)
+        if location.rpartition("/")[2] in there:
+            with suppress(FileNotFoundError):
+                table.io.delete(location)
+
+
+def retry(lake: Lake, identifier: str, only: "TopicPartition | None" = None) -> list[FailedPlan]:
+    """Forget the failures of table ``identifier``, so that the next run retries the plans; returns them.
+
+    ``only`` restricts this to one topic partition. Raises RefusedError for an unknown table.
+    """
+    failed = [one for one in failed_plans(lake, identifier) if only is None or one.plan.topic_partition == only]
+    with lake.answering():
+        forget(lake.table(identifier), [one.plan for one in failed])
+    return failed
 
 
 def report_refusal(lake: Lake, plan: Plan, step: str, reason: str) -> None:
@@ -169,40 +176,19 @@ def report_refusal(lake: Lake, plan: Plan, step: str, reason: str) -> None:
         ) from error
 
 
-_PLANS: Final = TypeAdapter(tuple[Plan, ...])
+def _folder(table: Table) -> str:
+    return f"{metadata_folder(table)}/failures"
 
 
-def plans_text(plans: Iterable[Plan]) -> str:
-    """The document of a job's plans."""
-    return _PLANS.dump_json(tuple(plans)).decode()
+def _location(table: Table, plan: Plan) -> str:
+    """The document's name is a digest, because a topic's name may have any length and any characters."""
+    name = hashlib.sha256(f"{plan.topic_partition} {plan.lane}".encode()).hexdigest()
+    return f"{_folder(table)}/{name[:32]}.json"
 
 
-def plans_in(text: str, source: str) -> tuple[Plan, ...]:
-    """Read the plans of a job from their document; raises RefusedError, naming ``source``, if they can't be read."""
+def _read(table: Table, location: str) -> FailedPlan | None:
     try:
-        return _PLANS.validate_json(text)
-    except ValidationError as error:
-        raise RefusedError(f"the plans of stage {source} are not readable: {error.errors()[0]['msg']}") from error
-
-
-def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:
-    """Yield each of ``plans`` that a ``known`` failure covers or holds back, with the newest such failure."""
-    by_place: dict[tuple[str, str], list[FailedPlan]] = {}
-    now_ms = clock.now_ms()
-    for marker in known:
-        by_place.setdefault((str(marker.plan.topic_partition), marker.plan.lane), []).append(marker)
-    for plan in plans:
-        for marker in by_place.get((str(plan.topic_partition), plan.lane), ()):
-            if marker.covers(plan) or marker.holds_back(plan, now_ms):
-                yield plan, marker
-                break
-
-
-def _failed_plan(identifier: str, documents: JobDocuments) -> FailedPlan | None:
-    name = stage_name(identifier, documents.job_id)
-    told, failure = documents.text(PLANS), documents.text(FAILURE)
-    try:
-        plans = plans_in(told, name) if told else ()
-        return FailedPlan(name, plans[0], Failure.parse(failure, name)) if failure and len(plans) == 1 else None
-    except RefusedError:
+        with table.io.new_input(location).open() as stream:
+            return FailedPlan.model_validate_json(stream.read())
+    except (FileNotFoundError, ValidationError):
         return None

@@ -1,4 +1,4 @@
-"""Jobs: plans that share one round of tasks, one stage and one commit. Also finds the open jobs of a table.
+"""Jobs: plans that share one round of tasks, one stage and one commit.
 
 Tasks, a stage and a commit cost the same for a plan of a kilobyte as for a plan of a gigabyte, so small plans share
 them.
@@ -10,15 +10,10 @@ also groups small segments (`groupSegmentsBySize`).
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
 from firnlake.errors import RefusedError, printable
-from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifests import READERS
-from firnlake.job.documents import JobDocuments
-from firnlake.job.failures import ABANDONED, FAILURE, PLANS, plans_in
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan, stage_name
 from firnlake.table.topic_partition import TopicPartition
@@ -198,26 +193,6 @@ def _kind(plan: Plan) -> tuple[str, str, Lane]:
 def _alone(plan: Plan) -> bool:
     """True for a plan of lane ``retain``, which gains nothing from a shared job, as it has no task and no stage."""
     return plan.lane.traits.writes == "nothing"
-
-
-def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
-    """Ids of the snapshots on which the plans of the open jobs of table ``identifier`` were made.
-
-    Reads one listing, and one document per job. Jobs whose document can't be read are left out.
-    """
-    with lake.reachable():
-        every = JobDocuments.of_all(lake.table(identifier)).values()
-        possible = [one for one in every if PLANS in one.kinds and one.kinds.isdisjoint((FAILURE, ABANDONED))]
-        with ThreadPoolExecutor(READERS) as readers:
-            return frozenset(plan.snapshot_id for plans in readers.map(_plans, possible) for plan in plans)
-
-
-def _plans(documents: JobDocuments) -> Iterable[Plan]:
-    try:
-        text = documents.text(PLANS)
-        return plans_in(text, documents.job_id) if text else ()
-    except RefusedError:
-        return ()
 
 
 def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:

@@ -2,15 +2,14 @@
 
 The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened after its plans' inputs are confirmed. Its
 folder has the plans; for each attempt at compacting them, the changes of the plans that succeeded; and the verdicts on
-the changes of an attempt. Publishing removes the stage. A document ``failure`` records that the only plan was refused
-and must not be retried on the same segments (C20); a document ``abandoned`` records that the deletion of the stage has
-begun. With either document, nothing is published.
+the changes of an attempt. Publishing removes the stage. A document ``abandoned`` records that the deletion of the stage
+has begun; then nothing is published.
 """
 
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pyiceberg.table import Table
@@ -19,16 +18,11 @@ from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, name_of, store
 from firnlake.job.change import PlanChange
-from firnlake.job.documents import JobDocuments
-from firnlake.job.failures import ABANDONED, FAILURE, PLANS, Failure, plans_in, plans_text
+from firnlake.job.documents import ABANDONED, CHANGE, PLANS, VERDICTS, JobDocuments
+from firnlake.job.failures import failure_of
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan, stage_name, stage_parts
 from firnlake.table.records import COLUMNS
-
-CHANGE: Final = "change"
-VERDICTS: Final = "verdicts"
-KINDS: Final = (PLANS, CHANGE, VERDICTS, FAILURE, ABANDONED)
-"""Kinds of documents in the order of deletion: plans first, as no stage is published without plans; the mark last."""
 
 Verdicts = Mapping[str, dict[str, Any]]
 """Verdicts as documents, by plan id."""
@@ -114,8 +108,6 @@ class Stage:
     """The verdicts on these changes, by plan id; None before any of them is judged."""
     judged_files: Mapping[str, tuple[int, int | None]] = field(repr=False)
     """Length and time of writing of each file that was judged, by name."""
-    failure: Failure | None
-    """Failure of the only plan, which is not retried; None when no plan was refused."""
 
     @classmethod
     def load(cls, lake: Lake, identifier: str) -> "Stage":
@@ -136,13 +128,15 @@ class Stage:
     def of(cls, target: str, documents: JobDocuments) -> "Stage":
         """The stage that ``documents`` describe, on table ``target``; raises GoneError without a document of plans."""
         identifier, table = stage_name(target, documents.job_id), documents.table
-        text = documents.text(PLANS)
-        if text is None:
+        plans = documents.plans()
+        if plans is None:
             raise GoneError(
                 identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {target}` lists"
             )
-        plans, failure = plans_in(text, identifier), documents.text(FAILURE)
-        attempts = {name: _parsed(Changes, one, f"stage {identifier}: its result") for name, one in _of(documents)}
+        attempts = {
+            name: _parsed(Changes, one, f"stage {identifier}: its result")
+            for name, one in documents.texts(CHANGE).items()
+        }
         judged = {
             name: _parsed(_Judged, one, f"stage {identifier}: its verdicts")
             for name, one in documents.texts(VERDICTS).items()
@@ -162,7 +156,6 @@ class Stage:
             changes=_changes(identifier, plans, attempt),
             verdicts=verdicts.verdicts if verdicts else None,
             judged_files=verdicts.files if verdicts else {},
-            failure=Failure.parse(failure, identifier) if failure else None,
         )
 
     @classmethod
@@ -177,8 +170,7 @@ class Stage:
     def open(cls, lake: Lake, job: Job, table: Table) -> "Stage":
         """The stage of ``job`` on ``table``: a new one, or the one that an earlier attempt has left (C25)."""
         documents = JobDocuments.of(table, job.id)
-        if documents.text(PLANS) is None:
-            documents.write(PLANS, plans_text(job.plans))
+        documents.write_plans(job.plans)
         return cls.on(lake, table, job.stage)
 
     @property
@@ -194,8 +186,6 @@ class Stage:
     @property
     def state(self) -> str:
         """The state in a few words, with numbers when the plans of the job differ."""
-        if self.failure:
-            return "failed"
         if self.is_abandoned:
             return "abandoned"
         if self.verdicts is not None:
@@ -215,10 +205,10 @@ class Stage:
         """The beginning of messages about ``plan``."""
         return f"stage {self.identifier}" + (f", plan {plan.id} ({plan.title})" if len(self.plans) > 1 else "")
 
-    def check(self) -> None:
-        """Raise RefusedError with the reason if the stage has failed."""
-        if self.failure:
-            raise RefusedError(f"stage {self.identifier} {self.failure}")
+    def refused(self, plan: Plan) -> RefusedError | None:
+        """The error with which ``plan`` was refused; None if it was not."""
+        failed = failure_of(self.documents.table, plan)
+        return RefusedError(f"{self.subject(plan)} {failed.failure}") if failed else None
 
     def stored(self) -> Mapping[str, tuple[int, int | None]]:
         """Length and time of writing of the files now in the job's data folder, by name, which contains a UUID."""
@@ -229,9 +219,9 @@ class Stage:
         return files_in(*store(self.table, job_folder(self.table, self.job_id)))
 
     def check_undisturbed(self) -> None:
-        """Raise ConflictError when another process has begun to delete the stage, or has marked it as failed."""
+        """Raise ConflictError when another process has begun to delete the stage."""
         kinds = JobDocuments.of(self.documents.table, self.job_id).kinds
-        if PLANS not in kinds or not kinds.isdisjoint((ABANDONED, FAILURE)):
+        if PLANS not in kinds or ABANDONED in kinds:
             raise ConflictError(f"stage {self.identifier} was discarded meanwhile; plan again")
 
     def record_changes(self, changes: Iterable[PlanChange], core_ms: int = 0) -> None:
@@ -251,10 +241,6 @@ def stages_of(lake: Lake, identifier: str) -> list[str]:
     """Names of all stages of table ``identifier``, sorted."""
     with lake.reachable():
         return [stage_name(identifier, job_id) for job_id in JobDocuments.of_all(lake.table(identifier))]
-
-
-def _of(documents: JobDocuments) -> Iterable[tuple[str, str]]:
-    return documents.texts(CHANGE).items()
 
 
 def _changes(identifier: str, plans: Iterable[Plan], attempt: Changes | None) -> Mapping[str, PlanChange]:

@@ -12,8 +12,7 @@ from firnlake.clock import exact_span, show_span
 from firnlake.errors import FirnError, GoneError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Stored
-from firnlake.job.documents import JobDocuments
-from firnlake.job.failures import PLANS
+from firnlake.job.documents import PLANS, JobDocuments
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
 from firnlake.table.history import published
@@ -25,8 +24,6 @@ class End(Enum):
     """Decision about a stage."""
 
     DISCARD = auto()
-    SHELVE = auto()
-    """All files of the stage except the failure marker are deleted (C20)."""
     STAY = auto()
     UNKNOWN = auto()
     """The stage can't be read, so none of its files is deleted."""
@@ -82,7 +79,7 @@ def _load(lake: Lake, identifier: str, now_ms: int) -> tuple[list[Stage], list[F
 
 
 class _Reasons:
-    """Decides which stages to discard, shelve or keep; reads the target's manifests once for all stages."""
+    """Decides which stages to discard or keep; reads the target's manifests once for all stages."""
 
     def __init__(
         self, target: Table, identifier: str, stages: Sequence[Stage], own: frozenset[str], now_ms: int
@@ -93,30 +90,22 @@ class _Reasons:
         self._now_ms = now_ms
         paths = {segment.path for stage in stages for plan in stage.plans for segment in plan.inputs}
         self._gone = frozenset(LiveInputs.find(target, sorted(paths)).gone) if paths else frozenset()
-        self._newest_failures = {
-            (stage.plans[0].topic_partition, stage.plans[0].lane): stage.identifier
-            for stage in sorted(stages, key=lambda stage: stage.failure.clock_ms if stage.failure else 0)
-            if stage.failure
-        }
 
     def of(self, stage: Stage) -> FoundStage:
         """The decision about ``stage``."""
         reason = self._to_discard(stage)
         if reason:
             return FoundStage(stage.identifier, stage.documents, End.DISCARD, reason, stage)
-        if stage.failure is None:
-            reason = f"it may still be published ({stage.state})"
-            return FoundStage(stage.identifier, stage.documents, End.STAY, reason, stage)
-        end = End.SHELVE if stage.files() or stage.attempt else End.STAY
-        return FoundStage(stage.identifier, stage.documents, end, str(stage.failure), stage)
+        reason = f"it may still be published ({stage.state})"
+        return FoundStage(stage.identifier, stage.documents, End.STAY, reason, stage)
 
     def _to_discard(self, stage: Stage) -> str | None:
-        if stage.is_abandoned and stage.failure is None:
+        if stage.is_abandoned:
             return "an earlier discard of it was interrupted"
-        if stage.failure is None and any(plan.id in self._own for plan in stage.plans):
+        if any(plan.id in self._own for plan in stage.plans):
             return "its run is over"
         age = self._now_ms - (stage.documents.written_ms or self._now_ms)
-        if stage.failure is None and age > self._policy.job_max_age_ms:
+        if age > self._policy.job_max_age_ms:
             return f"it is {show_span(age)} old; job.max.age.ms allows {exact_span(self._policy.job_max_age_ms)}"
         gone = [next((one.path for one in plan.inputs if one.path in self._gone), None) for plan in stage.plans]
         if all(gone):
@@ -124,9 +113,6 @@ class _Reasons:
             return f"its input {gone[0]} is no longer live" if gone else "none of its plans can be published"
         if stage.plans and stage.plans[0].lane.traits.whole and published(self._target, stage.job_id) is not None:
             return "it was published"
-        if stage.failure:
-            newest = self._newest_failures[stage.plans[0].topic_partition, stage.plans[0].lane]
-            return None if newest == stage.identifier else f"{newest} failed later"
         return None
 
 

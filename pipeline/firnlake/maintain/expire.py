@@ -45,7 +45,7 @@ from firnlake.iceberg.files import Stored, Stores
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.referenced_files import Contents
 from firnlake.iceberg.snapshots import SnapshotRetention, retained
-from firnlake.job.job import planned_on
+from firnlake.job.documents import planned_on
 from firnlake.lanes.erasure.certificate import history_ends
 from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS
 from firnlake.maintain.unreached import Coming, Unreached

@@ -25,7 +25,7 @@ from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored
 from firnlake.iceberg.referenced_files import Contents, Hashes
 from firnlake.job.collect import clear
-from firnlake.job.stage import VERDICTS
+from firnlake.job.documents import VERDICTS
 from firnlake.job.stale import End, FoundStage, found_stages
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.maintain.expire import dropped, dropped_by, expire, former
@@ -262,7 +262,7 @@ def _going(
     lake: Lake, identifier: str, stages: list[FoundStage], files: Mapping[str, list[Stored]]
 ) -> Mapping[str, list[Stored]]:
     """The files to delete, by stage; files of published stages, to which the table refers, are left out."""
-    ending = [one.identifier for one in stages if one.end in (End.DISCARD, End.SHELVE)]
+    ending = [one.identifier for one in stages if one.end is End.DISCARD]
     unreferenced = Unreferenced(file.path for name in ending for file in files[name])
     if unreferenced:
         unreferenced.look(lake, identifier)
@@ -271,8 +271,7 @@ def _going(
 
 def _finding(one: FoundStage, files: list[Stored], now_ms: int) -> Finding:
     goes = one.end not in (End.STAY, End.UNKNOWN)
-    reason = f"only its marker stays, because its plan {one.reason}" if one.end is End.SHELVE else one.reason
-    garbage = Finding.of_files(Kind.STAGE, one.identifier, files, now_ms, goes=goes, reason=reason)
+    garbage = Finding.of_files(Kind.STAGE, one.identifier, files, now_ms, goes=goes, reason=one.reason)
     # The age of a stage is that of its first document, whatever the age of its files.
     written_ms = one.documents.written_ms
     return replace(garbage, age_ms=None if written_ms is None else now_ms - written_ms)

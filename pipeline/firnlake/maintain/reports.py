@@ -21,6 +21,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored
 from firnlake.job import lease
+from firnlake.job.failures import failed_plans
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
 from firnlake.job.stale import SETTLED_MS
@@ -89,9 +90,10 @@ class Waiting:
         self._lake = lake
         self._works = works
         self._staged = cache(self._read)
+        self.failed = cache(self._failed)
 
     def stage_of(self, table: str, plan_id: str) -> Stage | None:
-        """The stage of table ``table`` that contains the plan, or marks its failure; None if there is none."""
+        """The stage of table ``table`` that contains the plan; None if there is none."""
         return self._staged(table).get(plan_id)
 
     def run_of(self, table: str, written_ms: int) -> str | None:
@@ -100,6 +102,13 @@ class Waiting:
         if held is None or written_ms < held.since_ms:
             return None
         return held.run_id if self._works is None or self._works(table, held.run_id) else None
+
+    def _failed(self, table: str) -> frozenset[str]:
+        """Ids of the failed plans of table ``table`` (C20)."""
+        try:
+            return frozenset(one.plan.id for one in failed_plans(self._lake, table)) if "." in table else frozenset()
+        except RefusedError:
+            return frozenset()
 
     def _read(self, table: str) -> Mapping[str, Stage]:
         by_id: dict[str, Stage] = {}
@@ -154,7 +163,7 @@ def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:
     except RefusedError:
         return None
     stage = waiting.stage_of(plan.table, plan.id)
-    if stage and not stage.failure:
+    if stage:
         return f"stage {stage.identifier} holds the result of the plan, which may still be published"
     run = waiting.run_of(plan.table, now_ms - file.age_ms(now_ms))
     return f"run {run} is working on {plan.table}" if run else None
@@ -281,7 +290,7 @@ def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, JudgedPlan | N
             if report.name in verdicts:
                 kept[report.name] = f"the newest report of {place[0]}, lane {place[1]}"
     for name, verdict in verdicts.items():
-        if verdict and not verdict.verdict.passed and waiting.stage_of(verdict.claim.table, verdict.claim.plan_id):
+        if verdict and not verdict.verdict.passed and verdict.claim.plan_id in waiting.failed(verdict.claim.table):
             kept[name] = f"the validation failed, and {verdict.log} waits (firn retry {verdict.claim.table})"
     results = {verdict.verdict.validation: kept[name] for name, verdict in verdicts.items() if verdict and name in kept}
     return kept | {name: why for name, why in results.items() if name in verdicts}

@@ -33,7 +33,7 @@ from firnlake.job.collect import discard
 from firnlake.job.job import Job
 from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import DROPPING, Plan, stage_parts
-from firnlake.job.stage import Stage, stages_of
+from firnlake.job.stage import Stage
 from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
 from firnlake.table.history import (
     CORE_MS,
@@ -144,7 +144,7 @@ def publish_job(lake: Lake, identifier: str) -> PublishResult:
 
 
 def _publish(lake: Lake, target: Table, stage: Stage) -> PublishResult:
-    passing, refused = _passing(lake, stage)
+    passing, refused = _passing(stage)
     done = _commit(lake, target, _Work(stage.target, stage.job_id, passing, _validation(stage, passing), stage))
     fresh = [passing[one.plan_id] for one in done.publications if not one.repeated]
     if done.publications:
@@ -161,16 +161,15 @@ def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
         discard(lake, identifier, published=files)
 
 
-def _passing(lake: Lake, stage: Stage) -> tuple[dict[str, PlanChange], dict[str, FirnError]]:
+def _passing(stage: Stage) -> tuple[dict[str, PlanChange], dict[str, FirnError]]:
     """The changes of ``stage`` that have passed validation, and the failures of the other plans, by plan id (C23)."""
-    stage.check()
     passing: dict[str, PlanChange] = {}
     refused: dict[str, FirnError] = {}
     for plan in stage.plans:
         subject = stage.subject(plan)
         try:
             if plan.id not in stage.changes or not stage.passed(plan.id):
-                raise _refusal(lake, stage, plan, subject)
+                raise stage.refused(plan) or _refusal(stage, plan, subject)
             stage.changes[plan.id].counts.check(subject)
             passing[plan.id] = stage.changes[plan.id]
         except RefusedError as error:
@@ -178,11 +177,8 @@ def _passing(lake: Lake, stage: Stage) -> tuple[dict[str, PlanChange], dict[str,
     return passing, refused
 
 
-def _refusal(lake: Lake, stage: Stage, plan: Plan, subject: str) -> RefusedError:
+def _refusal(stage: Stage, plan: Plan, subject: str) -> RefusedError:
     """Why ``plan``, which has not passed validation, is not published."""
-    if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
-        # The marker of the failed plan is a stage of its own, which holds the reason.
-        Stage.load(lake, plan.stage).check()
     verdict = (stage.verdicts or {}).get(plan.id)
     if plan.id not in stage.changes or verdict is None:
         return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")

@@ -103,9 +103,8 @@ def _of_stage(lake: Lake, identifier: str, known: Sequence[Plan], engine: Engine
         for plan in stage.plans
         if plan.id in verdicts or plan.id in errors
     ]
-    if stage.failure is None:
-        failed = {one.plan: one.error or RefusedError(one.failure) for one in judged if one.plan and not one.passed}
-        sorted_out(lake, "validate", stage.plans, failed)
+    failed = {one.plan: one.error or RefusedError(one.failure) for one in judged if one.plan and not one.passed}
+    sorted_out(lake, "validate", stage.plans, failed)
     return judged
 
 
@@ -125,7 +124,6 @@ def _verdicts(
     given = {plan: _recorded(stage.identifier, verdict) for plan, verdict in (stage.verdicts or {}).items()}
     if given.keys() >= stage.changes.keys() and stage.verdicts is not None:
         return given, {}
-    stage.check()
     # What is changed from now on was not judged.
     files = stage.stored()
     fresh, errors = _fresh_verdicts(lake, stage, engine, bases)
@@ -139,7 +137,10 @@ def _fresh_verdicts(
     lake: Lake, stage: Stage, engine: Engine, bases: Bases
 ) -> tuple[Mapping[str, Verdict], Mapping[str, FirnError]]:
     if not stage.changes:
-        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
+        refused = next((error for plan in stage.plans if (error := stage.refused(plan))), None)
+        raise refused or RefusedError(
+            f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)"
+        )
     from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
 
