@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
@@ -82,8 +81,7 @@ HEADER: Final = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
 _SCHEMA: Final = "avro.schema"
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """Reads or skips one column."""
 
     function: Callable[[BinaryDecoder], Any]
@@ -184,15 +182,15 @@ def records(content: bytes, columns: tuple[int, ...]) -> Iterator[Sequence[Any]]
         own = new_decoder(block)
         for number in range(count):
             values: list[Any] = [None] * len(columns)
-            for step in head:
-                if step.column is None:
-                    step.function(own)
+            for function, column in head:
+                if column is None:
+                    function(own)
                 else:
-                    values[step.column] = step.function(own)
+                    values[column] = function(own)
             yield values
             if number + 1 < count:
-                for step in tail:
-                    step.function(own)
+                for function, _ in tail:
+                    function(own)
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ the Parquet file is read, which has these metrics per row group, unless the writ
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BooleanType,
     IcebergType,
+    IntegerType,
     LongType,
     NestedField,
     StringType,
@@ -35,7 +36,7 @@ from firnlake.iceberg.data_files import name_mapping
 from firnlake.iceberg.deletes import partition_values, place
 from firnlake.iceberg.files import Stored, Stores
 from firnlake.iceberg.parquet import names_by_id
-from firnlake.table.columns import INTEGERS, ColumnRoles
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
@@ -405,10 +406,36 @@ class Values(NamedTuple):
         return self.nulls is None or not (self.all_null or bounded)
 
 
-_NUMBERS: Final = (*INTEGERS, TimestampType, TimestamptzType)
 _LENGTHS: Final = (4, 8)
 """Lengths in bytes of a serialized integer or time."""
-_FALSE: Final = b"\x00"
+
+
+def _number(bound: bytes) -> int | None:
+    # When an int column becomes a long, old bounds keep 4 bytes, so decode by length, not by type.
+    return int.from_bytes(bound, "little", signed=True) if len(bound) in _LENGTHS else None
+
+
+def _text(bound: bytes) -> str | None:
+    try:
+        return bound.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _flag(bound: bytes) -> bool:
+    return bound != b"\x00"
+
+
+_DECODERS: Final[Mapping[type[IcebergType], Callable[[bytes], Any]]] = {
+    IntegerType: _number,
+    LongType: _number,
+    TimestampType: _number,
+    TimestamptzType: _number,
+    StringType: _text,
+    BooleanType: _flag,
+}
+"""By type of a column, what decodes a bound (Iceberg spec, "Binary single-value serialization"); None if it can't be
+decoded. Bounds of other types, such as binary keys, are only compared, as bytes."""
 _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
@@ -421,6 +448,8 @@ class ColumnMetrics:
     id: int
     kind: IcebergType
     required: bool
+    decoded: Callable[[bytes], Any]
+    """Decodes a bound of the column; None if it can't be decoded."""
     places: Mapping[int, int]
     """Position of the column's identity field among a file's partition values, by id of the partition spec."""
 
@@ -433,7 +462,8 @@ class ColumnMetrics:
             for number, part in enumerate(spec.fields)
             if part.source_id == field.field_id and isinstance(part.transform, IdentityTransform)
         }
-        return cls(field.name, field.field_id, field.field_type, field.required, places)
+        kind = field.field_type
+        return cls(field.name, field.field_id, kind, field.required, _DECODERS.get(type(kind), bytes), places)
 
     def values(self, file: ListedFile) -> Values:
         """What the manifest says about this column in ``file``."""
@@ -444,34 +474,20 @@ class ColumnMetrics:
         if nulls is None or not 0 <= nulls <= file.records:
             nulls = 0 if self.required else None
         lower, upper = file.lower.get(self.id), file.upper.get(self.id)
-        low, high = self._decoded(lower), self._decoded(upper)
-        undecodable = (lower is not None and low is None) or (upper is not None and high is None)
+        low = None if lower is None else self.decoded(lower)
+        high = None if upper is None else self.decoded(upper)
+        undecodable = (low is None and lower is not None) or (high is None and upper is not None)
         if undecodable or (low is not None and high is not None and low > high):
             return Values(file.records, nulls, wrong=self._wrong(lower, upper))
         return Values(file.records, nulls, low, high)
-
-    def _decoded(self, bound: bytes | None) -> Any:
-        """A number, time, text or flag (Iceberg spec, "Binary single-value serialization"), other values as bytes; None
-        if there is none, or none that can be decoded."""
-        if bound is None:
-            return None
-        if isinstance(self.kind, _NUMBERS):
-            # When an int column becomes a long, old bounds keep 4 bytes, so decode by length, not by type.
-            return int.from_bytes(bound, "little", signed=True) if len(bound) in _LENGTHS else None
-        if isinstance(self.kind, BooleanType):
-            return bound != _FALSE
-        try:
-            return bound.decode() if isinstance(self.kind, StringType) else bound
-        except UnicodeDecodeError:
-            return None
 
     def _wrong(self, lower: bytes | None, upper: bytes | None) -> str:
         shown = []
         for name, bound in (("lower", lower), ("upper", upper)):
             if bound is not None:
-                value = self._decoded(bound)
+                value = self.decoded(bound)
                 shown.append(f"the {name} bound {f'0x{bound[:16].hex()}' if value is None else repr(value)}")
-        kind = "numbers of 4 or 8 bytes" if isinstance(self.kind, _NUMBERS) else "text in UTF-8"
+        kind = "text in UTF-8" if self.decoded is _text else "numbers of 4 or 8 bytes"
         return f"has {' and '.join(shown)} of column {self.name} in its manifest; allowed: {kind}, the lower one first"
 
 
