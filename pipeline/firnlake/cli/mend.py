@@ -17,8 +17,7 @@ from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.maintain import mend as mending
-from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, mended, named_files
-from firnlake.table import mendings
+from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, in_words, mended, named_files
 from firnlake_expectations.table_report import OUTCOMES, MendedFile
 from firnlake_expectations.wording import count
 
@@ -157,7 +156,7 @@ def _document(one: MendedFile) -> dict[str, object]:
 def _taken(one: MendedFile) -> str:
     if one.at_ms is None:
         return f"on branch {MENDED}, but no summary tells any more when it was taken"
-    return f"taken by {mendings.mending(one.snapshot_id, one.at_ms)}"
+    return f"taken by {in_words(one.snapshot_id, one.at_ms)}"
 
 
 def _contents(one: MendedFile) -> str:

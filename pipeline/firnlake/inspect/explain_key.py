@@ -20,8 +20,8 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Reason
 from firnlake.lanes.erasure.digests import digests_of, named_values
 from firnlake.lanes.erasure.requests import erasures_of
+from firnlake.maintain.mend import mended_entries
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.mendings import mended_entries
 from firnlake.table.segment import RUN
 from firnlake.table.topic_partition import TopicPartition
 

@@ -17,10 +17,9 @@ from firnlake.job.failures import failed_plans
 from firnlake.job.lane import TOP, Lane
 from firnlake.lanes.answer import Reason
 from firnlake.plan.read_states import sense_table
-from firnlake.table.history import CommitSummary, PublishedPlan, plans_of
+from firnlake.table.history import CommitSummary, PublishedPlan, is_mending, plans_of
 from firnlake.table.live_files import removals
 from firnlake.table.manifest_reader import facts
-from firnlake.table.mendings import is_mending
 from firnlake.table.segment import Segment, UnassignedFile
 from firnlake.table.segments import Segments
 from firnlake.table.topic_partition import TopicPartition

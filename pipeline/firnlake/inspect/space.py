@@ -18,9 +18,8 @@ from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status import HistorySpace, LaneWork, TableSpace, TopicSpace
 from firnlake.lanes.retention import retention
-from firnlake.table.history import added_bytes, cherry_picked, removed_bytes
+from firnlake.table.history import added_bytes, cherry_picked, is_mending, removed_bytes
 from firnlake.table.manifest_reader import read
-from firnlake.table.mendings import is_mending
 from firnlake.table.segment import LANDED, MERGED
 from firnlake.table.state import State
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyarrow.fs import FileType
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
+from firnlake.clock import show_ms
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import (
@@ -30,9 +32,9 @@ from firnlake.iceberg.commit import Commit, CommitRequest, settle
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import Stores, path_of
 from firnlake.iceberg.manifests import Manifests
+from firnlake.table.history import TakenFiles, is_mending
 from firnlake.table.live_files import read_entries
 from firnlake.table.manifest_reader import facts, read
-from firnlake.table.mendings import PastMending, TakenFiles, mended_entries, past_mendings, taken_files
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments
@@ -42,6 +44,27 @@ from firnlake_expectations.wording import count
 
 MOST_FILES: Final = 100
 """Number of data files that one mending takes, because every reader of the table loads the summary that names them."""
+
+
+@dataclass(frozen=True)
+class PastMending:
+    """A mending that a snapshot of main or of the branch ``firn_mended`` tells of."""
+
+    snapshot_id: int | None
+    """Its snapshot in main's history; None if that has expired, or was rolled back."""
+    sequence_number: int
+    """Of its snapshot on main, or else on the branch. One commit makes both, so the branch's has the next number."""
+    at_ms: int
+    taken: TakenFiles
+
+    def __str__(self) -> str:
+        return in_words(self.snapshot_id, self.at_ms)
+
+
+def in_words(snapshot_id: int | None, at_ms: int) -> str:
+    """The mending that made ``snapshot_id`` at ``at_ms``, in words."""
+    snapshot = f"snapshot {snapshot_id}" if snapshot_id is not None else "a snapshot that main's history no longer has"
+    return f"firn mend with {snapshot} at {show_ms(at_ms)}"
 
 
 @dataclass(frozen=True)
@@ -237,6 +260,47 @@ def _changes(table: Table, named: NamedFiles) -> Mapping[str, BranchChange]:
     added = [file for file in named.kept if file.file_path not in on_it]
     changes: dict[str, BranchChange] = {MAIN_BRANCH: Change(removed=[one.path for one in named.files], summary=summary)}
     return changes | {MENDED: Change(added=added, summary=summary)} if added else changes
+
+
+def past_mendings(table: Table) -> list[PastMending]:
+    """The mendings that main's history and the branch tell of, newest first.
+
+    Raises RefusedError when another tool uses the branch's name.
+    """
+    branch = {_number(one): one for one in ancestors(on_branch(table, MENDED)) if is_mending(one)}
+    found = []
+    for one in filter(is_mending, ancestors(table)):
+        number, taken = _number(one), TakenFiles.of(one)
+        if number + 1 in branch and TakenFiles.of(branch[number + 1]) == taken:
+            del branch[number + 1]
+        found.append(PastMending(one.snapshot_id, number, one.timestamp_ms, taken))
+    for number, one in branch.items():
+        found.append(PastMending(None, number, one.timestamp_ms, TakenFiles.of(one)))
+    return sorted(found, key=lambda one: one.sequence_number, reverse=True)
+
+
+def _number(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0
+
+
+def taken_files(table: Table) -> dict[str, PastMending]:
+    """The data files that mendings have taken that are in main's history, or older than all that is left of it: the
+    newest such mending by the path on the store."""
+    oldest = min(map(_number, ancestors(table)), default=0)
+    taken: dict[str, PastMending] = {}
+    for one in past_mendings(table):
+        if one.snapshot_id is not None or one.sequence_number < oldest:
+            for path in (*one.taken.files, *one.taken.lost):
+                taken.setdefault(path_of(path), one)
+    return taken
+
+
+def mended_entries(table: Table) -> Iterator[tuple[ManifestEntry, PastMending | None]]:
+    """The data files on the branch, each with the mending that took it; None if no summary tells of that any more."""
+    # Newest last: if a file was taken again after a rollback, the newest mending counts.
+    by_path = {path_of(path): one for one in reversed(past_mendings(table)) for path in one.taken.files}
+    for entry, _ in read_entries(on_branch(table, MENDED)):
+        yield entry, by_path.get(path_of(entry.data_file.file_path))
 
 
 def mended(table: Table, identifier: str) -> Iterator[MendedFile]:

@@ -49,6 +49,8 @@ NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
 """The time for which the plan was made (its clock), in epoch milliseconds; for several plans, the earliest clock."""
 WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
 """Number of cleanable segments that had no room in the plans."""
+MENDED_FILES: Final = f"{SUMMARY_PREFIX}mended"
+"""A JSON document of what a mending has taken (C36)."""
 WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
 """Topic partitions of the waiting segments (a JSON list of names), if the commit published several plans."""
 
@@ -307,6 +309,31 @@ def newest_clock(table: Table) -> int | None:
     """The latest planning time (epoch ms) of the plans that Firn published; None if main's history has no plan."""
     clocks = map(CommitClock.of, ancestors(table))
     return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)
+
+
+class TakenFiles(FrozenModel):
+    """What a mending has taken, as the summaries of its snapshots say: the paths of the ``files`` that the branch got,
+    and of those that were ``lost``."""
+
+    files: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "TakenFiles":
+        """What ``snapshot`` says; nothing if it is no mending, or if its summary can't be read."""
+        try:
+            return cls.model_validate_json(firn_properties(snapshot).get(MENDED_FILES, "{}"))
+        except ValidationError:
+            return cls()
+
+    def summary(self) -> Mapping[str, str]:
+        """The property of the summary."""
+        return {MENDED_FILES: self.model_dump_json(exclude_defaults=True)}
+
+
+def is_mending(snapshot: Snapshot) -> bool:
+    """True when a mending made ``snapshot``."""
+    return MENDED_FILES in firn_properties(snapshot)
 
 
 @dataclass(frozen=True, slots=True)

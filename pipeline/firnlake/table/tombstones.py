@@ -17,10 +17,9 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
-from firnlake.table.history import CommitSummary
+from firnlake.table.history import CommitSummary, is_mending
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
-from firnlake.table.mendings import is_mending
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments

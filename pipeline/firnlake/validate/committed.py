@@ -26,8 +26,7 @@ from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.lane import Lane
 from firnlake.job.plan import STAGED
-from firnlake.table.history import JOB_ID, CommitClock, CommitSummary, PublishedPlan, plans_of
-from firnlake.table.mendings import is_mending
+from firnlake.table.history import JOB_ID, CommitClock, CommitSummary, PublishedPlan, is_mending, plans_of
 from firnlake.table.segment import TAIL
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.basis import Basis, properties_after

@@ -23,13 +23,12 @@ def requested_in(
 ) -> Mapping[TopicPartition, Requested]:
     """What ``erasures`` ask for, by topic partition, in a table whose segments are ``arrays``."""
     topics = {erasure.request.topic for erasure in erasures}
-    requested: dict[TopicPartition, Requested] = {}
-    for index, owner in enumerate(arrays) if topics else ():
-        if owner.topic in topics:
-            asked = _requested_of(erasures, owner, arrays.segments(index), removed_tombstones.get(owner, ()))
-            if asked:
-                requested[owner] = asked
-    return requested
+    requested = {
+        owner: _requested_of(erasures, owner, arrays[owner], removed_tombstones.get(owner, ()))
+        for owner in arrays
+        if owner.topic in topics
+    }
+    return {owner: asked for owner, asked in requested.items() if asked}
 
 
 def _requested_of(
