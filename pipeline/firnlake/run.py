@@ -16,9 +16,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.plan.lane_plans import LanePlans
+from firnlake.plan.lane_plans import LanePlans, Postponed
 from firnlake.plan.make import check_clock, plan_work
-from firnlake.plan.order import Postponed
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.publish import Publication, PublishResult, publish_stages, retain_plans
 from firnlake.validate.retention import refused_drops

@@ -28,8 +28,9 @@ from firnlake.inspect.outlook import Outlook
 from firnlake.job.lane import Lane
 from firnlake.lanes.look import has_work, since, until
 from firnlake.lanes.retention import retention
+from firnlake.plan.lane_plans import admit
 from firnlake.plan.make import due_plans, plan_partition
-from firnlake.plan.order import RunBudget, admit, inputs_of
+from firnlake.plan.order import inputs_of
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import Segment, UnassignedFile
@@ -245,9 +246,9 @@ class Looking:
         """The topic partitions in the order of work, and those that wait for the next run."""
         states = self._states()
         plans = due_plans(Lane(rest), self._table(), states, force)
-        admitted = admit(plans, RunBudget.of(states[0].policy))
-        yield " ".join(str(plan.topic_partition) for plan in admitted.plans) or "nothing due"
-        yield from map(str, admitted.postponed)
+        taken, postponed = admit(plans, states[0].policy.run_max_bytes)
+        yield " ".join(str(plan.topic_partition) for plan in taken) or "nothing due"
+        yield from map(str, postponed)
 
     def do_since(self, rest: str) -> Iterator[str]:
         """Since when the lane has been due for what it takes, if it is forced."""
@@ -283,7 +284,7 @@ class Looking:
         """The due work of a lane in all topic partitions, and what a run with so many jobs takes of it."""
         states = self._states()
         plans = due_plans(Lane(lane), self._table(), states)
-        taken = admit(plans, RunBudget(self.policy.run_max_bytes, jobs)).plans
+        taken, _ = admit(plans, self.policy.run_max_bytes, jobs)
         return list(map(self._decided, plans)), list(map(self._decided, taken))
 
     @property

@@ -13,7 +13,7 @@ from typing import Final
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.plan.read_states import sense_table
+from firnlake.plan.read_states import read_once
 
 VERSION: Final = 0
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -24,7 +24,7 @@ def checkpoint_text(lake: Lake, identifier: str) -> tuple[str, list[RefusedError
 
     An entry of a topic whose name Kafka does not allow could not be read back, so it is left out, with an error.
     """
-    _, states = sense_table(lake, identifier, now_ms=0, look_at_transactions=False)
+    states = read_once(lake, identifier, now_ms=0, look_at_transactions=False).states()
     offsets = {state.topic_partition: state.first_dirty_offset for state in states if state.cleaned_through is not None}
     odd = [
         RefusedError(

@@ -16,7 +16,7 @@ from firnlake.inspect.outlook import LaneOutlook, Outlook, never_taken, taken
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import TOP, Lane
 from firnlake.lanes.answer import Reason
-from firnlake.plan.read_states import sense_table
+from firnlake.plan.read_states import read_once
 from firnlake.table.history import CommitSummary, PublishedPlan, is_mending, plans_of
 from firnlake.table.live_files import removals
 from firnlake.table.manifest_reader import facts
@@ -80,7 +80,8 @@ def outlooks(
 
     Raises RefusedError for an unknown table, or a topic partition without a segment.
     """
-    segments, states = sense_table(lake, identifier, now_ms, only)
+    sensed = read_once(lake, identifier, now_ms, only)
+    segments = sensed.segments
     for where in only:
         if where not in segments.by_partition:
             names = sorted(map(str, segments.by_partition))
@@ -88,7 +89,7 @@ def outlooks(
             found = f"{', '.join(names[:20]) or 'none'}{more}"
             raise RefusedError(f"table {identifier} holds no segment of {where}; found: {found}")
     failures = failed_plans(lake, identifier)
-    return segments, {state.topic_partition: Outlook(segments, state, failures) for state in states}
+    return segments, {state.topic_partition: Outlook(segments, state, failures) for state in sensed.states()}
 
 
 def explain_partition(lake: Lake, identifier: str, topic_partition: TopicPartition, now_ms: int) -> Outlook:

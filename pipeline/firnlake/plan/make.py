@@ -14,8 +14,8 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.lanes.answer import Work
 from firnlake.lanes.look import look
-from firnlake.plan.lane_plans import LanePlans
-from firnlake.plan.order import RunBudget, admit, rank
+from firnlake.plan.lane_plans import LanePlans, Postponed, admit
+from firnlake.plan.order import rank
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
 from firnlake.table.segments import Segments
 from firnlake.table.state import State
@@ -159,15 +159,13 @@ def _work(
         repeated = waiting(failed_plans(lake, identifier), due)
         failed = {plan.id: marker for plan, marker in repeated}
     plans = [plan for plan in due if plan.id not in failed]
+    postponed: list[Postponed] = []
     if lane.traits.level_out is not None and states:
         # The budgets of a run are set for the table, so every topic's policy has the same budgets.
-        admitted = admit(plans, RunBudget.of(states[0].policy))
-        return LanePlans(
-            *(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states, behind)
-        )
-    if lane.traits.writes == "deletes":
+        plans, postponed = admit(plans, states[0].policy.run_max_bytes)
+    elif lane.traits.writes == "deletes":
         plans = _relieving(plans, sensed.segments.relieved)
-    return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, behind)
+    return LanePlans(identifier, plans, jobs_of(plans), postponed, list(failed.values()), states, behind)
 
 
 def due_plans(

@@ -1,4 +1,4 @@
-"""The order of work: ranks the plans of a run, and admits as many of them, in that order, as the table's budgets allow.
+"""The order of work, in which a run takes plans as far as the table's budgets allow.
 
 1. Overdue plans come first, and among them the plan that has been overdue longest. A plan is overdue if its topic
    partition is past ``max.compaction.lag.ms``, if it has records below a removed tombstone (readers may see a deleted
@@ -8,21 +8,17 @@
 2. Among all other plans, the plan whose topic partition has the highest dirty ratio comes first (C12).
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from firnlake.job.job import Job, Packing
 from firnlake.job.plan import Plan
 from firnlake.lanes.look import since
-from firnlake.table.policy import DAY_MS, Policy
+from firnlake.table.policy import DAY_MS
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.state import State
 
 PATIENCE_MS: Final = DAY_MS
 """Milliseconds after which a plan that is due, but has had no room in any run, is overdue."""
-MOST_JOBS: Final = 1000
-"""Maximum number of jobs per run of a lane; Airflow's default allows 1024 mapped tasks (``core.max_map_length``)."""
 
 
 class Rank(NamedTuple):
@@ -71,71 +67,3 @@ def _last_work_ms(state: State, inputs: Sequence[Segment]) -> int:
     highest = max((segment.level for segment in inputs if segment.level != TAIL), default=0)
     worked = (segment for segment in state.segments if segment.level > highest and segment.by_firn)
     return max((segment.committed_ms for segment in worked if segment.committed_ms is not None), default=0)
-
-
-@dataclass(frozen=True)
-class RunBudget:
-    """The budget of one run of a lane, for all its plans together: file bytes, and jobs."""
-
-    bytes: int
-    jobs: int = MOST_JOBS
-
-    @classmethod
-    def of(cls, policy: Policy) -> "RunBudget":
-        """The budget of a run under ``policy``; it is set for the table, and is the same for all topics."""
-        return cls(policy.run_max_bytes)
-
-
-@dataclass(frozen=True)
-class Postponed:
-    """A due plan for which this run has no room."""
-
-    plan: Plan
-    reason: str
-    too_large: bool
-    """True when the plan does not fit into any run."""
-
-    def __str__(self) -> str:
-        """A message that says which plan waits, for which budget, and what ends the wait."""
-        until = "for a larger budget" if self.too_large else "for the next run"
-        return f"{self.plan.topic_partition} {self.plan.lane} waits {until}: its plan {self.reason}"
-
-
-@dataclass(frozen=True)
-class Admission:
-    """The plans that a run takes, in the order of work, their jobs, and the plans that wait."""
-
-    plans: list[Plan] = field(default_factory=list)
-    jobs: list[Job] = field(default_factory=list)
-    postponed: list[Postponed] = field(default_factory=list)
-
-
-def admit(plans: Iterable[Plan], budget: RunBudget) -> Admission:
-    """Take each of ``plans``, which are in the order of work, if it fits the rest of ``budget``.
-
-    A plan that does not fit waits for the next run, while smaller plans after it are taken. If it is first in the next
-    run, that run has room for it. A plan larger than the whole budget is never taken (C17).
-    """
-    taken = Admission()
-    packing = Packing()
-    left = budget
-    for plan in plans:
-        needed = RunBudget(plan.bytes, 0 if packing.has_room(plan) else 1)
-        reason = _over(needed, left, budget)
-        if reason:
-            too_large = _over(replace(needed, jobs=1), budget, budget) is not None
-            taken.postponed.append(Postponed(plan, reason, too_large))
-            continue
-        packing.add(plan)
-        taken.plans.append(plan)
-        left = RunBudget(left.bytes - needed.bytes, left.jobs - needed.jobs)
-    return replace(taken, jobs=packing.jobs)
-
-
-def _over(needed: RunBudget, left: RunBudget, budget: RunBudget) -> str | None:
-    """Message about the first amount in ``needed`` that exceeds what is ``left`` of ``budget``; None if all fit."""
-    if needed.bytes > left.bytes:
-        return f"needs {needed.bytes} bytes; available: {left.bytes} of {budget.bytes} (firn.run.max.bytes)"
-    if needed.jobs > left.jobs:
-        return f"needs one more job; a run of a lane has at most {budget.jobs}"
-    return None

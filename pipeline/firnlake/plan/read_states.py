@@ -201,16 +201,3 @@ def read_once(
     removed = removed_tombstones(table, identifier, cache)
     requested = requested_in(erasures_of(table), segments.by_partition, removed)
     return Sensed(segments, policies, now_ms, removed, transactions, requested, scope.bounds, restricted)
-
-
-def sense_table(
-    lake: Lake,
-    identifier: str,
-    now_ms: int,
-    only: Collection[TopicPartition] = (),
-    look_at_transactions: bool = True,
-) -> tuple[Segments, list[State]]:
-    """The segments of table ``identifier`` and the states of its topic partitions; the arguments are those of
-    ``read_once``."""
-    sensed = read_once(lake, identifier, now_ms, only, look_at_transactions)
-    return sensed.segments, sensed.states()
