@@ -40,12 +40,12 @@ COMMANDS = {
     "checkpoint": Subcommand(
         "overview", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
     ),
-    "plan": Subcommand("plan", "Print the plans of a run, or of one lane: segments, bytes and reason. Change nothing."),
+    "plan": Subcommand("run", "Print the plans of a run, or of one lane: segments, bytes and reason. Change nothing."),
     "compact": Subcommand(
         "steps", "Run plans and write the results into stages, where readers of the table do not see them."
     ),
     "validate": Subcommand("steps", "Validate stages with Great Expectations and store the verdicts."),
-    "verify": Subcommand("verify", "Validate a published commit again: compare what it removed with what it added."),
+    "verify": Subcommand("steps", "Validate a published commit again: compare what it removed with what it added."),
     "publish": Subcommand("steps", "Publish validated stages, each with one atomic commit."),
     "retain": Subcommand("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
     "stages": Subcommand("steps", "List the stages of a table with their states."),

@@ -1,7 +1,9 @@
-"""Subcommand ``run``: all steps in one process."""
+"""Subcommands ``plan`` and ``run``: the plans of one lane or of all, and all steps in one process."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,17 +28,48 @@ from firnlake.cli.options import (
     at,
     engines,
 )
-from firnlake.cli.plan import planned, show_plans, tell_left
+from firnlake.cli.show import Size
 from firnlake.errors import ConflictError, FirnError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.gather import write_snapshot
 from firnlake.job.lane import Lane
 from firnlake.plan.lane_plans import LanePlans
+from firnlake.plan.make import check_clock, plan_lanes, plan_work
+from firnlake.plan.read_states import Scope
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.history import RecordCounts
 from firnlake.table.state import ScopeBounds
 from firnlake_expectations.wording import count, fates
+
+
+def plan(
+    table: TableName,
+    lane: OneLane = None,
+    force: Force = False,
+    topic: Topics = None,
+    partition: Partitions = None,
+    from_offset: FromOffset = None,
+    until_offset: UntilOffset = None,
+    from_time: FromTime = None,
+    until_time: UntilTime = None,
+    properties: Instead = None,
+    now: Now = None,
+    write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
+    limit: Limit = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Print the plans of a run, or of one lane: their segments, bytes and reason. Change nothing."""
+    scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
+    lake, now_ms = Lake.load(), at(now)
+    if write:
+        check_clock(table, now_ms)
+    work = _planned(lake, table, lane, now_ms, force, scope)
+    plans = [one for own in work.values() for one in own.plans]
+    written = [one.write(write) for one in plans] if write else []
+    _show_plans(table, work, limit, as_json)
+    for path in () if as_json else written:
+        show.line(str(path))
 
 
 def run(
@@ -64,7 +97,7 @@ def run(
     lanes = (lane,) if lane else tuple(Lane)
     scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
     if dry_run:
-        _show_dry(table, planned(lake, table, lane, at(now), force, scope), limit, as_json)
+        _show_plans(table, _planned(lake, table, lane, at(now), force, scope), limit, as_json)
         return
     done = []
     with engines(engine, f"firn run {table}", as_json) as started:
@@ -97,13 +130,37 @@ def run(
     show.end([*named, *([waiting] if waiting else [])])
 
 
-def _show_dry(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: bool) -> None:
+def _planned(
+    lake: Lake, table: str, lane: Lane | None, now_ms: int, force: bool, scope: Scope
+) -> Mapping[Lane, LanePlans]:
+    """The plans of ``lane``; without one, those of all lanes, on the table as it is now."""
+    if lane is None:
+        return plan_lanes(lake, table, now_ms, force, scope)
+    return {lane: plan_work(lake, table, lane, now_ms, force, scope)}
+
+
+def _show_plans(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: bool) -> None:
+    """Print at most ``limit`` of the plans, and on standard error what is due but left out."""
+    for text in dict.fromkeys(chain.from_iterable((*own.left(), *own.oversized()) for own in work.values())):
+        show.error(f"{table}: {text}")
+    plans = [one for own in work.values() for one in own.plans]
     if as_json:
-        tell_left(table, work)
-        show.as_json([_as_dict(LaneRun(lane, own.plans, postponed=own.postponed)) for lane, own in work.items()])
-    else:
-        show_plans(table, work, limit)
-        show.line(f"{table}: a dry run changed nothing; in a run, each lane plans after the lanes before it")
+        show.as_json(plans)
+        return
+    if not plans:
+        show.line(f"{table}: nothing due" + (f" in lane {next(iter(work))}" if len(work) == 1 else ""))
+        return
+    show.table(
+        f"{table}: plans",
+        ("topic partition", "lane", "segments", "records", "bytes", "why"),
+        [
+            (str(one.topic_partition), str(one.lane), len(one.inputs), one.records, Size(one.bytes), one.reason)
+            for one in plans[:limit]
+        ],
+    )
+    show.more(table, len(plans), limit, "plan")
+    if len({one.lane for one in plans}) > 1:
+        show.line(f"{table}: in a run, each lane plans after the lanes before it")
 
 
 def _named(plans: Sequence[str], error: FirnError | str) -> FirnError | str:
