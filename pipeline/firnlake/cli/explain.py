@@ -137,13 +137,13 @@ def _facts(outlook: Outlook) -> dict[str, Any]:
 
 
 def _show_partition(outlook: Outlook, now_ms: int, limit: int) -> None:
-    facts, state = _facts(outlook), outlook.state
+    state, head_bytes = outlook.state, outlook.state.cleanable_bytes + outlook.state.uncleanable_bytes
     through = state.cleaned_through
     cleaned = "not cleaned yet" if through is None else f"cleaned through offset {through}"
     show.line(
-        f"{facts['table']}: {state.topic_partition}, head of {count(facts['head_segments'], 'segment')} with "
-        f"{count(facts['head_bytes'], 'byte')} ({state.cleanable_bytes:,} cleanable), tail of "
-        f"{count(facts['tail_segments'], 'segment')} with {count(state.tail_bytes, 'byte')}, dirty ratio "
+        f"{outlook.segments.identifier}: {state.topic_partition}, head of {count(len(state.head), 'segment')} with "
+        f"{count(head_bytes, 'byte')} ({state.cleanable_bytes:,} cleanable), tail of "
+        f"{count(len(state.tail), 'segment')} with {count(state.tail_bytes, 'byte')}, dirty ratio "
         f"{state.dirty_ratio:.3f}, {cleaned}, log end offset {state.log_end_offset}"
     )
     for lane in outlook.lanes:

@@ -179,7 +179,7 @@ def _show(result: LaneRun) -> None:
     for snapshot_id, own in by_snapshot.items():
         counts = RecordCounts.total(own)
         records_in = count(counts.records_in, "record")
-        if result.lane is Lane.CONVERT:
+        if result.lane.traits.writes == "deletes":
             done = f"{count(counts.segments_in_place, 'segment')} unchanged, {records_in} visible as before"
         else:
             segments_in, segments_out = count(counts.segments_in, "segment"), count(counts.segments_out, "segment")

@@ -24,21 +24,16 @@ def checkpoint_text(lake: Lake, identifier: str) -> tuple[str, list[RefusedError
 
     An entry of a topic whose name Kafka does not allow could not be read back, so it is left out, with an error.
     """
-    states = read_once(lake, identifier, now_ms=0, look_at_transactions=False).states()
-    offsets = {state.topic_partition: state.first_dirty_offset for state in states if state.cleaned_through is not None}
-    odd = [
-        RefusedError(
-            f"table {identifier}: topic {topic!r} (partition {partition}) can't be written to a checkpoint; allowed: "
-            "letters, digits, '.', '_' and '-'"
-        )
-        for topic, partition in sorted(offsets)
-        if not _LEGAL.fullmatch(topic)
-    ]
-    entries = [
-        f"{topic} {partition} {offset}"
-        for (topic, partition), offset in sorted(offsets.items())
-        if _LEGAL.fullmatch(topic)
-    ]
+    sensed = read_once(lake, identifier, now_ms=0, look_at_transactions=False)
+    cleaned = (state for state in sensed.states() if state.cleaned_through is not None)
+    entries, odd = [], []
+    for state in sorted(cleaned, key=lambda state: state.topic_partition):
+        topic, partition = state.topic_partition
+        if not _LEGAL.fullmatch(topic):
+            why = f"topic {topic!r} (partition {partition}) can't be written to a checkpoint"
+            odd.append(RefusedError(f"table {identifier}: {why}; allowed: letters, digits, '.', '_' and '-'"))
+        else:
+            entries.append(f"{topic} {partition} {state.first_dirty_offset}")
     return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries)), odd
 
 

@@ -32,7 +32,6 @@ from firnlake.inspect.status import (
 from firnlake.job.failures import failed_plans, told_once
 from firnlake.job.lane import Lane
 from firnlake.lanes.look import until
-from firnlake.lanes.retention import retention
 from firnlake.maintain.mend import mended
 from firnlake.plan.read_states import read_once
 from firnlake.progress import Progress
@@ -124,14 +123,11 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     moved = Counter[object]()
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
-    parts = tuple(
-        _partition(Outlook(segments, state, failed, where in sensed.quiet), moved[where])
-        for state in states
-        for where in [state.topic_partition]
-    )
+    outlooks = [Outlook(segments, state, failed, state.topic_partition in sensed.quiet) for state in states]
+    parts = tuple(_partition(outlook, moved[outlook.state.topic_partition]) for outlook in outlooks)
     work, publications = work_on(table)
     policies = Policies.parse(identifier, table.properties)
-    space, topics, wrong_limits = space_of(table, identifier, now_ms, states, quarantined, work)
+    space, topics, wrong_limits = space_of(table, identifier, now_ms, outlooks, quarantined, work)
     conditions = Counter(part.condition for part in parts)
     return Status(
         table=identifier,
@@ -166,7 +162,6 @@ def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
     at: int | None = state.now_ms
     if not due or state.blockers:
         at = until(state, [lane for lane in Lane if lane not in outlook.failed])
-    kept = retention(state)
     causes = (
         (outlook.wrong, PartitionCondition.UNCLEANABLE),
         (refused, PartitionCondition.REFUSED),
@@ -187,7 +182,7 @@ def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
         due=due,
         due_in_ms=None if at is None else at - state.now_ms,
         blockers=(*map(in_words, (*outlook.wrong, *holding)), *refused),
-        retained=kept.kept if kept else None,
+        retained=outlook.retention.kept if outlook.retention else None,
         waiting=tuple(map(in_words, young)),
         quarantined=quarantined,
     )

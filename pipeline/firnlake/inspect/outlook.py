@@ -15,6 +15,7 @@ from firnlake.job.lane import TOP, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.answer import Reason, Waits, Work
 from firnlake.lanes.look import look, until
+from firnlake.lanes.retention import Retention, retention
 from firnlake.plan.make import plan_of, plan_partition
 from firnlake.table.segment import TAIL, UnassignedFile
 from firnlake.table.segments import Segments
@@ -115,6 +116,11 @@ class Outlook:
             return LaneOutlook(lane, plan.id, len(plan.inputs), Reason(lane.traits.rule, plan.reason))
         next_ms = None if lane in self.failed else until(self.state, [lane])
         return LaneOutlook(lane, None, 0, self.not_due(lane), next_ms)
+
+    @cached_property
+    def retention(self) -> Retention | None:
+        """The segments that retention drops and keeps; None if the policy does not delete (C19)."""
+        return retention(self.state)
 
     @cached_property
     def wrong(self) -> tuple[Reason, ...]:

@@ -16,8 +16,8 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branch
 from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch
+from firnlake.inspect.outlook import Outlook
 from firnlake.inspect.status import HistorySpace, LaneWork, TableSpace, TopicSpace
-from firnlake.lanes.retention import retention
 from firnlake.table.history import added_bytes, cherry_picked, is_mending, removed_bytes
 from firnlake.table.manifest_reader import read
 from firnlake.table.segment import LANDED, MERGED
@@ -93,20 +93,21 @@ def space_of(
     table: Table,
     identifier: str,
     now_ms: int,
-    states: Sequence[State],
+    outlooks: Sequence[Outlook],
     quarantined: Iterable[Batch],
     work: LaneWork,
 ) -> tuple[TableSpace, tuple[TopicSpace, ...], tuple[str, ...]]:
     """The space of the table, that of each topic by name, and errors in the table's ``history.expire.*``; with errors,
     no byte is expirable. ``work`` is Firn's work on the table so far."""
+    states = [outlook.state for outlook in outlooks]
     share = _garbage_share(states, work)
     main, side, compactable = Counter[str](), Counter[str](), Counter[str]()
     unknown: set[str] = set()
-    for state in states:
-        topic = state.topic_partition.topic
+    for outlook in outlooks:
+        state, topic = outlook.state, outlook.state.topic_partition.topic
         main[topic] += sum(segment.bytes for segment in state.segments)
         side[topic] += sum(segment.bytes for segment in state.removed_tombstones)
-        compactable[topic] += _compactable(state, share or 0.0)
+        compactable[topic] += _compactable(outlook, share or 0.0)
         unknown |= {topic} if share is None and state.cleanable else set()
     for batch in quarantined:
         side[batch.topic_partition.topic] += batch.bytes
@@ -144,8 +145,7 @@ def _garbage_share(states: Iterable[State], work: LaneWork) -> float | None:
     return min(1.0, max(0.0, work.cleaned_bytes / cleaned)) if cleaned > 0 and work.cleaned_bytes else None
 
 
-def _compactable(state: State, share: float) -> int:
-    kept = retention(state)
-    dropped = {segment.path: segment.bytes for segment in kept.dropped} if kept else {}
-    cleanable = sum(segment.bytes for segment in state.cleanable if segment.path not in dropped)
+def _compactable(outlook: Outlook, share: float) -> int:
+    dropped = {segment.path: segment.bytes for segment in outlook.retention.dropped} if outlook.retention else {}
+    cleanable = sum(segment.bytes for segment in outlook.state.cleanable if segment.path not in dropped)
     return sum(dropped.values()) + round(share * cleanable)

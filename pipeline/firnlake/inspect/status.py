@@ -24,13 +24,11 @@ from firnlake.iceberg.files import FrozenModel
 from firnlake.ingest.quarantine import Batch
 from firnlake.job.failures import AGAIN_MS
 from firnlake.table.history import RecordCounts
-from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
+from firnlake.table.segment import LEVELS
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.table_report import Tombstones
 from firnlake_expectations.templates import write_page
 from firnlake_expectations.wording import count
-
-LEVELS: Final = (LANDED, MERGED, RUN, TAIL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,9 +113,8 @@ def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[M
     """Jobs of up to ``plans_per_job`` plans each, whose files are in ``folder``. Jobs of lane `convert` are larger,
     because the lane removes a delete file only if one job has all topic partitions that the file applies to."""
     from firnlake.job.job import LIMITS
-    from firnlake.job.lane import Lane
 
-    if plans and plans[0].lane is Lane.CONVERT:
+    if plans and plans[0].lane.traits.writes == "deletes":
         plans_per_job = max(plans_per_job, LIMITS.plans)
     return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
 
