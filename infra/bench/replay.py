@@ -99,7 +99,7 @@ class _Look:
     @classmethod
     def at(cls, bench: Bench, keys: int, now_ms: int) -> Self:
         """The look at the clock ``now_ms``, when records of ``keys`` keys have landed."""
-        segments = list(read(bench.lake.table(TABLE), TABLE))
+        segments = list(read(bench.lake.table(TABLE), TABLE).each())
         oldest = min((one.oldest_ms for one in segments if one.level != TAIL), default=now_ms)
         return cls(sum(one.records for one in segments) / keys, len(segments), (now_ms - oldest) / 1000)
 

@@ -97,10 +97,10 @@ def commit(lake: Lake, seed: int, log_ends: dict[int, int], now: datetime) -> di
 
 def read_log_ends(lake: Lake) -> dict[int, int]:
     """The log end of every partition that TABLE has records of; cleaning leaves the last record where it is (C4)."""
-    by_partition = manifest_reader.read(lake.table(TABLE), TABLE).by_partition
+    segments = manifest_reader.read(lake.table(TABLE), TABLE)
     return {
         of.partition: max(segment.last_offset for segment in own) + 1
-        for of, own in by_partition.items()
+        for of, own in segments.items()
         if of.topic == carts.TOPIC
     }
 

@@ -15,7 +15,8 @@ from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
-from firnlake.table.segments import Segments
+from firnlake.table.segment import Segment
+from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.foreign import append_again, append_empty_file, delete_rows, written_under_no_spec
@@ -174,8 +175,9 @@ def cache(lake: Lake) -> ManifestCache:
     return found
 
 
-def segments(lake: Lake, cache: ManifestCache | None = None) -> Segments:
-    return read(lake.table(TABLE), TABLE, cache=cache)
+def segments(lake: Lake, cache: ManifestCache | None = None) -> tuple[dict[TopicPartition, tuple[Segment, ...]], Any]:
+    found = read(lake.table(TABLE), TABLE, cache=cache)
+    return dict(found), found.strays
 
 
 def kept_files(lake: Lake) -> list[Path]:

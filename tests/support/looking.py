@@ -34,7 +34,7 @@ from firnlake.plan.order import inputs_of
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import Segment, UnassignedFile
-from firnlake.table.segments import Segments
+from firnlake.table.segments import Segments, rows
 from firnlake.table.state import UNBOUNDED, ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Transactions, Undecided
@@ -312,7 +312,9 @@ class Looking:
         return Policies.parse(TABLE, self.properties, self.overrides)
 
     def _table(self) -> Segments:
-        return replace(Segments.of(TABLE, "uuid", 7, self.found, self.strays), newest_clock_ms=self.published)
+        return replace(
+            Segments.of(rows(self.found), TABLE, "uuid", 7), strays=tuple(self.strays), newest_clock_ms=self.published
+        )
 
     def _states(self, *, surveyed: bool = False) -> list[State]:
         """Read as a run reads them. If ``surveyed``, no lane is due in what is quiet."""
@@ -322,7 +324,7 @@ class Looking:
             self._policies(),
             self.now,
             self.removed,
-            dict.fromkeys(segments.by_partition, self.transactions),
+            dict.fromkeys(segments, self.transactions),
             bounds=self.bounds,
         )
         states = sensed.states()

@@ -165,7 +165,7 @@ class Topic:
     def segments(self, partition: int = 0) -> tuple[Segment, ...]:
         """The partition's segments in offset order."""
         found = read(self.lake.table(self.table), self.table)
-        return found.by_partition.get(TopicPartition(self.name, partition), ())
+        return found.get(TopicPartition(self.name, partition), ())
 
     def levels(self, partition: int = 0) -> list[int]:
         return [segment.level for segment in self.segments(partition)]

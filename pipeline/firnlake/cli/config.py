@@ -117,7 +117,7 @@ def unset_values(
 def _show_unknown_topic(lake: Lake, table: str, topic: str) -> None:
     """Warn if the table holds no segment of ``topic``, which has settings."""
     segments = read(lake.table(table), table, cache=ManifestCache.of(lake))
-    known = {where.topic for where in segments.by_partition}
+    known = {where.topic for where in segments}
     if topic not in known:
         there = f"it has: {', '.join(sorted(known)[:TOPICS])}" if known else "it is empty"
         show.error(f"{table}: warning: the table has no topic {topic} yet; {there}")

@@ -145,8 +145,8 @@ def adopt(
 
 def _facts(adoption: Adoption, maintenance: str) -> Iterator[tuple[str, str]]:
     columns, segments = adoption.columns, adoption.segments
-    number = len(segments.by_partition)
-    named = ", ".join(map(str, islice(segments.by_partition, _NAMED)))
+    number = len(segments)
+    named = ", ".join(map(str, islice(segments, _NAMED)))
     yield "topic partitions", f"{number:,}" + (f": {named}{', …' if number > _NAMED else ''}" if named else "")
     yield "segments", f"{_number(adoption):,}"
     left_out = segments.strays
@@ -182,11 +182,11 @@ def _writers(columns: ColumnRoles) -> str:
 
 
 def _number(adoption: Adoption) -> int:
-    return sum(map(len, adoption.segments.by_partition.values()))
+    return sum(map(len, adoption.segments.values()))
 
 
 def _waiting(adoption: Adoption) -> list[str]:
-    return [f"segment {segment} {segment.problem}" for segment in adoption.segments if segment.problem]
+    return [f"segment {segment} {segment.problem}" for segment in adoption.segments.each() if segment.problem]
 
 
 def _document(adoption: Adoption, dry_run: bool) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _document(adoption: Adoption, dry_run: bool) -> dict[str, Any]:
         "repeated": adoption.repeated,
         "dry_run": dry_run,
         "columns": columns.__dict__ | {"is_tombstone": columns.is_tombstone and columns.is_tombstone.text},
-        "topic_partitions": [str(topic_partition) for topic_partition in segments.by_partition],
+        "topic_partitions": [str(topic_partition) for topic_partition in segments],
         "segments": _number(adoption),
         "left_out": [str(stray) for stray in segments.strays],
         "waiting": _waiting(adoption),

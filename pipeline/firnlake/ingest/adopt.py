@@ -78,7 +78,7 @@ class Adoption:
         """
         return [
             one
-            for one in self.segments
+            for one in self.segments.each()
             if one.base_offset >= 0
             and one.hidden is not None
             and one.records // one.copies - one.hidden > one.last_offset - one.base_offset + 1

@@ -83,8 +83,8 @@ def outlooks(
     sensed = read_once(lake, identifier, now_ms, only)
     segments = sensed.segments
     for where in only:
-        if where not in segments.by_partition:
-            names = sorted(map(str, segments.by_partition))
+        if where not in segments:
+            names = sorted(map(str, segments))
             more = f" and {len(names) - 20} more" if len(names) > 20 else ""
             found = f"{', '.join(names[:20]) or 'none'}{more}"
             raise RefusedError(f"table {identifier} holds no segment of {where}; found: {found}")
@@ -145,7 +145,7 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
     segment has that name, or for an unknown table.
     """
     segments, found = outlooks(lake, identifier, now_ms)
-    every = (*segments, *segments.strays)
+    every: tuple[Segment | UnassignedFile, ...] = (*segments.each(), *segments.strays)
     live = [item for item in every if _is_path(name, item.path) or _is_offset(name, item)]
     if live:
         return [

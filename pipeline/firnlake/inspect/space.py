@@ -112,7 +112,8 @@ def space_of(
     for batch in quarantined:
         side[batch.topic_partition.topic] += batch.bytes
     on_main = {segment.path for state in states for segment in state.segments}
-    for segment in read(on_branch(table, MENDED), identifier) if MENDED in table.metadata.refs else ():
+    mended = read(on_branch(table, MENDED), identifier).each() if MENDED in table.metadata.refs else ()
+    for segment in mended:
         # After a rollback, main may have some of what was mended again.
         side[segment.topic_partition.topic] += 0 if segment.path in on_main else segment.bytes
     topics = tuple(

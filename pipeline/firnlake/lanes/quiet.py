@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment
-from firnlake.table.segments import UNKNOWN, Arrays, Bools
+from firnlake.table.segments import UNKNOWN, Bools, Segments
 from firnlake.table.topic_partition import TopicPartition
 
 _ALMOST: Final = 1 - 1e-9
@@ -22,7 +22,7 @@ _ALMOST: Final = 1 - 1e-9
 
 
 def quiet(
-    arrays: Arrays,
+    segments: Segments,
     policies: Policies,
     now_ms: int,
     removed_tombstones: Mapping[TopicPartition, Collection[Segment]],
@@ -33,8 +33,8 @@ def quiet(
 
     ``requested`` are the topic partitions with requests to erase keys, which are never quiet.
     """
-    by_policy = _ByPolicy.of(arrays, policies)
-    each, fact, starts = by_policy.each, arrays.fact, arrays.starts[:-1]
+    by_policy = _ByPolicy.of(segments, policies)
+    each, fact, starts = by_policy.each, segments.fact, segments.starts[:-1]
 
     def number(which: Bools) -> NDArray[Any]:
         return np.add.reduceat(which, starts, dtype=np.int64)
@@ -92,19 +92,19 @@ def quiet(
 
 @dataclass(frozen=True)
 class _ByPolicy:
-    """Values of the policies of ``arrays``' topic partitions."""
+    """Values of the policies of ``segments``' topic partitions."""
 
-    arrays: Arrays
+    segments: Segments
     distinct: tuple[Policy, ...]
     """The default policy, then those of single topics."""
     policy: NDArray[np.intp]
     """[P] The index of each topic partition's policy."""
 
     @classmethod
-    def of(cls, arrays: Arrays, policies: Policies) -> "_ByPolicy":
+    def of(cls, segments: Segments, policies: Policies) -> "_ByPolicy":
         by_topic = {topic: number for number, topic in enumerate(policies.topics, start=1)}
-        places = np.array([by_topic.get(owner.topic, 0) for owner in arrays], dtype=np.intp)
-        return cls(arrays, (policies.default, *policies.topics.values()), places)
+        places = np.array([by_topic.get(owner.topic, 0) for owner in segments], dtype=np.intp)
+        return cls(segments, (policies.default, *policies.topics.values()), places)
 
     def each(self, value: Callable[[Policy], float]) -> NDArray[Any]:
         """[P] ``value`` of each topic partition's policy."""
@@ -113,12 +113,12 @@ class _ByPolicy:
 
     def each_segment(self, value: Callable[[Policy], float]) -> NDArray[Any]:
         """[N] ``value`` of the policy of each segment's topic partition."""
-        return np.repeat(self.each(value), np.diff(self.arrays.starts))
+        return np.repeat(self.each(value), np.diff(self.segments.starts))
 
     def told(self, known: Mapping[TopicPartition, int], otherwise: int) -> NDArray[Any]:
         """[P] The value that is ``known`` of each topic partition, or ``otherwise``."""
-        values = np.full(len(self.arrays), otherwise, dtype=np.int64)
+        values = np.full(len(self.segments), otherwise, dtype=np.int64)
         for where, value in known.items():
-            if (place := self.arrays.places.get(where)) is not None:
+            if (place := self.segments.places.get(where)) is not None:
                 values[place] = value
         return values

@@ -144,7 +144,7 @@ def named_files(lake: Lake, identifier: str, paths: Sequence[str]) -> NamedFiles
         if unknown:
             raise _unknown(identifier, unknown[0], of_main)
         segments = read(table, identifier)
-        by_path = {one.path: one for one in segments}
+        by_path = {one.path: one for one in segments.each()}
         files = [_named(table, file, by_path.get(file.file_path)) for file in live.values()]
     return NamedFiles(identifier, segments.snapshot_id, tuple(files), tuple(_left(segments, files)), mended)
 
@@ -193,7 +193,7 @@ def _is_lost(table: Table, path: str) -> bool:
 def _left(segments: Segments, files: Iterable[NamedFile]) -> Iterator[LeftInLog]:
     going = [one.segment for one in files if one.segment]
     for where in sorted({one.topic_partition for one in going}):
-        own = segments.by_partition[where]
+        own = segments[where]
         gone = [one for one in going if one.topic_partition == where]
         paths = {one.path for one in gone}
         others = [one for one in own if one.path not in paths and one.records]
@@ -307,7 +307,7 @@ def mended(table: Table, identifier: str) -> Iterator[MendedFile]:
     """What mendings took from main of table ``identifier``, newest mending first, as far as the summaries of their
     snapshots and the branch tell. Raises RefusedError when another tool uses the branch's name."""
     on_it = {entry.data_file.file_path: past for entry, past in mended_entries(table)}
-    segments = {one.path: one for one in read(on_branch(table, MENDED), identifier)}
+    segments = {one.path: one for one in read(on_branch(table, MENDED), identifier).each()}
     for past in past_mendings(table):
         taken = past.taken
         before = _before(table, identifier, past, {*taken.files, *taken.lost} - segments.keys())

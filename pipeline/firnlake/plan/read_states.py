@@ -21,7 +21,7 @@ from firnlake.table.manifest_reader import read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.restarts import restart_in
 from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segments import Arrays, Segments
+from firnlake.table.segments import Segments
 from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
 from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
@@ -67,21 +67,21 @@ class Scope:
         if obstacle := self.obstacle(lane):
             raise RefusedError(obstacle)
 
-    def topic_partitions(self, identifier: str, arrays: Arrays) -> frozenset[TopicPartition] | None:
-        """The topic partitions of table ``identifier`` in this scope; None if the scope names none and so covers all.
+    def topic_partitions(self, segments: Segments) -> frozenset[TopicPartition] | None:
+        """The topic partitions with ``segments`` in this scope; None if the scope names none and so covers all.
 
-        ``arrays`` are the table's segments. Raises RefusedError if a named topic or topic partition does not exist.
+        Raises RefusedError if a named topic or topic partition does not exist.
         """
         if not self.topics and not self.partitions:
             return None
-        topics = list(dict.fromkeys(owner.topic for owner in arrays))
+        topics = list(dict.fromkeys(owner.topic for owner in segments))
         missing = [topic for topic in self.topics if topic not in topics]
         if missing:
-            raise _absent(identifier, "topic", missing, topics)
-        absent = [one for one in self.partitions if one not in arrays.places]
+            raise _absent(segments.identifier, "topic", missing, topics)
+        absent = [one for one in self.partitions if one not in segments]
         if absent:
-            raise _absent(identifier, "topic partition", absent, map(str, arrays.owners[: SHOWN + 1]))
-        return frozenset(one for one in arrays if one.topic in self.topics) | frozenset(self.partitions)
+            raise _absent(segments.identifier, "topic partition", absent, map(str, segments.owners[: SHOWN + 1]))
+        return frozenset(one for one in segments if one.topic in self.topics) | frozenset(self.partitions)
 
     def __str__(self) -> str:
         """A text such as ``orders-3, offsets ..4711, firn.merge.segments=4``; empty if the scope is the whole table."""
@@ -119,11 +119,10 @@ class Sensed:
     @cached_property
     def quiet(self) -> frozenset[TopicPartition]:
         """The topic partitions in which nothing is due (``lanes.quiet``)."""
-        arrays = self.segments.by_partition
-        if not arrays:
+        if not self.segments:
             return frozenset()
-        flags = quiet(arrays, self.policies, self.now_ms, self.removed_tombstones, self.requested)
-        return frozenset(arrays.owners[place] for place in np.flatnonzero(flags).tolist())
+        flags = quiet(self.segments, self.policies, self.now_ms, self.removed_tombstones, self.requested)
+        return frozenset(self.segments.owners[place] for place in np.flatnonzero(flags).tolist())
 
     _known: dict[TopicPartition, State] = field(default_factory=dict)
 
@@ -133,8 +132,7 @@ class Sensed:
         Within bounds, a part of a topic partition may be due although the whole of it is left to another lane, so none
         is quiet then.
         """
-        there = self.segments.by_partition
-        chosen = sorted(self.only & there.keys()) if self.only else there
+        chosen = sorted(self.only & self.segments.keys()) if self.only else self.segments
         looked_at = every or self.bounds != UNBOUNDED
         return [self.state(where) for where in chosen if looked_at or where not in self.quiet]
 
@@ -147,7 +145,7 @@ class Sensed:
     def _state(self, where: TopicPartition) -> State:
         return State(
             where,
-            self.segments.by_partition[where],
+            self.segments[where],
             self.policies.of(where.topic),
             self.now_ms,
             self.segments.strays_of(where),
@@ -161,14 +159,14 @@ class Sensed:
     @cached_property
     def _restarts(self) -> Mapping[str, str]:
         """Why the offsets of a topic seem to have restarted, by topic: in all its partitions, if in one of them."""
-        arrays, first = self.segments.by_partition, dict[str, str]()
-        for place in arrays.disordered():
-            where = arrays.owners[place]
+        segments, first = self.segments, dict[str, str]()
+        for place in segments.disordered():
+            where = segments.owners[place]
             late_through = self.policies.of(where.topic).late_through
             if where.topic in first or late_through == LONG_MAX:
                 continue
-            newest = int(arrays.fact("sequence_number").max())
-            if restart := restart_in(arrays.segments(place), late_through, newest):
+            newest = int(segments.fact("sequence_number").max())
+            if restart := restart_in(segments.at(place), late_through, newest):
                 first[where.topic] = restart
         return first
 
@@ -195,9 +193,9 @@ def read_once(
     data_folder(table), metadata_folder(table)
     cache = ManifestCache.of(lake)
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
-    meant = scope.topic_partitions(identifier, segments.by_partition)
+    meant = scope.topic_partitions(segments)
     restricted = frozenset(only) if meant is None else meant
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
     removed = removed_tombstones(table, identifier, cache)
-    requested = requested_in(erasures_of(table), segments.by_partition, removed)
+    requested = requested_in(erasures_of(table), segments, removed)
     return Sensed(segments, policies, now_ms, removed, transactions, requested, scope.bounds, restricted)

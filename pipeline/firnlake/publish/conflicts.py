@@ -127,7 +127,7 @@ def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iter
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
     bound = end if plan.clean_below is None else min(end, plan.clean_below)
-    own = segments.by_partition.get(plan.topic_partition, ())
+    own = segments.get(plan.topic_partition, ())
     landed = [segment for segment in own if segment.path not in taken and segment.records]
     older = [str(segment) for segment in landed if segment.base_offset < bound]
     older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
@@ -141,7 +141,7 @@ def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iter
 def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[str]:
     """C10: the markers that are present now must abort and commit the same records as the markers in the plan."""
     taken = {segment.path for segment in plan.inputs}
-    inputs = [one for one in segments.by_partition.get(plan.topic_partition, ()) if one.path in taken]
+    inputs = [one for one in segments.get(plan.topic_partition, ()) if one.path in taken]
     known = transactions_of(target, segments, {plan.topic_partition}).get(plan.topic_partition, NO_TRANSACTIONS)
     if known.problem:
         yield f": {known.problem}"
@@ -181,7 +181,7 @@ def _kept(policies: Policies, segments: Segments, plan: Plan) -> str | None:
     policy = policies.of(plan.topic)
     if policy.problem:
         return f": {policy.problem}"
-    own = segments.by_partition.get(plan.topic_partition, ())
+    own = segments.get(plan.topic_partition, ())
     strays = segments.strays_of(plan.topic_partition)
     past = retention(State(plan.topic_partition, own, policy, plan.now_ms, strays))
     may_go = {segment.path for segment in (past.dropped if past else ())}

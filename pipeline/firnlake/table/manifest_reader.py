@@ -24,7 +24,7 @@ from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.history import CommitClock, commit_clocks
 from firnlake.table.manifest_cache import ManifestCache, ManifestContents
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
-from firnlake.table.segments import Arrays, Ints, Segments, rows
+from firnlake.table.segments import Ints, Segments, rows, segments_in
 
 _Columns: TypeAlias = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -50,25 +50,24 @@ def read(
     placed = [*_placed(contents.rows), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
     relieved = partial(deletes.relieved, placed) if deletes.equality else None
     described = _with_problems(contents.rows, {path: problem for path, (problem, _) in beyond.items()})
-    arrays = _arrays(described, classifier, commit_clocks(table), deletes)
-    return Segments(
-        identifier,
-        str(table.metadata.table_uuid),
-        snapshot.snapshot_id if snapshot else None,
-        _relieved(arrays, relieved) if relieved else arrays,
-        tuple({stray.path: stray for stray in contents.strays}.values()),
-        sequence_number=None if classifier.levels_apart or snapshot is None else snapshot.sequence_number,
-        snapshot_number=None if snapshot is None else snapshot.sequence_number,
+    described = _described(described, classifier, commit_clocks(table), deletes)
+    number = None if snapshot is None else snapshot.sequence_number
+    segments = replace(
+        Segments.of(described, identifier, str(table.metadata.table_uuid), snapshot.snapshot_id if snapshot else None),
+        strays=tuple({stray.path: stray for stray in contents.strays}.values()),
+        sequence_number=None if classifier.levels_apart else number,
+        snapshot_number=number,
         relieved=relieved,
     )
+    return _relieved(segments, relieved) if relieved else segments
 
 
 def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | UnassignedFile | None:
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     classifier = Classifier(table, identifier)
     contents = _classified(classifier, [ListedFile.of(entry)])
-    arrays = _arrays(contents.rows, classifier, commit_clocks(table), Deletes((), {}))
-    return next(iter(contents.strays), None) or next((own for (own,) in arrays.values()), None)
+    described = _described(contents.rows, classifier, commit_clocks(table), Deletes((), {}))
+    return next(iter(contents.strays), None) or next(segments_in(described), None)
 
 
 def _contents(
@@ -121,13 +120,15 @@ def _classified(classifier: Classifier, files: Iterable[ListedFile]) -> Manifest
     return ManifestContents(rows(one for one in found if isinstance(one, Segment)), strays)
 
 
-def _arrays(listed: pa.Table, classifier: Classifier, commits: Mapping[int, CommitClock], deletes: Deletes) -> Arrays:
-    """The segments of the snapshot that lists these files; ``commits`` are those of the table's unexpired snapshots."""
+def _described(
+    listed: pa.Table, classifier: Classifier, commits: Mapping[int, CommitClock], deletes: Deletes
+) -> pa.Table:
+    """The segments that a snapshot lists, with all facts; ``commits`` are those of the table's unexpired snapshots."""
     dated = _dated(listed, commits, classifier.times_of_commits)
     for name, column in {**dated, **_reached(listed, deletes, classifier.levels_apart)}.items():
         place = listed.schema.get_field_index(name)
         listed = listed.set_column(place, listed.schema.field(place), column)
-    return Arrays.of_rows(_once(listed))
+    return _once(listed)
 
 
 def _dated(listed: pa.Table, commits: Mapping[int, CommitClock], times_of_commits: bool) -> _Columns:
@@ -194,8 +195,7 @@ def _once(listed: pa.Table) -> pa.Table:
     if not len(again):
         return listed
     twice = pc.is_in(paths, again)
-    repeated = Arrays.of_rows(listed.filter(twice))
-    merged = _unambiguous(_merged(segment for own in repeated.values() for segment in own))
+    merged = _unambiguous(_merged(segments_in(listed.filter(twice))))
     return pa.concat_tables([listed.filter(pc.invert(twice)), rows(merged)])
 
 
@@ -289,11 +289,11 @@ def _is_reached(deletes: Deletes, file: Placed, delete: DeleteFile) -> bool:
     )
 
 
-def _relieved(arrays: Arrays, relieved: Callable[[Collection[str]], Collection[str]]) -> Arrays:
-    """``arrays`` with ``equality_deletes`` = 0 for segments whose equality delete files could not be removed from the
-    table, because each also reaches a stray, or a segment that is listed twice or has a problem."""
-    listed = zip(*(arrays.facts[name].tolist() for name in ("path", "problem", "copies")), strict=True)
+def _relieved(segments: Segments, relieved: Callable[[Collection[str]], Collection[str]]) -> Segments:
+    """``segments`` with ``equality_deletes`` = 0 where the equality delete files could not be removed from the table,
+    because each also reaches a stray, or a segment that is listed twice or has a problem."""
+    listed = zip(*(segments.facts[name].tolist() for name in ("path", "problem", "copies")), strict=True)
     freed = relieved([path for path, problem, copies in listed if problem is None and copies == 1])
-    is_relieved = pc.is_in(arrays.facts["path"], value_set=pa.array(sorted(freed), pa.string()))
-    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.fact("equality_deletes"), 0)
-    return replace(arrays, facts={**arrays.facts, "equality_deletes": counts})
+    is_relieved = pc.is_in(segments.facts["path"], value_set=pa.array(sorted(freed), pa.string()))
+    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), segments.fact("equality_deletes"), 0)
+    return replace(segments, facts={**segments.facts, "equality_deletes": counts})

@@ -3,14 +3,15 @@
 Each array holds one fact of every segment, and means the same as the field of that name in ``Segment``. The segments
 are grouped by topic partition and in offset order within each group. ``Segment`` objects are made on demand.
 
-    arrays = Arrays.of(segments)          # a mapping: arrays[TopicPartition("t", 0)] are the segments, as objects
-    arrays.fact("records")                # [N] of all segments
-    arrays.starts                         # [P + 1] where the segments of each topic partition start
+    segments[TopicPartition("t", 0)]      # those of a topic partition, as objects
+    segments.fact("records")              # [N] of all segments
+    segments.starts                       # [P + 1] where the segments of each topic partition start
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -49,24 +50,33 @@ SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays(Mapping[TopicPartition, tuple[Segment, ...]]):
-    """The facts of a table's N segments in P topic partitions."""
+class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
+    """The N segments of one snapshot, in P topic partitions."""
 
+    identifier: str
+    table_uuid: str
+    snapshot_id: int | None
     owners: tuple[TopicPartition, ...]
     """[P] The topic partitions, sorted by topic and partition."""
     starts: Ints
     """[P + 1] Index of the first segment of each topic partition; the last entry is N."""
     facts: Mapping[str, NDArray[Any] | pa.Array]
     """[N] Each: NumPy arrays of numbers and flags, with ``UNKNOWN`` for None, and Arrow arrays of texts."""
+    strays: tuple[UnassignedFile, ...] = ()
+    sequence_number: int | None = None
+    """Data sequence number that rewritten records get: the number of the snapshot, so that equality deletes that land
+    during the rewrite apply. None if the table is partitioned by level; then the records get their commit's number."""
+    snapshot_number: int | None = None
+    """Sequence number of the snapshot; None if the table has no snapshot."""
+    relieved: Callable[[Collection[str]], Collection[str]] | None = None
+    """Of the data files at some paths, those with an equality delete file that reaches no other file
+    (``Deletes.relieved``); None if the snapshot has no equality delete files."""
+    newest_clock_ms: int | None = None
+    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
 
     @classmethod
-    def of(cls, segments: Iterable[Segment]) -> "Arrays":
-        """The arrays of ``segments``, which may come in any order."""
-        return cls.of_rows(rows(segments))
-
-    @classmethod
-    def of_rows(cls, table: pa.Table) -> "Arrays":
-        """The arrays of the segments in ``table``, which has the schema ``SCHEMA``."""
+    def of(cls, table: pa.Table, identifier: str, table_uuid: str, snapshot_id: int | None) -> "Segments":
+        """Sort and group the segments in ``table``, which has the schema ``SCHEMA``."""
         names = pc.unique(table["topic"])
         topics = names.take(pc.sort_indices(names))
         codes = pc.index_in(table["topic"], value_set=topics)  # numbers sort twice as fast as texts
@@ -78,14 +88,14 @@ class Arrays(Mapping[TopicPartition, tuple[Segment, ...]]):
         starts = np.flatnonzero(first)
         owners = map(TopicPartition, topics.take(topic[starts]).to_pylist(), partition[starts].tolist())
         facts = {field.name: _sorted(table[field.name], order) for field in _FACTS}
-        return cls(tuple(owners), np.append(starts, table.num_rows), facts)
+        return cls(identifier, table_uuid, snapshot_id, tuple(owners), np.append(starts, table.num_rows), facts)
 
     def fact(self, name: str) -> NDArray[Any]:
         """[N] A fact that is a number or a flag."""
         values: NDArray[Any] = self.facts[name]
         return values
 
-    def segments(self, place: int) -> tuple[Segment, ...]:
+    def at(self, place: int) -> tuple[Segment, ...]:
         """The segments of the topic partition at index ``place``, as objects, in offset order."""
         own = slice(int(self.starts[place]), int(self.starts[place + 1]))
         columns = [_objects(field, self.facts[field.name][own]) for field in _FACTS]
@@ -105,55 +115,25 @@ class Arrays(Mapping[TopicPartition, tuple[Segment, ...]]):
         places: list[int] = np.unique(owner[1:][disorder & (owner[1:] == owner[:-1])]).tolist()
         return places
 
+    def strays_of(self, topic_partition: TopicPartition) -> tuple[UnassignedFile, ...]:
+        """The strays that may hold records of ``topic_partition``."""
+        return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
+
+    def each(self) -> Iterator[Segment]:
+        """Every segment, topic partition by topic partition."""
+        return chain.from_iterable(self.values())
+
     def __getitem__(self, topic_partition: TopicPartition) -> tuple[Segment, ...]:
-        return self.segments(self.places[topic_partition])
+        return self.at(self.places[topic_partition])
+
+    def __contains__(self, topic_partition: object) -> bool:
+        return topic_partition in self.places
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self.owners)
 
     def __len__(self) -> int:
         return len(self.owners)
-
-
-@dataclass(frozen=True)
-class Segments:
-    """All segments of one snapshot, in offset order within their topic partition."""
-
-    identifier: str
-    table_uuid: str
-    snapshot_id: int | None
-    by_partition: Arrays
-    strays: tuple[UnassignedFile, ...] = ()
-    sequence_number: int | None = None
-    """Data sequence number that rewritten records get: the number of the snapshot, so that equality deletes that land
-    during the rewrite apply. None if the table is partitioned by level; then the records get their commit's number."""
-    snapshot_number: int | None = None
-    """Sequence number of the snapshot; None if the table has no snapshot."""
-    relieved: Callable[[Collection[str]], Collection[str]] | None = None
-    """Of the data files at some paths, those with an equality delete file that reaches no other file
-    (``Deletes.relieved``); None if the snapshot has no equality delete files."""
-    newest_clock_ms: int | None = None
-    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
-
-    @classmethod
-    def of(
-        cls,
-        identifier: str,
-        table_uuid: str,
-        snapshot_id: int | None,
-        segments: Iterable[Segment],
-        strays: Iterable[UnassignedFile] = (),
-    ) -> "Segments":
-        """Sort and group ``segments``."""
-        return cls(identifier, table_uuid, snapshot_id, Arrays.of(segments), tuple(strays))
-
-    def strays_of(self, topic_partition: TopicPartition) -> tuple[UnassignedFile, ...]:
-        """The strays that may hold records of ``topic_partition``."""
-        return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
-
-    def __iter__(self) -> Iterator[Segment]:
-        """Every segment, topic partition by topic partition."""
-        return (segment for segments in self.by_partition.values() for segment in segments)
 
 
 def rows(segments: Iterable[Segment]) -> pa.Table:
@@ -163,6 +143,12 @@ def rows(segments: Iterable[Segment]) -> pa.Table:
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )
+
+
+def segments_in(table: pa.Table) -> Iterator[Segment]:
+    """The segments in ``table``, which has the schema ``SCHEMA``, in the same order."""
+    for row in table.to_pylist():
+        yield Segment(topic_partition=TopicPartition(row.pop("topic"), row.pop("partition")), **row)
 
 
 def _sorted(column: pa.ChunkedArray, order: NDArray[np.intp]) -> NDArray[Any] | pa.Array:

@@ -62,7 +62,7 @@ def _on_branch(
 ) -> Mapping[TopicPartition, tuple[Segment, ...]]:
     """The segments of all removed tombstones, void ones included."""
     branch = on_branch(table, REMOVED_TOMBSTONES)
-    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=cache).by_partition
+    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=cache)
 
 
 def _void(table: Table, identifier: str, held: Mapping[TopicPartition, tuple[Segment, ...]]) -> frozenset[str]:
@@ -128,7 +128,7 @@ def _keeps_all(table: Table, snapshot: Snapshot, parent: Snapshot) -> bool:
 
 def _log_end(segments: Segments, where: TopicPartition) -> int | None:
     """The last offset of the topic partition; -1 if it has no record, None if nobody can tell."""
-    own = segments.by_partition.get(where, ())
+    own = segments.get(where, ())
     if segments.strays_of(where) or any(one.problem and one.last_offset < 0 for one in own):
         return None
     return max((one.last_offset for one in own), default=-1)
@@ -136,6 +136,6 @@ def _log_end(segments: Segments, where: TopicPartition) -> int | None:
 
 def _began_anew(before: Segments, after: Segments, where: TopicPartition) -> bool:
     """True when the topic partition has none of its former data files any more, and its log ends elsewhere."""
-    former = {one.path for one in before.by_partition.get(where, ())}
-    is_left = any(one.path in former for one in after.by_partition.get(where, ()))
+    former = {one.path for one in before.get(where, ())}
+    is_left = any(one.path in former for one in after.get(where, ()))
     return bool(former) and not is_left and _log_end(before, where) != _log_end(after, where)

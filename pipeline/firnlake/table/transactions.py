@@ -133,9 +133,7 @@ def transactions_of(
     """
     if not records.has_transactions(table):
         return {}
-    by_partition = {
-        where: segments.by_partition[where] for where in _may_be_undecided_in(segments) if not only or where in only
-    }
+    by_partition = {where: segments[where] for where in _may_be_undecided_in(segments) if not only or where in only}
     # If equality deletes hold up a segment, its topic partition is blocked whatever its transactions are.
     wanted = {where: own for where, own in by_partition.items() if not any(one.holding_deletes for one in own)}
     if not wanted:
@@ -147,10 +145,9 @@ def transactions_of(
 
 
 def _may_be_undecided_in(segments: Segments) -> Iterator[TopicPartition]:
-    arrays = segments.by_partition
-    held = np.flatnonzero(arrays.fact("transactional") & (arrays.fact("level") < RUN))
-    places = np.unique(np.searchsorted(arrays.starts, held, side="right") - 1)
-    return (arrays.owners[place] for place in places.tolist())
+    held = np.flatnonzero(segments.fact("transactional") & (segments.fact("level") < RUN))
+    places = np.unique(np.searchsorted(segments.starts, held, side="right") - 1)
+    return (segments.owners[place] for place in places.tolist())
 
 
 def _transactions(reader: "_Reader", own: Iterable[Segment]) -> Transactions:

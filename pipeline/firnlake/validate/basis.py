@@ -81,7 +81,7 @@ class Basis:
     @cached_property
     def deletes(self) -> SnapshotDeletes:
         """The row-level deletes."""
-        return SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self.segments))
+        return SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self.segments.each()))
 
     def requests(self, topic: str, told: Collection[str]) -> tuple[Request, ...]:
         """The requests to erase keys of ``topic`` that a plan serves, the oldest first.
@@ -98,7 +98,7 @@ class Basis:
     def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
         """The segments of ``owner``, in offset order."""
         if owner not in self._own:
-            self._own[owner] = self.segments.by_partition.get(owner, ())
+            self._own[owner] = self.segments.get(owner, ())
         return self._own[owner]
 
     def others(self, owner: TopicPartition, but: Collection[str]) -> list[DataFile]:

@@ -162,7 +162,7 @@ class Committed:
     @cached_property
     def _parent_paths(self) -> frozenset[str]:
         """The paths of all segments of the parent."""
-        return frozenset(one.path for one in Basis(self.table, self.identifier, self.before, None).segments)
+        return frozenset(one.path for one in Basis(self.table, self.identifier, self.before, None).segments.each())
 
     @cached_property
     def _deletes(self) -> SnapshotDeletes:

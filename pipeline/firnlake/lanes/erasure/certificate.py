@@ -119,7 +119,7 @@ def unserved(
         return {}
     cache = ManifestCache.of(lake)
     segments, tombstones = (
-        read(table, identifier, cache=cache).by_partition,
+        read(table, identifier, cache=cache),
         removed_tombstones(table, identifier, cache),
     )
     waiting = {

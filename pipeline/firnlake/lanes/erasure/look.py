@@ -12,20 +12,20 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.erasure.requests import Erasure
 from firnlake.table.segment import Segment
-from firnlake.table.segments import Arrays
+from firnlake.table.segments import Segments
 from firnlake.table.state import Requested, State
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
 
 def requested_in(
-    erasures: Sequence[Erasure], arrays: Arrays, removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
+    erasures: Sequence[Erasure], segments: Segments, removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
 ) -> Mapping[TopicPartition, Requested]:
-    """What ``erasures`` ask for, by topic partition, in a table whose segments are ``arrays``."""
+    """What ``erasures`` ask for, by topic partition, in a table with these ``segments``."""
     topics = {erasure.request.topic for erasure in erasures}
     requested = {
-        owner: _requested_of(erasures, owner, arrays[owner], removed_tombstones.get(owner, ()))
-        for owner in arrays
+        owner: _requested_of(erasures, owner, segments[owner], removed_tombstones.get(owner, ()))
+        for owner in segments
         if owner.topic in topics
     }
     return {owner: asked for owner, asked in requested.items() if asked}

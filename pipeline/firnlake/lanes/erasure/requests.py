@@ -435,7 +435,7 @@ def _log_ends(lake: Lake, table: Table, identifier: str, wanted: str | None) -> 
     ends: dict[TopicPartition, int] = {}
     for snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()}:
         cache = ManifestCache.of(lake) if snapshot_id == table.metadata.current_snapshot_id else None
-        for owner, segments in read(at_snapshot(table, snapshot_id), identifier, cache=cache).by_partition.items():
+        for owner, segments in read(at_snapshot(table, snapshot_id), identifier, cache=cache).items():
             for segment in segments:
                 if segment.problem and segment.last_offset < 0:
                     raise RefusedError(
