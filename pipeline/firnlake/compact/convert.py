@@ -7,7 +7,7 @@ older position delete files, the new file takes over the rows of those that name
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target
-from firnlake.compact.tasks import WHOLE_BYTES
+from firnlake.compact.tasks import together
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.delete_files import WrittenDeletes, positions_by_file, write_positions
 from firnlake.iceberg.deletes import DeleteFile
@@ -73,28 +73,16 @@ class ConvertTask:
 def converted(attempt: Attempt) -> ByPlan[Rewritten]:
     """Compact plans of lane `convert`."""
     with attempt.marks_folder() as folder:
-        tasks = [FindTask(one.only(group), folder) for one in attempt.plans for group in _groups(one.segments)]
+        tasks = [
+            FindTask(one.only(group), folder)
+            for one in attempt.plans
+            for neighbours in _by_iceberg_partition(one.segments).values()
+            for group in together(neighbours)
+        ]
         found, failed = attempt.run("find", tasks)
         known = [(one, found[one.plan.id]) for one in attempt.plans if one.plan.id in found]
         done, not_written = attempt.run("convert", [ConvertTask(one, own, attempt.target) for one, own in known])
     return {plan_id: result for plan_id, (result,) in done.items()}, failed | not_written
-
-
-def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:
-    """``segments`` in groups, each of one Iceberg partition, because the files of a partition share their deletes.
-
-    A group has one segment, or several of at most WHOLE_BYTES together.
-    """
-    for neighbours in _by_iceberg_partition(segments).values():
-        group: list[InputSegment] = []
-        size = 0
-        for one in neighbours:
-            if group and size + one.source.bytes > WHOLE_BYTES:
-                yield group
-                group, size = [], 0
-            group.append(one)
-            size += one.source.bytes
-        yield group
 
 
 def _by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, tuple[Any, ...]], list[InputSegment]]:

@@ -1,7 +1,7 @@
 """Lane `erase`: reads segments for keys to erase, and rewrites those that hold one (C30)."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,35 +10,26 @@ from firnlake.compact.attempt import Attempt
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
-from firnlake.compact.tasks import WHOLE_BYTES
+from firnlake.compact.tasks import together
 from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.keys import Flags
 from firnlake.job.outcomes import ByPlan
 from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.digests import key_bytes
-from firnlake.lanes.erasure.requests import Read, Request, RequestedKeys, erasures_of, write_reads
+from firnlake.lanes.erasure.requests import Read, RequestedKeys, erasures_of, write_reads
 from firnlake.table.records import CONTROL
 
 
 @dataclass(frozen=True)
-class _Erased:
-    """What came of the segments of a task: the rewritten ones, the paths of the others, and for each request what was
-    read."""
-
-    rewritten: tuple[Rewritten, ...]
-    in_place: frozenset[str]
-    reads: tuple[tuple[Read, ...], ...]
-
-
-@dataclass(frozen=True)
 class EraseTask:
-    """Read some segments of a plan, and rewrite those that lose a record."""
+    """Read some segments of a plan, and rewrite those that lose a record. Its result has for each request what was
+    read."""
 
     inputs: PlanInputs
     requested: RequestedKeys = field(repr=False)
     target: Target
 
-    def __call__(self) -> _Erased:
+    def __call__(self) -> tuple[Rewritten, Sequence[Sequence[Read]]]:
         rewritten: list[Rewritten] = []
         in_place: set[str] = set()
         reads: list[Sequence[Read]] = []
@@ -57,7 +48,7 @@ class EraseTask:
             if not log_end_stays:
                 # What is written holds no covered record, so nobody needs to read it.
                 reads += [[Read(file.path, file.bytes) for _ in found] for _, file in written.files]
-        return _Erased(tuple(rewritten), frozenset(in_place), tuple(zip(*reads, strict=True)))
+        return Rewritten.joined(rewritten, frozenset(in_place)), tuple(zip(*reads, strict=True))
 
     def _read(self, segment: InputSegment) -> tuple[Flags, bool, list[Read]]:
         """Flags of the records to erase from the file, hidden records included; whether a covered record stays because
@@ -88,36 +79,24 @@ def erased(attempt: Attempt) -> ByPlan[Rewritten]:
             subject = f"plan {inputs.plan.id} ({inputs.plan.title})"
             failed[inputs.plan.id] = ConflictError(f"{subject}: request {lost[0]} is gone; plan again")
         else:
-            tasks += _tasks(inputs, [requests[one] for one in inputs.plan.requests], attempt.target)
+            requested = RequestedKeys([requests[one] for one in inputs.plan.requests])
+            tasks += [EraseTask(inputs.only(group), requested, attempt.target) for group in together(inputs.segments)]
     parts, raised = attempt.run("erase", tasks)
-    for inputs in attempt.plans:
-        if inputs.plan.id in parts:
-            _write_down(attempt, inputs.plan, parts[inputs.plan.id])
-    return {plan_id: _together(own) for plan_id, own in parts.items()}, failed | raised
+    erased_by_plan: dict[str, Rewritten] = {}
+    for plan in (inputs.plan for inputs in attempt.plans if inputs.plan.id in parts):
+        results = [result for result, _ in parts[plan.id]]
+        _write_down(attempt, plan, [reads for _, reads in parts[plan.id]])
+        in_place = frozenset(path for result in results for path in result.in_place)
+        erased_by_plan[plan.id] = Rewritten.joined(results, in_place)
+    return erased_by_plan, failed | raised
 
 
-def _tasks(inputs: PlanInputs, requests: Sequence[Request], target: Target) -> Iterator[EraseTask]:
-    """The tasks of a plan: each has one segment, or several of at most WHOLE_BYTES together."""
-    requested = RequestedKeys(requests)
-    group: list[InputSegment] = []
-    for segment in inputs.segments:
-        if group and sum(known.source.bytes for known in (*group, segment)) > WHOLE_BYTES:
-            yield EraseTask(inputs.only(group), requested, target)
-            group = []
-        group.append(segment)
-    yield EraseTask(inputs.only(group), requested, target)
-
-
-def _write_down(attempt: Attempt, plan: Plan, parts: Sequence[_Erased]) -> None:
-    """Write what was read, which is true whether or not the plan is published, because files never change."""
+def _write_down(attempt: Attempt, plan: Plan, parts: Sequence[Sequence[Sequence[Read]]]) -> None:
+    """Write what the tasks have read for each request, which is true whether or not the plan is published, because
+    files never change."""
     snapshot = attempt.table.snapshot_by_id(plan.snapshot_id)
     for index, request_id in enumerate(plan.requests):
-        rows = [read for part in parts for read in part.reads[index]]
+        rows = [read for reads in parts for read in reads[index]]
         clean = snapshot is not None and not any(read.records for read in rows)
         served = {plan.partition: snapshot.sequence_number or 0} if clean and snapshot else {}
         write_reads(attempt.table, request_id, rows, served)
-
-
-def _together(parts: Sequence[_Erased]) -> Rewritten:
-    rewritten = [written for part in parts for written in part.rewritten]
-    return Rewritten.joined(rewritten, frozenset[str]().union(*(part.in_place for part in parts)))

@@ -5,7 +5,7 @@ grouped into output segments, so the layout is the same on every engine.
 """
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -107,6 +107,19 @@ class WholeTask:
         return Rewritten.joined(
             [task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place
         )
+
+
+def together(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
+    """``segments`` in groups for a task each: a single segment, or several of at most WHOLE_BYTES together."""
+    group: list[InputSegment] = []
+    size = 0
+    for segment in segments:
+        if group and size + segment.source.bytes > WHOLE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(segment)
+        size += segment.source.bytes
+    yield group
 
 
 def is_copy(inputs: PlanInputs) -> bool:
