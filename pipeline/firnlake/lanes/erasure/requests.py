@@ -239,7 +239,7 @@ class Erasure:
 def erasures_of(table: Table) -> tuple[Erasure, ...]:
     """The requests of ``table`` with what is known of them, the oldest first.
 
-    Raises RefusedError when a document is lost or unreadable, UnavailableError when the store does not answer.
+    Raises RefusedError when a request is lost or unreadable, UnavailableError when the store does not answer.
     """
     folder = _folder(table)
     files, path = store(table, folder)
@@ -311,6 +311,8 @@ def _document(table: Table, kind: str, location: str) -> Any:
         except OSError as error:
             raise UnavailableError(f"{location} can't be read: {error}") from error
         except ValidationError as error:
+            if kind == "reads":  # then its files are read again
+                return _Reads(files=(), served={})
             reason = error.errors()[0]["msg"]
             raise RefusedError(
                 f"{location} is not readable: {reason}; allowed: the document as Firn wrote it"
