@@ -14,8 +14,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine as quarantined
 from firnlake.ingest.adopt import Adoption, Choice, preview
 from firnlake.ingest.adopt import adopt as adopt_table
+from firnlake.ingest.adopt import release as release_table
 from firnlake.ingest.quarantine import Batch, Record, Selection
-from firnlake.ingest.release import release as release_table
 from firnlake.table import records as record_tables
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
@@ -215,12 +215,7 @@ def release(
     ] = False,
 ) -> None:
     """Stop maintaining an adopted table: remove its mapping and all its properties `firn.*`. Change only metadata."""
-    done = release_table(Lake.load(), table, drop_columns)
-    gone = [
-        *(f"column {name}" for name in done.dropped_columns),
-        *(f"partition field {name}" for name in done.dropped_partition_fields),
-        *(f"property {name}" for name in done.removed_properties),
-    ]
+    gone = release_table(Lake.load(), table, drop_columns)
     show.line(f"released {table}" + (f"; removed: {', '.join(gone)}" if gone else ""))
 
 

@@ -1,17 +1,18 @@
-"""Adopts a table: stores the roles of its columns, and adds the columns that Firn needs. No data file is changed.
+"""Adopts a table: stores the roles of its columns and adds the columns that Firn needs, and releases it again.
 
-One commit adds two columns by schema evolution, and identity partition fields by spec evolution. Existing files become
-landed segments of their topic partition (see ``segments``). A table with equality deletes keeps its partitioning,
-because equality deletes apply within one partition (C27), and so does any other table if the user wants that. A file's
-level is then in the bounds of the level column.
+No data file is changed. One commit adds two columns by schema evolution, and identity partition fields by spec
+evolution. Existing files become landed segments of their topic partition (see ``segments``). A table with equality
+deletes keeps its partitioning, because equality deletes apply within one partition (C27), and so does any other table
+if the user wants that. A file's level is then in the bounds of the level column.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from types import MappingProxyType
 from typing import Final
 
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -22,12 +23,13 @@ from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.side_branches import create_side_branches
+from firnlake.job.stage import stages_of
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve
 from firnlake.table.condition import Condition
 from firnlake.table.live_files import read_entries
 from firnlake.table.manifest_reader import read
-from firnlake.table.policy import Policies
+from firnlake.table.policy import PREFIX, Policies
 from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles, Tombstone, check_name
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments
@@ -147,16 +149,27 @@ def _prepare(
 
 
 def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
+    """Add Firn's columns, the partition fields and the properties that ``chosen`` needs, and store ``chosen``."""
     left = _left_behind(table, identifier)
     if left:
         mapping = _like(left, chosen, table.schema(), identifier)
     else:
-        mapping = _with_firn_columns(
-            transaction, chosen, levels_apart=chosen.levels_apart and not _has_equality_deletes(table)
-        )
-    if not mapping.levels_apart:
-        _check_partitions(table, resolve(mapping, transaction.table_metadata.schema(), identifier), identifier)
-    _store_mapping(transaction, mapping, identifier)
+        level, horizon = _add_columns(transaction)
+        firns = {"level": level, "delete_horizon": horizon, "added": Added(columns=(level.id, horizon.id))}
+        apart = chosen.levels_apart and not _has_equality_deletes(table)
+        mapping = chosen.model_copy(update={**firns, "levels_apart": apart})
+    columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
+    if not columns.levels_apart:
+        _check_partitions(table, columns, identifier)
+    fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
+    pinned = _metrics(transaction.table_metadata.properties, columns)
+    added = Added(
+        columns=mapping.added.columns,
+        partition_fields=(*mapping.added.partition_fields, *fields),
+        properties=(*mapping.added.properties, *pinned),
+    )
+    document = mapping.model_copy(update={"added": added}).model_dump_json()
+    transaction.set_properties(pinned | {COLUMNS: document})
     if RELEASED in table.properties:
         transaction.remove_properties(RELEASED)
 
@@ -312,30 +325,6 @@ def _said(mapping: StoredRoles) -> str:
     return "; ".join(f"{role} {names}" for role, names in said.items())
 
 
-def _with_firn_columns(transaction: Transaction, chosen: StoredRoles, levels_apart: bool) -> StoredRoles:
-    """Add Firn's two columns; return ``chosen`` with them."""
-    level, horizon = _add_columns(transaction)
-    added = Added(columns=(level.id, horizon.id))
-    return chosen.model_copy(
-        update={"level": level, "delete_horizon": horizon, "levels_apart": levels_apart, "added": added}
-    )
-
-
-def _store_mapping(transaction: Transaction, mapping: StoredRoles, identifier: str) -> None:
-    """Add the partition fields and properties that ``mapping`` needs, and store ``mapping``."""
-    columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
-    fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
-    pinned = _metrics(transaction.table_metadata.properties, columns)
-    added = mapping.added.model_copy(
-        update={
-            "partition_fields": (*mapping.added.partition_fields, *fields),
-            "properties": (*mapping.added.properties, *pinned),
-        }
-    )
-    document = mapping.model_copy(update={"added": added}).model_dump_json()
-    transaction.set_properties(pinned | {COLUMNS: document})
-
-
 def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
     """Add ``level`` and ``delete_horizon``, under other names if the table uses, or used, these names."""
     metadata = transaction.table_metadata
@@ -391,3 +380,63 @@ def _metrics(properties: Mapping[str, str], columns: ColumnRoles) -> dict[str, s
     )
     wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for name in mapped if name}
     return {name: mode for name, mode in wanted.items() if name not in properties}
+
+
+def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Sequence[str]:
+    """Release the adopted table ``identifier``, in one commit that changes only the table's metadata; name the columns,
+    partition fields and properties that are removed.
+
+    The commit removes the mapping and the policies (``firn.`` properties). Firn's two columns and the partition fields
+    stay, so that a new adoption resumes in the former state. ``drop_columns`` also removes the columns, the partition
+    fields and the properties that the adoption added; then Firn no longer knows which segments are clean. Raises
+    RefusedError for a table that is not adopted, and for a table with stages, because their results could no longer be
+    published.
+    """
+
+    def commit() -> Sequence[str]:
+        table = lake.table(identifier)
+        name = COLUMNS if COLUMNS in table.properties or not drop_columns else RELEASED
+        if name not in table.properties:
+            raise RefusedError(f"table {identifier} is not adopted; allowed: a table that `firn adopt` maps")
+        stages = stages_of(lake, identifier)
+        if stages:
+            raise RefusedError(
+                f"table {identifier} has open stages: {len(stages)}, first {stages[0]}; allowed: none (publish or "
+                "discard them: firn publish, firn discard)"
+            )
+        mapping = StoredRoles.parse(table.properties[name], identifier, name)
+        with lake.single_attempt(table).transaction() as transaction:
+            return _release(transaction, table, mapping, identifier, drop_columns)
+
+    return lake.until_committed(commit)
+
+
+def _release(
+    transaction: Transaction, table: Table, mapping: StoredRoles, identifier: str, drop_columns: bool
+) -> Sequence[str]:
+    marks = [key for key in (COLUMNS, RELEASED) if key in table.properties]
+    policies = [key for key in table.properties if key.startswith(PREFIX) and key not in marks]
+    if not drop_columns:
+        transaction.remove_properties(*policies, *marks)
+        transaction.set_properties({RELEASED: mapping.model_dump_json()})
+        return [f"property {name}" for name in policies]
+    pinned = [key for key in mapping.added.properties if key in table.properties]
+    transaction.remove_properties(*policies, *marks, *pinned)
+    # Partition fields come first, because a column can't be dropped while the table is partitioned by it.
+    metadata = transaction.table_metadata
+    fields = [field.name for field in metadata.spec().fields if field.field_id in mapping.added.partition_fields]
+    with transaction.update_spec() as update:
+        for name in fields:
+            update.remove_field(name)
+    columns = [field.name for field in metadata.schema().fields if field.field_id in mapping.added.columns]
+    try:
+        with transaction.update_schema() as update_schema:
+            for name in columns:
+                update_schema.delete_column(name)
+    except (ValueError, ValidationError) as error:
+        raise RefusedError(
+            f"table {identifier}: columns {', '.join(columns)} can't be dropped: {error}; allowed: columns that "
+            "nothing else in the table uses"
+        ) from error
+    gone = {"column": columns, "partition field": fields, "property": [*policies, *pinned]}
+    return [f"{kind} {name}" for kind, names in gone.items() for name in names]

@@ -16,9 +16,18 @@ from firnlake.clock import to_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
 from firnlake.ingest import logs
-from firnlake.ingest.delimited import DELIMITERS, EVERYTHING, TEXT, TIMES, first_wrong, read_delimited, typed
-from firnlake.ingest.encoding import encoded
-from firnlake.ingest.json_lines import ENCODED, read_json_lines
+from firnlake.ingest.text_files import (
+    DELIMITERS,
+    ENCODED,
+    EVERYTHING,
+    TEXT,
+    TIMES,
+    encoded,
+    first_wrong,
+    read_delimited,
+    read_json_lines,
+    typed,
+)
 from firnlake.table.columns import KAFKA
 from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
 from firnlake.table.topic_partition import in_ms
