@@ -1,4 +1,4 @@
-"""The change of a branch that adds and removes data and delete files.
+"""The change of a branch, and the snapshot by which a commit makes it.
 
 PyIceberg's ``overwrite()`` reads every manifest twice between loading its base snapshot and committing. It never wins
 against a streaming writer that appends several times a second: with 50 manifests, one try of ``overwrite()`` took
@@ -11,6 +11,7 @@ spec, "Manifests" and "Snapshots".
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -20,8 +21,10 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestFile,
     ManifestWriter,
+    write_manifest_list,
 )
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import (
     Operation,
     Snapshot,
@@ -29,13 +32,25 @@ from pyiceberg.table.snapshots import (
     Summary,
     update_snapshot_summaries,
 )
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from firnlake.errors import ConflictError
-from firnlake.iceberg.branch_snapshot import BranchSnapshot, SnapshotContents, is_live, place
+from firnlake.iceberg.authorship import SNAPSHOT_ID
+from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, ancestors, head_of
 from firnlake.iceberg.deletes import Deletes, Placed
+from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifest_entries import without
-from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
+from firnlake.iceberg.manifest_writers import AVRO_CODEC, added_entry, manifest_writer, write_deletes
 from firnlake.iceberg.manifests import Manifests
+
+_TOTALS: Final = "total-"
+"""Prefix of the summary properties that count the contents of the table."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,9 @@ class Change:
     maps the path of a data file to a data sequence number: if an equality delete with this number or a lower one hides
     a record of the data file, position deletes hide the record too. The commit removes such an equality delete file
     unless another data file needs it.
+
+    A change of manifests alone replaces those at the paths ``replaced`` by the manifests ``written`` for its snapshot,
+    which list the same live files (Iceberg's operation ``replace``).
     """
 
     removed: Collection[str] = ()
@@ -60,18 +78,20 @@ class Change:
     deletes: Sequence[DataFile] = ()
     removed_deletes: Collection[str] = ()
     covered: Mapping[str, int] = field(default_factory=dict)
-
-    def on(self, branch: str, snapshot_id: int) -> BranchSnapshot:
-        """The part of a commit that makes this change on ``branch``, as snapshot ``snapshot_id``."""
-        return _Files(branch, snapshot_id, self)
+    replaced: Collection[str] = ()
+    written: Sequence[ManifestFile] = ()
 
 
-class _Files(BranchSnapshot):
-    """The part of a commit that adds and removes files on one branch. It also removes row-level delete files that apply
-    to none of the remaining data files."""
+class BranchSnapshot:
+    """The part of a commit that makes a change on one branch. The id of the new snapshot is the same in all tries.
+
+    It also removes row-level delete files that apply to none of the remaining data files.
+    """
 
     def __init__(self, branch: str, snapshot_id: int, change: Change) -> None:
-        super().__init__(branch, snapshot_id)
+        self.branch = branch
+        self.snapshot_id = snapshot_id
+        self.sequence_number = 0
         self._change = change
         self._removed = frozenset(change.removed)
         self._added = change.added
@@ -80,9 +100,76 @@ class _Files(BranchSnapshot):
         self._without: dict[tuple[str, frozenset[str]], ManifestFile] = {}
         """Rewritten manifests, by the path of the original manifest and the paths of the files removed from it."""
 
-    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
+    def snapshot(
+        self,
+        target: Table,
+        parent: Snapshot | None,
+        manifests: Manifests,
+        sequence_number: int,
+        repeated: Mapping[str, str],
+    ) -> Snapshot:
+        """Write the manifest list of the branch's next snapshot, on top of ``parent``, and return that snapshot.
+
+        Its summary names the snapshot itself (``iceberg.authorship``), and has the ``repeated`` properties of earlier
+        snapshots, except those that the change itself sets. Raises ConflictError when the change can't be made to
+        ``parent``.
+        """
+        self.sequence_number = sequence_number
         kept, taken = self._keep(target, [] if parent is None else parent.manifests(target.io), manifests)
-        return SnapshotContents(self._own(target), kept, self._summarise(target, parent, taken))
+        own = [*self._change.written, *self._own(target)]
+        summary = self._replaced(parent, len(kept)) if self._change.replaced else self._summarise(target, parent, taken)
+        for name, value in repeated.items():
+            if name not in summary.additional_properties:
+                summary[name] = value
+        summary[SNAPSHOT_ID] = str(self.snapshot_id)
+        if self.branch in FIRN_BRANCHES:
+            summary[BRANCH] = self.branch
+        path = place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")
+        with write_manifest_list(
+            format_version=target.metadata.format_version,
+            output_file=target.io.new_output(path),
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            sequence_number=sequence_number,
+            avro_compression=AVRO_CODEC,
+        ) as writer:
+            writer.add_manifests([*own, *kept])
+        return Snapshot.model_validate(
+            {
+                "snapshot-id": self.snapshot_id,
+                "parent-snapshot-id": parent.snapshot_id if parent else None,
+                "sequence-number": sequence_number,
+                "manifest-list": path,
+                "summary": summary,
+                "schema-id": target.metadata.current_schema_id,
+            }
+        )
+
+    def requirements(self, target: Table) -> list[TableRequirement]:
+        """The compare-and-swap condition: the branch still points at the snapshot that was checked."""
+        if self.branch != MAIN_BRANCH and not target.metadata.snapshots:
+            # If the table has no snapshots yet, PyIceberg's catalogs accept a requirement only for main.
+            return []
+        # The next snapshot of a branch of memory may have another parent than the branch's newest snapshot.
+        ref = target.metadata.refs.get(self.branch)
+        told = {"ref": self.branch, "snapshot-id": ref.snapshot_id if ref else None}
+        return [AssertRefSnapshotId.model_validate(told)]
+
+    def updates(self, target: Table, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """The updates that add ``snapshot`` and move the branch to it; a branch that exists keeps its limits. By its
+        limits, a branch of Firn's never expires."""
+        before = target.metadata.refs.get(self.branch)
+        ref = {"type": SnapshotRefType.BRANCH} if before is None else before.model_dump(by_alias=True)
+        if self.branch in FIRN_BRANCHES:
+            ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
+        ref |= {"ref-name": self.branch, "snapshot-id": snapshot.snapshot_id}
+        return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
+
+    def head(self, target: Table) -> Snapshot | None:
+        """The snapshot on which the branch's next one is built; raises RefusedError as ``head_of`` does."""
+        if self.branch in FIRN_BRANCHES:
+            return head_of(target, self.branch)
+        return next(ancestors(target, self.branch), None)
 
     def _keep(
         self, target: Table, files: Sequence[ManifestFile], manifests: Manifests
@@ -92,7 +179,12 @@ class _Files(BranchSnapshot):
         removed_deletes = frozenset(self._change.removed_deletes)
         going_deletes = removed_deletes | self._needless(target, files, manifests)
         missing = {*self._removed, *removed_deletes}
+        replaced = frozenset(self._change.replaced)
+        if gone := replaced - {manifest.manifest_path for manifest in files}:
+            raise ConflictError(f"manifests to be replaced but no longer listed: {len(gone)}, first {min(gone)}")
         for manifest in files:
+            if manifest.manifest_path in replaced:
+                continue
             leaving = self._removed if manifest.content == ManifestContent.DATA else going_deletes
             if leaving:
                 entries = manifests.of(manifest)
@@ -191,6 +283,31 @@ class _Files(BranchSnapshot):
             Summary(operation=operation, **totals.build(), **self._change.summary),
             parent.summary if parent else None,
         )
+
+    def _replaced(self, parent: Snapshot | None, kept: int) -> Summary:
+        """The totals of ``parent``, and the properties that Iceberg's own RewriteManifests sets."""
+        before = parent.summary.additional_properties if parent and parent.summary else {}
+        figures = {
+            "manifests-created": len(self._change.written),
+            "manifests-kept": kept,
+            "manifests-replaced": len(self._change.replaced),
+            "entries-processed": sum(one.existing_files_count or 0 for one in self._change.written),
+        }
+        return Summary(
+            operation=Operation.REPLACE,
+            **{name: value for name, value in before.items() if name.startswith(_TOTALS)},
+            **{name: str(value) for name, value in figures.items()},
+        )
+
+
+def is_live(manifest: ManifestFile) -> bool:
+    """True when ``manifest`` lists a live file, so that the next snapshot must list the manifest as well."""
+    return manifest.has_added_files() or manifest.has_existing_files()
+
+
+def place(target: Table, name: str) -> str:
+    """Location of a new metadata file ``name`` of ``target``, in Firn's own folder."""
+    return f"{metadata_folder(target)}/{name}"
 
 
 def _without_bounds(entry: ManifestEntry) -> ManifestEntry:

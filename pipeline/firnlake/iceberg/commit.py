@@ -30,10 +30,9 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRe
 
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.iceberg.bookkeeping import repeated
-from firnlake.iceberg.branch_snapshot import BranchChange, BranchSnapshot
 from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY, MEMORY_BRANCHES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchSnapshot, Change
 from firnlake.iceberg.manifests import Manifests
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Commit:
     """
 
     def __init__(
-        self, target: Table, changes: Iterable[tuple[str, BranchChange]] = (), ids: SnapshotIds | None = None
+        self, target: Table, changes: Iterable[tuple[str, Change]] = (), ids: SnapshotIds | None = None
     ) -> None:
         """``changes`` are pairs of a branch and its change; a further change of a branch comes on top of the others."""
         ids, numbers = ids or SnapshotIds(), Counter[str]()
@@ -119,7 +118,7 @@ class Commit:
         if not any(branch == MAIN_BRANCH for branch, _ in listed):
             listed.insert(0, (MAIN_BRANCH, Change()))
         for branch, change in listed:
-            self._snapshots.append(change.on(branch, ids.of(target, branch, numbers[branch])))
+            self._snapshots.append(BranchSnapshot(branch, ids.of(target, branch, numbers[branch]), change))
             numbers[branch] += 1
 
     @property
@@ -163,7 +162,7 @@ class Commit:
 def commit_changes(
     lake: Lake,
     identifier: str,
-    changes: Callable[[Table], Mapping[str, BranchChange]],
+    changes: Callable[[Table], Mapping[str, Change]],
 ) -> Settled:
     """Commit the ``changes`` of main and side branches, which each try finds in the table as it was just loaded.
 

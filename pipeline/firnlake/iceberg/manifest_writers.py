@@ -31,9 +31,9 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branch_snapshot import AVRO_CODEC
 from firnlake.iceberg.manifests import fetch, header_of, undamaged
 
+AVRO_CODEC: Final = "deflate"
 WITH_POSITIONS: Final[TableVersion] = 2
 """The format version with position delete files; version 1 has no row-level deletes, version 3 has deletion vectors."""
 _EQUALITY_IDS, _EQUALITY_ID = 135, 136

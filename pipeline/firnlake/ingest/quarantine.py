@@ -21,7 +21,6 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
-from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import QUARANTINE, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -317,7 +316,7 @@ def clear(lake: Lake, identifier: str, selection: Selection) -> int:
         )
     cleared = 0
 
-    def changes(table: Table) -> Mapping[str, BranchChange]:
+    def changes(table: Table) -> Mapping[str, Change]:
         nonlocal cleared
         files = [file for *_, file in quarantined_files(table, identifier, selection)]
         cleared = sum(file.record_count for file in files)

@@ -22,7 +22,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import FirnError
-from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
@@ -99,7 +98,7 @@ def newer_snapshot(lake: Lake, identifier: str) -> None:
     """
     following = lake.table(identifier).metadata.next_sequence_number()
 
-    def changes(table: Table) -> Mapping[str, BranchChange]:
+    def changes(table: Table) -> Mapping[str, Change]:
         current = table.current_snapshot()
         # Don't compare ids: main may be rolled back and forward again without a new snapshot.
         is_older = current is None or (current.sequence_number or 0) < following

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -35,10 +35,9 @@ from pyiceberg.table.update import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.bookkeeping import cut_off
-from firnlake.iceberg.branch_snapshot import is_live
 from firnlake.iceberg.branches import FIRN_BRANCHES, REMOVED_TOMBSTONES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import Change, is_live
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind, delete
 from firnlake.iceberg.files import Stored, Stores
@@ -53,9 +52,6 @@ from firnlake.table.policy import Policies
 from firnlake.table.references import metadata_locations, whole_table
 from firnlake.table.tombstones import drop_void_tombstones
 from firnlake_expectations.wording import count
-
-if TYPE_CHECKING:
-    from firnlake.iceberg.branch_snapshot import BranchChange
 
 _VERSIONS: Final = "write.metadata.previous-versions-max"
 _DEFAULT: Final = 100
@@ -240,7 +236,7 @@ class _Expiry:
 
     def _told_again(self, table: Table, retention: SnapshotRetention, expired: Collection[int]) -> CommitRequest:
         """The part of a request that tells the progress of sinks again, as ``expired`` snapshots told it."""
-        changes: list[tuple[str, BranchChange]] = []
+        changes: list[tuple[str, Change]] = []
         for name, ref in table.metadata.refs.items():
             if ref.snapshot_ref_type is SnapshotRefType.TAG or name in (*FIRN_BRANCHES, *retention.expired_refs):
                 continue

@@ -17,8 +17,8 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branch_snapshot import Replacement, is_live, place
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.change import Change, is_live, place
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.manifest_entries import without
@@ -174,7 +174,7 @@ def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[_Group]
             elif copy := without(table.io, manifest, (), _location(table), snapshot_id):
                 replaced.append(manifest.manifest_path)
                 written.append(copy)
-    change = Replacement(replaced, written, sum(one.existing_files_count or 0 for one in written))
+    change = Change(replaced=replaced, written=written)
     commit = Commit(table, [(MAIN_BRANCH, change)], ids)
 
     def request(current: Table) -> CommitRequest:

@@ -18,7 +18,6 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import show_ms
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import (
     MENDED,
     ancestors,
@@ -253,12 +252,12 @@ def _is_to_take(table: Table, named: NamedFiles, manifests: Manifests) -> bool:
     return True
 
 
-def _changes(table: Table, named: NamedFiles) -> Mapping[str, BranchChange]:
+def _changes(table: Table, named: NamedFiles) -> Mapping[str, Change]:
     """The changes of main and of the branch."""
     summary = TakenFiles(files=tuple(one.file_path for one in named.kept), lost=named.lost).summary()
     on_it = {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, MENDED))}
     added = [file for file in named.kept if file.file_path not in on_it]
-    changes: dict[str, BranchChange] = {MAIN_BRANCH: Change(removed=[one.path for one in named.files], summary=summary)}
+    changes: dict[str, Change] = {MAIN_BRANCH: Change(removed=[one.path for one in named.files], summary=summary)}
     return changes | {MENDED: Change(added=added, summary=summary)} if added else changes
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pyiceberg.table import Table
 
 from firnlake.clock import exact_span
-from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -65,7 +64,7 @@ def _written_ms(branch: Table, location: str) -> int | None:
 def _drop(lake: Lake, identifier: str, paths: set[str]) -> None:
     """Remove the files at ``paths`` from the branch; main gets an empty snapshot in the same commit."""
 
-    def changes(table: Table) -> Mapping[str, BranchChange]:
+    def changes(table: Table) -> Mapping[str, Change]:
         own = {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, REMOVED_TOMBSTONES))}
         return {REMOVED_TOMBSTONES: Change(removed=sorted(paths & own))} if paths & own else {}
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -56,9 +56,6 @@ from firnlake.table.history import (
     write_document,
 )
 from firnlake.table.tombstones import drop_void_tombstones, void_tombstones
-
-if TYPE_CHECKING:
-    from firnlake.iceberg.branch_snapshot import BranchChange
 
 RETAINED_PLANS: Final = 1000
 """Maximum number of plans of lane ``retain`` in a commit. Each try of the commit scans the table once for all plans."""
@@ -256,7 +253,7 @@ class _Work:
             removed_deletes=[path for one in chosen for path in one.merged],
             covered=_covered(chosen),
         )
-        changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
+        changes: dict[str, Change] = {MAIN_BRANCH: main}
         quarantined = [file for one in chosen for file in one.quarantined]
         removed = [file for one in chosen for file in one.removed_tombstones]
         replaced = [path for one in chosen for path in one.replaced_tombstones]

@@ -12,7 +12,6 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -50,7 +49,7 @@ def drop_void_tombstones(lake: Lake, identifier: str) -> None:
     There is no commit if no tombstone is void. Raises the errors of ``commit_changes``.
     """
 
-    def changes(table: Table) -> Mapping[str, BranchChange]:
+    def changes(table: Table) -> Mapping[str, Change]:
         void = void_tombstones(table, identifier)
         return {REMOVED_TOMBSTONES: Change(removed=sorted(void))} if void else {}
 

@@ -33,7 +33,6 @@ from pyiceberg.transforms import BucketTransform, VoidTransform
 
 from firnlake.clock import exact_span
 from firnlake.errors import RefusedError, UnavailableError
-from firnlake.iceberg.branch_snapshot import BranchChange
 from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -372,7 +371,7 @@ def ask(
         if tried:
             _write(table, f"{tried[-1].id}.withdrawn", "withdrawn\n")
 
-    def changes(current: Table) -> Mapping[str, BranchChange]:
+    def changes(current: Table) -> Mapping[str, Change]:
         """Write the request, and then give main a newer snapshot."""
         withdraw()
         asked, log_ends = _log_ends(lake, current, identifier, topic)
