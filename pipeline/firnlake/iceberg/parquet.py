@@ -1,7 +1,7 @@
 """Reads and writes Parquet files, always with page checksums (C23); writes field ids, and returns Iceberg's metrics."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -372,22 +372,19 @@ def _metrics(footer: pq.FileMetaData, options: WriteOptions) -> Mapping[str, Any
     plan = compute_statistics_plan(options.schema, dict(options.properties))
     counted = {number: replace(one, mode=MetricsMode(MetricModeTypes.COUNTS)) for number, one in plan.items()}
 
-    def metrics(bounded: Sequence[int]) -> Mapping[str, Any]:
+    def metrics(bounded: Iterable[int]) -> Mapping[str, Any]:
         columns = counted | {number: plan[number] for number in bounded}
         return data_file_statistics_from_parquet_metadata(footer, columns, paths).to_serialized_dict()
 
-    def tellable(columns: Sequence[int]) -> Sequence[int]:
-        try:
-            metrics(columns)
-        except Exception:  # noqa: BLE001  # whatever PyIceberg raises
-            half = len(columns) // 2
-            return (*tellable(columns[:half]), *tellable(columns[half:])) if half else ()
-        return columns
+    def is_tellable(column: int) -> bool:
+        with suppress(Exception):  # whatever PyIceberg raises
+            return bool(metrics([column]))
+        return False
 
     try:
-        return metrics([*plan])
+        return metrics(plan)
     except Exception:  # noqa: BLE001  # as above
-        return metrics(tellable([*plan]))
+        return metrics(filter(is_tellable, plan))
 
 
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -110,19 +110,13 @@ def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) ->
     table = lake.table(identifier)
     columns = ColumnRoles.of(table, identifier)
     offset = table.schema().find_field(columns.offset)
-    grouped = groupby(quarantined_files(table, identifier, selection), key=lambda one: one[:2])
-    files = {where_and_job: [file for *_, file in own] for where_and_job, own in grouped}
-    found = [_batch(offset, where, job, own) for (where, job), own in files.items()]
-    by_partition = (list(own) for _, own in groupby(found, key=lambda one: one.topic_partition))
-    doubtful = {(one.topic_partition, one.job) for own in by_partition if _overlap(own) for one in own}
-    if not doubtful:
-        return sorted(found, key=_order)
-    # The same job may have moved records of several topic partitions.
-    sources = {file.file_path: f"{where} {job}" for where, job in doubtful for file in files[where, job]}
-    counts = Counter(_rows(table, columns, sources)[1])
-    for number, (where, job) in enumerate(files):
-        if (where, job) in doubtful:
-            found[number] = replace(found[number], records=counts[f"{where} {job}"])
+    files = quarantined_files(table, identifier, selection)
+    grouped = groupby(files, key=lambda one: one[:2])
+    found = [_batch(offset, where, job, [file for *_, file in own]) for (where, job), own in grouped]
+    if any(_overlap(list(own)) for _, own in groupby(found, key=lambda one: one.topic_partition)):
+        # The same job may have moved records of several topic partitions.
+        counts = Counter(_rows(table, columns, {file.file_path: f"{where} {job}" for where, job, file in files})[1])
+        found = [replace(one, records=counts[f"{one.topic_partition} {one.job}"]) for one in found]
     return sorted((one for one in found if one.records), key=_order)
 
 
