@@ -6,11 +6,11 @@ between two commits. Readers name a branch, for example with ``VERSION AS OF 'fi
 
 A branch does not follow when main is rolled back, and a sequence number does not tell which of the branch's snapshots
 belong to main's history, because that history is a tree. Therefore each commit on main names, in the summary of its
-snapshot, the snapshots of the branches that hold Firn's memory. What main's newest name says counts (C33).
+snapshot, the snapshot of removed tombstones, which are Firn's memory. What main's newest name says counts (C33).
 """
 
-import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from typing import Final
 
 from pyiceberg.table import Table
@@ -31,11 +31,9 @@ MENDED: Final = "firn_mended"
 """Data files that `firn mend` has taken from main (C36). The branch exists since the first one that could be kept."""
 FIRN_BRANCHES: Final = (*SIDE_BRANCHES, MENDED)
 """All branches that Firn makes."""
-MEMORY_BRANCHES: Final = (REMOVED_TOMBSTONES,)
-"""The branches that main names: nothing on them counts but what belongs to main's history."""
 MEMORY: Final = "firn.memory"
-"""Property in the summary of a snapshot on main: a JSON object of snapshot ids by branch of memory. A branch that it
-does not name holds nothing that belongs to the history of this snapshot."""
+"""Property in the summary of a snapshot on main: id of the snapshot of removed tombstones that belongs to its history;
+0 if there is none. Nothing else on that branch counts."""
 
 BRANCH: Final = "firn.branch"
 """Property in the summary of Firn's snapshots on a side branch: the branch's name. Firn recognises its branches by this
@@ -94,7 +92,7 @@ def head_of(table: Table, branch: str) -> Snapshot | None:
     Raises RefusedError as ``newest_of`` does.
     """
     newest = newest_of(table, branch)
-    return named_on(table, branch) if newest is not None and branch == REMOVED_TOMBSTONES else newest
+    return _tombstones_of_main(table) if newest is not None and branch == REMOVED_TOMBSTONES else newest
 
 
 def newest_of(table: Table, branch: str) -> Snapshot | None:
@@ -137,8 +135,8 @@ def _is_of(snapshot: Snapshot, branch: str) -> bool:
     return firn_properties(snapshot).get(BRANCH) == branch
 
 
-def named_on(table: Table, branch: str) -> Snapshot | None:
-    """The snapshot of ``branch``, one of ``MEMORY_BRANCHES``, that belongs to main's history; None if there is none.
+def _tombstones_of_main(table: Table) -> Snapshot | None:
+    """The snapshot of removed tombstones that belongs to main's history; None if there is none.
 
     It is the one that the first name says which is found walking back from main's newest snapshot. Main may have no
     name any more, because the snapshots that had one have expired. Then the newest snapshot of the branch that is older
@@ -148,29 +146,25 @@ def named_on(table: Table, branch: str) -> Snapshot | None:
     for oldest in ancestors(table):
         named = memory_in(oldest)
         if named is not None:
-            found = table.snapshot_by_id(named[branch]) if branch in named else None
-            if branch not in named or (found is not None and _is_of(found, branch)):
+            found = table.snapshot_by_id(named)
+            if not named or (found is not None and _is_of(found, REMOVED_TOMBSTONES)):
                 return found
     if oldest is None or _begins(table, oldest):
         return None
-    return older_on(table.metadata, branch, oldest)
+    return older_tombstones(table.metadata, oldest)
 
 
-def memory_in(snapshot: Snapshot) -> Mapping[str, int] | None:
-    """The name of memory in the summary of ``snapshot``: snapshot ids by branch; None if there is no readable name."""
-    text = firn_properties(snapshot).get(MEMORY)
-    try:
-        told = json.loads(text) if text else None
-    except ValueError:
-        return None
-    readable = isinstance(told, dict) and all(type(one) is int for one in told.values())
-    return told if readable else None
+def memory_in(snapshot: Snapshot) -> int | None:
+    """The memory that the summary of ``snapshot`` names (MEMORY); None if there is no readable name."""
+    text = firn_properties(snapshot).get(MEMORY, "")
+    return int(text) if re.fullmatch("[0-9]{1,19}", text) else None
 
 
-def older_on(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> Snapshot | None:
-    """The newest snapshot that Firn made for ``branch`` before ``snapshot``, which is on main; None without one."""
+def older_tombstones(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
+    """The newest snapshot of removed tombstones from before ``snapshot``, which is on main; None without one."""
     number = snapshot.sequence_number or 0
-    older = (one for one in metadata.snapshots if _is_of(one, branch) and (one.sequence_number or 0) < number)
+    own = (one for one in metadata.snapshots if _is_of(one, REMOVED_TOMBSTONES))
+    older = (one for one in own if (one.sequence_number or 0) < number)
     return max(older, key=lambda one: one.sequence_number or 0, default=None)
 
 
@@ -184,11 +178,12 @@ def _begins(table: Table, snapshot: Snapshot) -> bool:
     return all(own) and not any(one.has_existing_files() or one.deleted_files_count for one in listed)
 
 
-def memory_named(table: Table) -> Mapping[str, int] | None:
-    """The name of memory that the next snapshot on main repeats; None if the table has no branch of memory."""
-    branches = [branch for branch in MEMORY_BRANCHES if _is_firns(table, branch)]
-    found = {branch: named_on(table, branch) for branch in branches}
-    return {branch: one.snapshot_id for branch, one in found.items() if one} if branches else None
+def memory_named(table: Table) -> int | None:
+    """The memory that the next snapshot on main names (MEMORY); None if the table has no branch of memory."""
+    if not _is_firns(table, REMOVED_TOMBSTONES):
+        return None
+    found = _tombstones_of_main(table)
+    return found.snapshot_id if found else 0
 
 
 def at_snapshot(table: Table, snapshot_id: int | None) -> Table:

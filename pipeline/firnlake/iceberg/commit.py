@@ -9,7 +9,6 @@ is taken, and the branch has moved.
 A commit deletes nothing, because a request that seems lost may still name the files that were written for it.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRe
 
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.iceberg.bookkeeping import repeated
-from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY, MEMORY_BRANCHES, ancestors, memory_named
+from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY, REMOVED_TOMBSTONES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchSnapshot, Change
 from firnlake.iceberg.manifests import Manifests
@@ -152,10 +151,10 @@ class Commit:
             return {}
         properties = repeated(ancestors(target, branch))
         if branch == MAIN_BRANCH:
-            new = {one.branch: one.snapshot_id for one in self._snapshots if one.branch in MEMORY_BRANCHES}
-            named = memory_named(target)
-            if new or named is not None:
-                properties[MEMORY] = json.dumps({**(named or {}), **new})
+            new = [one.snapshot_id for one in self._snapshots if one.branch == REMOVED_TOMBSTONES]
+            named = new[-1] if new else memory_named(target)
+            if named is not None:
+                properties[MEMORY] = str(named)
         return properties
 
 

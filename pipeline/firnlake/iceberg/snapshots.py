@@ -11,7 +11,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY_BRANCHES, is_on_side_branch, line_of, memory_in, older_on
+from firnlake.iceberg.branches import FIRN_BRANCHES, is_on_side_branch, line_of, memory_in, older_tombstones
 
 MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
@@ -99,9 +99,8 @@ def retained(
 
 
 def _memory_of(metadata: TableMetadata, kept: Collection[int]) -> set[int]:
-    """Ids of the snapshots on the branches of memory that belong to the histories of the ``kept`` snapshots."""
-    found: set[int] = set()
-    memory: dict[int | None, Mapping[str, int]] = {}
+    """Ids of the snapshots of removed tombstones that belong to the histories of the ``kept`` snapshots."""
+    memory: dict[int | None, int] = {}
     own = (one for one in metadata.snapshots if not is_on_side_branch(one))
     # Parents come first, because their numbers are lower.
     for snapshot in sorted(own, key=lambda one: one.sequence_number or 0):
@@ -109,12 +108,10 @@ def _memory_of(metadata: TableMetadata, kept: Collection[int]) -> set[int]:
         if named is None and snapshot.parent_snapshot_id in memory:
             named = memory[snapshot.parent_snapshot_id]
         elif named is None:
-            older = {branch: older_on(metadata, branch, snapshot) for branch in MEMORY_BRANCHES}
-            named = {branch: one.snapshot_id for branch, one in older.items() if one}
+            older = older_tombstones(metadata, snapshot)
+            named = older.snapshot_id if older else 0
         memory[snapshot.snapshot_id] = named
-        if snapshot.snapshot_id in kept:
-            found.update(named.values())
-    return found
+    return {memory[one] for one in kept if memory.get(one)}
 
 
 def _ref_expires(ref: SnapshotRef, snapshot: Snapshot | None, now_ms: int, default_ms: int) -> str | None:

@@ -14,7 +14,7 @@ Firn also deletes the metadata files that these commits push out of the table's 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -35,7 +35,7 @@ from pyiceberg.table.update import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.bookkeeping import cut_off
-from firnlake.iceberg.branches import FIRN_BRANCHES, REMOVED_TOMBSTONES, ancestors, memory_named
+from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change, is_live
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
@@ -257,13 +257,11 @@ class _Expiry:
         return _memory(after) != _memory(table)
 
 
-def _memory(table: Table) -> Mapping[str, int]:
-    """The memory that main names, by branch; without the branch of removed tombstones if that is empty."""
-    named = dict(memory_named(table) or {})
-    held = table.snapshot_by_id(named.get(REMOVED_TOMBSTONES, 0))
-    if held is not None and not any(map(is_live, held.manifests(table.io))):
-        del named[REMOVED_TOMBSTONES]
-    return named
+def _memory(table: Table) -> int:
+    """The memory that main names; 0 if there is none, or if it holds no tombstone."""
+    named = memory_named(table) or 0
+    held = table.snapshot_by_id(named)
+    return named if held is not None and any(map(is_live, held.manifests(table.io))) else 0
 
 
 def _findings(

@@ -1,6 +1,5 @@
 """What must hold whatever happens (I1 to I6 of the trials); imports nothing of Firn, and looks after every step."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -190,8 +189,7 @@ class Checker:
         oldest: dict[str, Any] = {}
         for oldest in line_of(self.metadata):
             if "firn.memory" in oldest.get("summary", {}):
-                named: int | None = json.loads(oldest["summary"]["firn.memory"]).get(branch)
-                return named
+                return int(oldest["summary"]["firn.memory"]) or None
         number = oldest.get("sequence-number", 0)
         own = (one for one in self.metadata.get("snapshots", []) if one.get("summary", {}).get("firn.branch") == branch)
         older = {one["sequence-number"]: one["snapshot-id"] for one in own if one["sequence-number"] < number}
