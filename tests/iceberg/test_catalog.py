@@ -17,8 +17,7 @@ from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, Str
 from firnlake import clock
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
-from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.credentials import credentials, without_credentials
+from firnlake.iceberg.catalog import Lake, credentials, without_credentials
 from firnlake.iceberg.files import Document
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear

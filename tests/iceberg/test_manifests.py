@@ -37,7 +37,7 @@ from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, Str
 from firnlake.door import OpenCatalog
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifest_entries import without
+from firnlake.iceberg.manifest_writers import without
 from firnlake.iceberg.manifests import DAMAGED, fetch, records
 from infra.foreign.files import on_disk
 from tests.support import foreign, lakes

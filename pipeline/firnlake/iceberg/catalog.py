@@ -1,6 +1,7 @@
 """The catalog, the warehouse, and the folders of Firn's own files; error messages never contain credentials."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -8,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
-from urllib.parse import quote
+from typing import Final, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -34,7 +35,6 @@ from tenacity import (
 )
 
 from firnlake.errors import GoneError, NotFoundError, RefusedError, UnavailableError
-from firnlake.iceberg.credentials import without_credentials
 
 T = TypeVar("T")
 
@@ -48,6 +48,12 @@ LOADING_MODE = "snapshot-loading-mode"
 Firn needs the whole history, because it finds its own commits there."""
 METADATA_TRIES = 5
 """Number of attempts to load a table whose metadata file is deleted before it is read."""
+
+HIDDEN: Final = "***"
+_CREDENTIAL: Final = re.compile(
+    r"(secret-access-key|token|credential|password|account-key|client-secret|connection-string|authorization)$", re.I
+)
+"""Pattern of the names of properties that hold credentials (PyIceberg docs, "Catalogs" and "FileIO")."""
 
 
 @dataclass(frozen=True)
@@ -335,3 +341,24 @@ def _is_busy(error: BaseException) -> bool:
     from sqlalchemy.exc import OperationalError
 
     return isinstance(error, OperationalError) and not error.connection_invalidated
+
+
+def credentials(properties: Mapping[str, str]) -> frozenset[str]:
+    """The credentials in ``properties``: values of properties named like a credential, and passwords in addresses."""
+    values = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
+    for password in filter(None, map(_password, properties.values())):
+        values |= {password, unquote(password)}
+    return frozenset(values - {""})
+
+
+def without_credentials(text: str, properties: Mapping[str, str]) -> str:
+    """``text``, such as a library's error message, with every credential of ``properties`` redacted."""
+    # The longest credential first, because a shorter one may be part of it.
+    for value in sorted(credentials(properties), key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return text
+
+
+def _password(address: str) -> str | None:
+    login, _, _ = urlsplit(address).netloc.rpartition("@")
+    return login.partition(":")[2] or None

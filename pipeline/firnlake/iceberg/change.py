@@ -45,8 +45,7 @@ from firnlake.iceberg.authorship import SNAPSHOT_ID
 from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, ancestors, head_of
 from firnlake.iceberg.deletes import Deletes, Placed
 from firnlake.iceberg.files import metadata_folder
-from firnlake.iceberg.manifest_entries import without
-from firnlake.iceberg.manifest_writers import AVRO_CODEC, added_entry, manifest_writer, write_deletes
+from firnlake.iceberg.manifest_writers import AVRO_CODEC, added_entry, manifest_writer, without, write_deletes
 from firnlake.iceberg.manifests import Manifests
 
 _TOTALS: Final = "total-"

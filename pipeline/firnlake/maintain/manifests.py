@@ -21,8 +21,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change, is_live, place
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.manifest_entries import without
-from firnlake.iceberg.manifest_writers import keeps_every_field, manifest_writer
+from firnlake.iceberg.manifest_writers import keeps_every_field, manifest_writer, without
 from firnlake.iceberg.manifests import Manifests, ahead, checked_entries
 from firnlake.lanes.erasure.requests import open_requests
 
