@@ -48,7 +48,7 @@ class HiddenRecords:
                 for places in self._positions.get(source.path, ()):
                     # Readers ignore positions past the end of a file.
                     by_position[places[places < source.records]] = True
-                self._flags[source.path] = (by_position | self._by_value(source), by_position)
+                self._flags[source.path] = (self._with_values(source, by_position), by_position)
             return self._flags[source.path]
 
     @cached_property
@@ -66,11 +66,12 @@ class HiddenRecords:
                     by_path[path].append(places)
         return by_path
 
-    def _by_value(self, source: Source) -> Flags:
-        """Flags of the records that equality deletes hide, which are deletes that are newer than the data file."""
+    def _with_values(self, source: Source, by_position: Flags) -> Flags:
+        """Flags of the records that are hidden ``by_position`` or by equality deletes newer than the data file."""
         deletes = self._deletes[source.path]
-        flags = np.zeros(source.records, dtype=np.bool_)
-        for group in {_group(delete) for delete in deletes.files if delete.is_equality}:
+        groups = {_group(delete) for delete in deletes.files if delete.is_equality}
+        flags = by_position.copy() if groups else by_position
+        for group in groups:
             deleted, start = self._values[group], 0
             for batch in self._files.batches(source, deleted.names):
                 newest = deleted.newest_of(_rows(batch))
