@@ -7,67 +7,51 @@ and the refusal of a wrong option would take seconds.
 import gc
 import logging
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from firnlake.errors import FirnError, UnavailableError
 
-Loaded: TypeAlias = Callable[..., None]
-
-
-@dataclass(frozen=True)
-class Subcommand:
-    """A subcommand: the module of its function, and the sentence that `firn --help` shows."""
-
-    module: str
-    help: str
-
-    def function(self, name: str) -> Loaded:
-        """Import the function, which declares the options, or the group of several functions."""
-        loaded: Loaded = getattr(import_module(f"firnlake.cli.{self.module}"), name)
-        return loaded
-
-
-COMMANDS = {
-    "create": Subcommand("ingest", "Create a table of Kafka records."),
-    "land": Subcommand("ingest", "Append files of records, one segment per topic partition and file, in one commit."),
-    "status": Subcommand("overview", "Show what tables hold, how dirty they are, what is due, and what is blocked."),
-    "checkpoint": Subcommand(
-        "overview", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "create": ("ingest", "Create a table of Kafka records."),
+    "land": ("ingest", "Append files of records, one segment per topic partition and file, in one commit."),
+    "status": ("overview", "Show what tables hold, how dirty they are, what is due, and what is blocked."),
+    "checkpoint": (
+        "overview",
+        "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint.",
     ),
-    "plan": Subcommand("run", "Print the plans of a run, or of one lane: segments, bytes and reason. Change nothing."),
-    "compact": Subcommand(
-        "steps", "Run plans and write the results into stages, where readers of the table do not see them."
+    "plan": ("run", "Print the plans of a run, or of one lane: segments, bytes and reason. Change nothing."),
+    "compact": ("steps", "Run plans and write the results into stages, where readers of the table do not see them."),
+    "validate": ("steps", "Validate stages with Great Expectations and store the verdicts."),
+    "verify": ("steps", "Validate a published commit again: compare what it removed with what it added."),
+    "publish": ("steps", "Publish validated stages, each with one atomic commit."),
+    "retain": ("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
+    "stages": ("steps", "List the stages of a table with their states."),
+    "discard": ("steps", "Delete stages and their files, except files that a snapshot refers to."),
+    "sweep": ("steps", "Discard the stages of a table that are stale or can't be published any more."),
+    "retry": ("steps", "Let the next run retry failed plans."),
+    "report": ("steps", "Build the data-quality pages of all verdicts, and Great Expectations' Data Docs."),
+    "maintain": (
+        "maintain",
+        "Expire snapshots, rewrite manifests, delete files that nothing needs, and print the reasons.",
     ),
-    "validate": Subcommand("steps", "Validate stages with Great Expectations and store the verdicts."),
-    "verify": Subcommand("steps", "Validate a published commit again: compare what it removed with what it added."),
-    "publish": Subcommand("steps", "Publish validated stages, each with one atomic commit."),
-    "retain": Subcommand("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
-    "stages": Subcommand("steps", "List the stages of a table with their states."),
-    "discard": Subcommand("steps", "Delete stages and their files, except files that a snapshot refers to."),
-    "sweep": Subcommand("steps", "Discard the stages of a table that are stale or can't be published any more."),
-    "retry": Subcommand("steps", "Let the next run retry failed plans."),
-    "report": Subcommand("steps", "Build the data-quality pages of all verdicts, and Great Expectations' Data Docs."),
-    "maintain": Subcommand(
-        "maintain", "Expire snapshots, rewrite manifests, delete files that nothing needs, and print the reasons."
-    ),
-    "run": Subcommand("run", "Plan, compact, validate and publish, in one process."),
-    "quarantine": Subcommand("ingest", "List, export or clear the records that could not be compacted."),
-    "erase": Subcommand("erase", "Request that keys are erased by a deadline, and prove the erasure."),
-    "explain": Subcommand(
+    "run": ("run", "Plan, compact, validate and publish, in one process."),
+    "quarantine": ("ingest", "List, export or clear the records that could not be compacted."),
+    "erase": ("erase", "Request that keys are erased by a deadline, and prove the erasure."),
+    "explain": (
         "explain",
         "Explain what is due in a topic partition, which lanes take a segment, or why records are kept.",
     ),
-    "adopt": Subcommand("ingest", "Adopt an existing table with its own columns."),
-    "release": Subcommand("ingest", "Stop maintaining an adopted table."),
-    "config": Subcommand("config", "Show or change the settings of a table and its topics."),
-    "mend": Subcommand("mend", "Take a damaged or lost data file out of a table."),
+    "adopt": ("ingest", "Adopt an existing table with its own columns."),
+    "release": ("ingest", "Stop maintaining an adopted table."),
+    "config": ("config", "Show or change the settings of a table and its topics."),
+    "mend": ("mend", "Take a damaged or lost data file out of a table."),
 }
+"""By name: the module of the subcommand's function, and the sentence that `firn --help` shows."""
 
 
 class Commands(TyperGroup):
@@ -79,8 +63,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # click's
         """A placeholder with the subcommand's name and help sentence; None for an unknown name."""
-        known = COMMANDS.get(cmd_name)
-        return known and TyperCommand(cmd_name, help=known.help)
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the subcommand named in ``args``."""
@@ -89,7 +72,7 @@ class Commands(TyperGroup):
 
 
 def _imported(name: str) -> Any:
-    loaded = COMMANDS[name].function(name)
+    loaded = getattr(import_module(f"firnlake.cli.{COMMANDS[name][0]}"), name)
     if isinstance(loaded, typer.Typer):
         return typer.main.get_command(loaded)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
