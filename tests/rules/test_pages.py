@@ -15,7 +15,7 @@ from firnlake.cli.overview import show_bytes
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.report_files import report
-from firnlake.inspect.status import Query, Shown, Sort, Status, path_of, read
+from firnlake.inspect.status import PartitionCondition, Query, Sort, Status, path_of, read
 from firnlake.job import lease
 from firnlake.job.job import Job
 from firnlake_expectations.claim import Finding, Verdict
@@ -66,7 +66,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Status:
 
 
 def test_rows_are_found_by_condition_and_text_and_sorted_by_any_column(many: Status) -> None:
-    conditions = {Shown.ALL: 10_000, Shown.DUE: 1_000, Shown.UNCLEANABLE: 300, Shown.WAITING: 500, Shown.REFUSED: 100}
+    condition = PartitionCondition
+    conditions = {condition.DUE: 1_000, condition.UNCLEANABLE: 300, condition.WAITING: 500, condition.REFUSED: 100}
+    assert many.page(Query()).found == 10_000
     assert {shown: many.page(Query(shown=shown)).found for shown in conditions} == conditions
     assert [many.page(Query(text=text)).found for text in (" ORDERS-777 ", "row-level", "nothing")] == [11, 300, 0]
     pages = [part for number in range(1, 401) for part in many.page(Query(sort=Sort.NAME, page=number)).parts]
@@ -138,7 +140,7 @@ def test_pages_load_nothing_and_tell_figures_with_their_age_and_reasons(tmp_path
     assert "As of 2026-11-21 06:00:00 UTC, 2 h ago" in words(page)
     assert "Write amplification 1.53 139.0 GB written / 91.0 GB landed" in words(page)
     assert "uncleanable 9 refused 3" in words(page)
-    blocked = table_html(found, Query(shown=Shown.UNCLEANABLE), TAKEN)
+    blocked = table_html(found, Query(shown=PartitionCondition.UNCLEANABLE), TAKEN)
     assert blocked.count("allowed: one of the two (apply the deletes with rewrite_data_files first)") == 9
     nothing: dict[str, Any] = dict.fromkeys(("snapshot_id", "max_lag_ms", "since_ms"))
     found = written(tmp_path, parts=[], **nothing, verdicts=(), publications=(), landed_bytes=0)

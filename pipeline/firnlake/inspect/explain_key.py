@@ -1,13 +1,15 @@
 """Explanation of a key: why its records are kept, and which commits removed its other records (C1 to C11)."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, ancestors, head_of, on_branch
@@ -22,6 +24,7 @@ from firnlake.lanes.erasure.digests import digests_of, named_values
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.maintain.mend import mended_entries
 from firnlake.table.columns import ColumnRoles
+from firnlake.table.history import CommitSummary
 from firnlake.table.segment import RUN
 from firnlake.table.topic_partition import TopicPartition
 
@@ -94,7 +97,7 @@ def explain_key(
                 kept.append(Fate(version, strays[version.path]))
             elif keeping:
                 kept.append(Fate(version, keeping.reason(place)))
-    removed, reach = _removed(table, columns, named, only, commits)
+    removed, reach = _removed(table, reader, key is not None, commits)
     mended, unreadable = _mended(table, reader)
     return KeyExplanation(
         identifier,
@@ -144,52 +147,48 @@ def _mended(table: Table, versions: Versions) -> tuple[list[Fate], list[str]]:
     return sorted(mended, key=lambda one: one.record.place), unreadable
 
 
-def _removed(
-    table: Table, columns: ColumnRoles, named: pa.RecordBatch | None, only: TopicPartition | None, limit: int
-) -> tuple[list[Fate], str]:
+def _removed(table: Table, versions: Versions, has_key: bool, limit: int) -> tuple[list[Fate], str]:
     """The records of the key that Firn's commits removed, newest commit first, and how far back the search went."""
     removed: list[Fate] = []
-    readers: dict[str, Versions] = {}
-    looked: set[int] = set()
     snapshots = list(ancestors(table))
-    for commit in (share for snapshot in snapshots for share in ExplainedCommit.shares(table, snapshot)):
-        unknown = f"unknown which records snapshot {commit.snapshot_id} removed"
-        place = commit.topic_partition
-        if place is None and commit.plan:
-            return removed, f"{unknown}: the list of its plans is gone"
-        if place is None or not commit.removed or (only and place != str(only)):
-            continue
-        if commit.snapshot_id not in looked and len(looked) == limit:
+    removing = [
+        one for one in snapshots if (told := CommitSummary.of(one)) and told.counts.records_out < told.counts.records_in
+    ]
+    for looked, snapshot in enumerate(removing):
+        if looked == limit:
             return removed, f"searched the newest commits that removed records, up to --commits {limit}"
-        looked.add(commit.snapshot_id)
-        if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
+        unknown = f"unknown which records snapshot {snapshot.snapshot_id} removed"
+        parent_id = snapshot.parent_snapshot_id
+        if parent_id is None or table.snapshot_by_id(parent_id) is None:
             return removed, f"{unknown}: the snapshot before it has expired"
-        if place not in readers:
-            readers[place] = Versions(table, columns, named, TopicPartition.parse(place))
         try:
-            removed += _removed_by(commit, commit.parent_id, readers[place], has_key=named is not None)
+            removed += _removed_by(table, snapshot, parent_id, versions, has_key)
         except FileNotFoundError:
             return removed, f"{unknown}: its data files are deleted"
     since = ""
     if snapshots and snapshots[-1].parent_snapshot_id is not None:
         since = f" since snapshot {snapshots[-1].snapshot_id}, the oldest"
-    return removed, f"searched all commits that removed records{since}: {len(looked)}"
+    return removed, f"searched all commits that removed records{since}: {len(removing)}"
 
 
-def _removed_by(commit: ExplainedCommit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Fate]:
-    before, after = versions.files(parent_id), versions.files(commit.snapshot_id)
+def _removed_by(table: Table, snapshot: Snapshot, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Fate]:
+    before, after = versions.files(parent_id), versions.files(snapshot.snapshot_id)
     gone = versions.of(parent_id, among=before - after)
     missing = Counter(version.place for version in gone)
-    missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=after - before))
+    missing.subtract(version.place for version in versions.of(snapshot.snapshot_id, among=after - before))
+    # The last of each topic partition is the newest record that the commit left there.
+    newest = {one.topic_partition: one.offset for one in versions.of(snapshot.snapshot_id)} if gone else {}
+    explained = cache(partial(ExplainedCommit.of, table, snapshot))
     for version in gone:
         if missing[version.place] > 0:
             missing[version.place] -= 1
-            yield Fate(version, _took(version, versions.of(commit.snapshot_id), commit, has_key), commit)
+            owner = version.topic_partition
+            commit = explained(owner)
+            yield Fate(version, _took(version, newest.get(owner, -1), commit, has_key), commit)
 
 
-def _took(version: Version, left: Sequence[Version], commit: ExplainedCommit, has_key: bool) -> Reason:
-    """The rule by which ``commit`` removed ``version``; ``left`` are the records of the key right after the commit."""
-    newest = max((other.offset for other in left), default=-1)
+def _took(version: Version, newest: int, commit: ExplainedCommit, has_key: bool) -> Reason:
+    """The rule by which ``commit`` removed ``version``; ``newest`` is the highest offset that it left of the key."""
     for traits in (lane.traits for lane in Lane if lane.value == commit.lane and lane.traits.removal):
         return Reason(traits.rule, traits.removal)
     if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):

@@ -17,7 +17,7 @@ from firnlake.job.failures import failed_plans
 from firnlake.job.lane import TOP, Lane
 from firnlake.lanes.answer import Reason
 from firnlake.plan.read_states import read_once
-from firnlake.table.history import CommitSummary, PublishedPlan, is_mending, plans_of
+from firnlake.table.history import CommitSummary, is_mending, plans_of
 from firnlake.table.live_files import removals
 from firnlake.table.manifest_reader import facts
 from firnlake.table.segment import Segment, UnassignedFile
@@ -28,49 +28,39 @@ from firnlake_expectations.wording import count
 
 @dataclass(frozen=True)
 class ExplainedCommit:
-    """A commit on the table, or the share of one plan in a commit.
+    """A commit on the table; if Firn made it, with its plan for a topic partition.
 
     ``plan``, ``lane`` and ``reason`` are None for a mending and for a commit of another writer. If the plans of Firn's
-    job are no longer known, ``plan`` is the job's id and ``topic_partition`` is None.
+    job are no longer known, ``plan`` is the job's id.
     """
 
     snapshot_id: int
-    parent_id: int | None
     at_ms: int
     operation: str
     plan: str | None
     lane: str | None
     reason: str | None
-    topic_partition: str | None
-    removed: int
-    """Number of records that Firn's plan removed, for any reason; 0 without a plan."""
     mended: bool
     """True when a person had `firn mend` take files out (C36)."""
 
     @classmethod
-    def shares(cls, table: Table, snapshot: Snapshot) -> "list[ExplainedCommit]":
-        """The commit of ``snapshot``; for a commit of Firn, a share for each plan."""
+    def of(cls, table: Table, snapshot: Snapshot, owner: TopicPartition | None) -> "ExplainedCommit":
+        """The commit of ``snapshot``, with its plan for ``owner``, or else with its first plan."""
         told = CommitSummary.of(snapshot)
-        job_id, lane = (told.job_id, told.lane) if told else (None, None)
         try:
-            plans: tuple[PublishedPlan | None, ...] = plans_of(table, snapshot)
+            plans = plans_of(table, snapshot)
         except RefusedError:
             plans = ()
-        return [
-            cls(
-                snapshot_id=snapshot.snapshot_id,
-                parent_id=snapshot.parent_snapshot_id,
-                at_ms=snapshot.timestamp_ms,
-                operation=snapshot.summary.operation.value if snapshot.summary else "unknown",
-                plan=plan.id if plan else job_id,
-                lane=plan.lane if plan else lane,
-                reason=plan.reason if plan else None,
-                topic_partition=str(plan.topic_partition) if plan else None,
-                removed=plan.counts.records_in - plan.counts.records_out if plan else 0,
-                mended=is_mending(snapshot),
-            )
-            for plan in plans or (None,)
-        ]
+        plan = next((one for one in plans if one.topic_partition == owner), next(iter(plans), None))
+        return cls(
+            snapshot_id=snapshot.snapshot_id,
+            at_ms=snapshot.timestamp_ms,
+            operation=snapshot.summary.operation.value if snapshot.summary else "unknown",
+            plan=plan.id if plan else told.job_id if told else None,
+            lane=told.lane if told else None,
+            reason=plan.reason if plan else None,
+            mended=is_mending(snapshot),
+        )
 
 
 def outlooks(
@@ -159,10 +149,8 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
         is_path = _is_path(name, entry.data_file.file_path)
         item = facts(table, identifier, entry) if is_path or "@" in name else None
         if item and (is_path or _is_offset(name, item)):
-            shares = ExplainedCommit.shares(table, snapshot)
-            owner = str(item.topic_partition) if isinstance(item, Segment) else None
-            removed_by = next((one for one in shares if one.topic_partition == owner), shares[0])
-            return [SegmentExplanation(identifier, item, removed_by=removed_by)]
+            owner = item.topic_partition if isinstance(item, Segment) else None
+            return [SegmentExplanation(identifier, item, removed_by=ExplainedCommit.of(table, snapshot, owner))]
     raise RefusedError(
         f"table {identifier} holds no segment {name!r}, and none of its snapshots ({len(list(ancestors(table)))}) "
         "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"

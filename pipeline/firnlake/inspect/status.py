@@ -241,17 +241,6 @@ class LaneWork(FrozenModel):
     """Commit time of the table's oldest snapshot; None without a snapshot."""
 
 
-class Shown(StrEnum):
-    """Filter of topic partitions: all partitions, or only those in one condition."""
-
-    ALL = "all"
-    DUE = "due"
-    UNCLEANABLE = "uncleanable"
-    REFUSED = "refused"
-    WAITING = "waiting"
-    IDLE = "idle"
-
-
 class Sort(StrEnum):
     """The facts that topic partitions can be sorted by."""
 
@@ -270,7 +259,8 @@ class Query:
     """A request for a page of rows. ``page`` counts from 1; ``text`` is searched for in names and reasons."""
 
     text: str = ""
-    shown: Shown = Shown.ALL
+    shown: PartitionCondition | None = None
+    """Only topic partitions in this condition; None for all."""
     sort: Sort = Sort.DIRTY_RATIO
     descending: bool = True
     page: int = 1
@@ -375,8 +365,8 @@ class Status(LaneWork):
         Equal ones stay in the order of their names, and those without a value come last.
         """
         found = [*self.partitions]
-        if query.shown is not Shown.ALL:
-            found = [part for part in found if part.condition.value == query.shown.value]
+        if query.shown:
+            found = [part for part in found if part.condition is query.shown]
         if text := query.text.strip().lower():
             found = [part for part in found if part.mentions(text)]
         fact = attrgetter("topic", "partition") if query.sort is Sort.NAME else attrgetter(query.sort)

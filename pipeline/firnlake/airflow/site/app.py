@@ -32,7 +32,7 @@ from firnlake.airflow.site.page import (
 from firnlake.errors import RefusedError
 from firnlake.inspect import report_files
 from firnlake.inspect import status as stored
-from firnlake.inspect.status import Shown, Sort, Status
+from firnlake.inspect.status import PartitionCondition, Sort, Status
 
 if TYPE_CHECKING:
     from firnlake.inspect.status import LaneVerdict
@@ -89,7 +89,7 @@ def all_tables(user: GetUserDep) -> HTMLResponse:
 def one_table(
     table: str,
     text: Annotated[str, Query(max_length=200)] = "",
-    shown: Shown = Shown.ALL,
+    shown: PartitionCondition | None = None,
     sort: Sort = Sort.DIRTY_RATIO,
     descending: bool = True,
     page: Annotated[int, Query(ge=1)] = 1,

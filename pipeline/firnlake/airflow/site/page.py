@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from firnlake.clock import show_ms, show_seconds
 from firnlake.inspect.report_files import Certificate
-from firnlake.inspect.status import LaneVerdict, Query, Shown, Sort, Status
+from firnlake.inspect.status import LaneVerdict, PartitionCondition, Query, Sort, Status
 from firnlake_expectations.wording import count, shown
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -187,7 +187,7 @@ def _environment() -> Environment:
         counted=count,
     )
     environment.globals.update(
-        conditions=list(Shown),
+        conditions=list(PartitionCondition),
         stacked=stacked,
         alone=alone,
         address=address,
@@ -214,9 +214,9 @@ def address(query: Query, **changes: Any) -> str:
     """The relative address of the same page with ``changes`` to ``query``."""
     said = {
         "text": query.text,
-        "shown": query.shown.value,
-        "sort": query.sort.value,
+        "shown": query.shown,
+        "sort": query.sort,
         "descending": query.descending,
         "page": query.page,
     } | changes
-    return "?" + urlencode(said)
+    return "?" + urlencode({name: value for name, value in said.items() if value is not None})
