@@ -1,6 +1,7 @@
 """Subcommand ``config``: show, set and unset the settings of a table and its topics."""
 
 import shlex
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 import typer
@@ -85,14 +86,17 @@ def set_values(
     topic: OneTopic = None,
 ) -> None:
     """Set settings of a table, or of one topic; the next run uses them."""
-    lake = Lake.load()
-    done = change(lake, table, topic, pairs(values, "argument"))
-    for key, value in done.given.items():
-        former = done.before.get(key, value)
-        was = f" (was {readable(key, former)})" if former != value else ""
-        show.line(f"{table}: {key} = {readable(key, value)}{was}")
-    _show_undo(table, topic, done)
-    _show_without_effect(table, topic, done)
+    lake, chosen = Lake.load(), pairs(values, "argument")
+    made = change(lake, table, topic, chosen)
+    _show_change(table, topic, made, chosen)
+    policies = Policies.parse(table, made.after)
+    policy = policies.default if topic is None else policies.of(topic)
+    for name in (name.removeprefix(PREFIX) for name in chosen):
+        if name.startswith("retention.") and not policy.deletes:
+            show.error(
+                f"{table}: warning: {name} has no effect while cleanup.policy is compact; it takes effect under "
+                "delete, and under compact,delete"
+            )
     if topic is not None:
         _show_unknown_topic(lake, table, topic)
 
@@ -104,14 +108,30 @@ def unset_values(
     topic: OneTopic = None,
 ) -> None:
     """Reset settings of a table, or of one topic, to their defaults."""
-    done = change(Lake.load(), table, topic, unset=names)
-    before, after = ({one.name: one for one in effective(each, topic)} for each in (done.before, done.after))
+    _show_change(table, topic, change(Lake.load(), table, topic, unset=names), names)
+
+
+def _show_change(table: str, topic: str | None, made: SettingsChange, names: Iterable[str]) -> None:
+    """Print the new values of the settings ``names``, and the commands that restore what was set before."""
+    before, after = ({one.name: one for one in effective(each, topic)} for each in (made.before, made.after))
     for name in (name.removeprefix(PREFIX) for name in names):
         value, former = after[name], before[name]
         was = f" (was {readable(name, former.value)})" if former != value else " (as before)"
         of_topic = "" if topic is None else f"topic {topic}: "
         show.line(f"{table}: {of_topic}{name} is {readable(name, value.value)}, from: {value.source}{was}")
-    _show_undo(table, topic, done)
+    fresh = [_name(table, key) for key in made.changed if key not in made.before]
+    replaced = [f"{_name(table, key)}={made.before[key]}" for key in made.changed if key in made.before]
+    option = [] if topic is None else ["--topic", topic]
+    for verb, words in (("unset", fresh), ("set", replaced)):
+        if words:
+            show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *option])}")
+
+
+def _name(table: str, key: str) -> str:
+    """The setting that property ``key`` sets."""
+    owner = owner_of(table, key, "")
+    assert owner  # ``change`` has made the key
+    return owner[1]
 
 
 def _show_unknown_topic(lake: Lake, table: str, topic: str) -> None:
@@ -121,32 +141,3 @@ def _show_unknown_topic(lake: Lake, table: str, topic: str) -> None:
     if topic not in known:
         there = f"it has: {', '.join(sorted(known)[:TOPICS])}" if known else "it is empty"
         show.error(f"{table}: warning: the table has no topic {topic} yet; {there}")
-
-
-def _show_without_effect(table: str, topic: str | None, done: SettingsChange) -> None:
-    """Warn of limits of retention that were set, although the policy of their topics is `compact` alone."""
-    policies = Policies.parse(table, done.after)
-    policy = policies.default if topic is None else policies.of(topic)
-    for key in done.given:
-        if _name(table, key).startswith("retention.") and not policy.deletes:
-            show.error(
-                f"{table}: warning: {key} has no effect while cleanup.policy is compact; it takes effect under "
-                "delete, and under compact,delete"
-            )
-
-
-def _show_undo(table: str, topic: str | None, done: SettingsChange) -> None:
-    """Print the commands that restore what was set before."""
-    fresh = [_name(table, key) for key in done.changed if key not in done.before]
-    former = [f"{_name(table, key)}={done.before[key]}" for key in done.changed if key in done.before]
-    of_topic = [] if topic is None else ["--topic", topic]
-    for verb, words in (("unset", fresh), ("set", former)):
-        if words:
-            show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *of_topic])}")
-
-
-def _name(table: str, key: str) -> str:
-    """The setting that property ``key`` sets."""
-    owner = owner_of(table, key, "")
-    assert owner  # ``change`` has made the key
-    return owner[1]

@@ -95,11 +95,10 @@ def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None,
 
 @dataclass(frozen=True)
 class SettingsChange:
-    """A change of a table's properties, of which ``given`` were given a value."""
+    """The properties of a table before and after a change."""
 
     before: Mapping[str, str]
     after: Mapping[str, str]
-    given: Mapping[str, str]
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -122,29 +121,27 @@ def change(
 
     def commit() -> SettingsChange:
         table = lake.table(identifier)
-        made = _changing(identifier, table.properties, topic, values, unset)
+        before = dict(table.properties)
+        wanted = {_key(identifier, before, topic, name): value for name, value in values.items()}
+        gone = {_key(identifier, before, topic, name) for name in unset} & before.keys()
+        made = SettingsChange(before, {key: value for key, value in before.items() if key not in gone} | wanted)
+        if wanted:
+            _check(identifier, topic, made)
         if made.changed:
             with lake.single_attempt(table).transaction() as transaction:
-                transaction.set_properties(dict(made.given))
-                transaction.remove_properties(*(made.before.keys() - made.after.keys()))
+                transaction.set_properties(wanted)
+                transaction.remove_properties(*gone)
         return made
 
     return lake.until_committed(commit)
 
 
-def _changing(
-    identifier: str, properties: Mapping[str, str], topic: str | None, values: Mapping[str, str], unset: Collection[str]
-) -> SettingsChange:
-    before = dict(properties)
-    given = {_key(identifier, before, topic, name): value for name, value in values.items()}
-    gone = {_key(identifier, before, topic, name) for name in unset}
-    after = {key: value for key, value in before.items() if key not in gone} | given
-    known = problems(identifier, before)
-    for owner, wrong in problems(identifier, after).items():
-        # What another client has set wrong must not keep people from mending it one by one.
-        if given and known.get(owner) != wrong and (None not in known or owner == topic):
+def _check(identifier: str, topic: str | None, made: SettingsChange) -> None:
+    """Refuse a wrong change; what another client has set wrong must not keep people from mending it one by one."""
+    known = problems(identifier, made.before)
+    for owner, wrong in problems(identifier, made.after).items():
+        if known.get(owner) != wrong and (None not in known or owner == topic):
             raise RefusedError(f"{wrong}; nothing was set")
-    return SettingsChange(before, after, given)
 
 
 def _key(identifier: str, properties: Mapping[str, str], topic: str | None, name: str) -> str:
