@@ -136,8 +136,8 @@ class Classifier:
         values = {name: column.values(file) for name, column in self._columns.items()}
         if not file.records:
             return file, values
-        asked = {name for name in self._ranged if values[name].is_open}
-        asked |= {name for name in self._counted if values[name].nulls is None}
+        # Of a column that only counts, bounds are not needed.
+        asked = {name for name, one in values.items() if one.is_open and (name in self._ranged or one.nulls is None)}
         # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns apart.
         had = self._ids_at.get(file.snapshot_id) if asked and self._mapping is None and file.snapshot_id else None
         later = {name for name in asked if had is not None and self._columns[name].id not in had}
@@ -340,30 +340,32 @@ class ListedFile(NamedTuple):
 
 
 def listed_files(content: bytes, manifest: ManifestFile) -> Iterator[ListedFile]:
-    """Yield the live files in the ``content`` of ``manifest``, which is its whole file."""
-    for status, snapshot, number, added, path, form, partition, *figures in manifests.records(content, _FIELDS):
-        if status == ManifestEntryStatus.DELETED:
-            continue
-        records, size, column_sizes, nulls, lower, upper = figures
-        # New entries inherit the snapshot and the number of their manifest's commit (Iceberg spec, "Sequence Number
-        # Inheritance"). In a manifest of format version 1, all entries do, and the number is 0.
-        data_number = manifest.sequence_number if number is None else number
-        inherited = manifest.sequence_number if status == ManifestEntryStatus.ADDED else data_number
-        yield ListedFile(
-            manifest.partition_spec_id,
-            manifest.added_snapshot_id if snapshot is None else snapshot,
-            data_number,
-            inherited if added is None else added,
-            path,
-            form,
-            tuple(partition),
-            records,
-            size,
-            sum((column_sizes or {}).values()),
-            nulls or {},
-            lower or {},
-            upper or {},
-        )
+    """Yield the live files in the ``content`` of ``manifest``, which is its whole file; raises RefusedError when it is
+    damaged."""
+    with manifests.undamaged(manifest):
+        for status, snapshot, number, added, path, form, partition, *figures in manifests.records(content, _FIELDS):
+            if status == ManifestEntryStatus.DELETED:
+                continue
+            records, size, column_sizes, nulls, lower, upper = figures
+            # New entries inherit the snapshot and the number of their manifest's commit (Iceberg spec, "Sequence Number
+            # Inheritance"). In a manifest of format version 1, all entries do, and the number is 0.
+            data_number = manifest.sequence_number if number is None else number
+            inherited = manifest.sequence_number if status == ManifestEntryStatus.ADDED else data_number
+            yield ListedFile(
+                manifest.partition_spec_id,
+                manifest.added_snapshot_id if snapshot is None else snapshot,
+                data_number,
+                inherited if added is None else added,
+                path,
+                form,
+                tuple(partition),
+                records,
+                size,
+                sum((column_sizes or {}).values()),
+                nulls or {},
+                lower or {},
+                upper or {},
+            )
 
 
 class Values(NamedTuple):
@@ -402,8 +404,8 @@ class Values(NamedTuple):
     @property
     def is_open(self) -> bool:
         """True when the metrics leave open which values the column has."""
-        bounded = self.wrong or (self.low is not None and self.high is not None)
-        return self.nulls is None or not (self.all_null or bounded)
+        bounded = (self.low is not None and self.high is not None) or self.wrong
+        return self.nulls is None or not (bounded or self.all_null)
 
 
 _LENGTHS: Final = (4, 8)

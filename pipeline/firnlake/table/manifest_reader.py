@@ -18,7 +18,7 @@ from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
 from firnlake.iceberg.deletes import DeleteFile, Deletes, Placed
-from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of, undamaged
+from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of
 from firnlake.table.classifier import Classifier, ListedFile, listed_files
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.history import CommitClock, commit_clocks
@@ -109,9 +109,7 @@ def _files(table: Table, data: Iterable[ManifestFile], manifests: Manifests | No
             yield map(ListedFile.of, entries)
     else:
         for manifest, content in ahead(lambda one: fetch(table.io, one.manifest_path), data):
-            with undamaged(manifest):
-                files = list(listed_files(content, manifest))
-            yield files
+            yield listed_files(content, manifest)
 
 
 def _classified(classifier: Classifier, files: Iterable[ListedFile]) -> ManifestContents:
