@@ -1,6 +1,5 @@
 """The topic partition, which is Kafka's unit of order and Firn's unit of cleaning; and record times as numbers."""
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -36,19 +35,6 @@ class TopicPartition(NamedTuple):
         )
         named["serialization"] = core_schema.to_string_ser_schema()
         return named
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """A row about one topic partition."""
-
-    topic: str
-    partition: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The topic partition of this row."""
-        return TopicPartition(self.topic, self.partition)
 
 
 def in_ms(records: pa.Table) -> pa.Table:
