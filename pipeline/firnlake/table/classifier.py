@@ -57,7 +57,7 @@ class Classifier:
     """
 
     def __init__(self, table: Table, identifier: str) -> None:
-        self._roles = roles = ColumnRoles.of(table, identifier)
+        self.roles = roles = ColumnRoles.of(table, identifier)
         flags = ("is_transactional", "is_control") if has_transactions(table) else ()
         ranged = (roles.offset, roles.timestamp, roles.topic, roles.partition, roles.level, roles.delete_horizon)
         self._ranged = frozenset(filter(None, (*ranged, *flags)))
@@ -76,22 +76,12 @@ class Classifier:
         """Files whose footer, or time of writing, was needed and could not be read, and why; a later read may succeed.
         """
 
-    @property
-    def times_of_commits(self) -> bool:
-        """True when the table has no timestamp column, so records take the time of their commit."""
-        return self._roles.timestamp is None
-
-    @property
-    def levels_apart(self) -> bool:
-        """True when the table is partitioned by level (``ColumnRoles.levels_apart``)."""
-        return self._roles.levels_apart
-
     def of(self, file: "ListedFile") -> Segment | UnassignedFile | None:
         """Classify ``file`` as a segment, or as a stray if its topic partition is unknown; None for an empty stray."""
         if impossible := _impossible(file):
             file = file._replace(size=0, records=1)
         file, values = self._known(file)
-        roles = self._roles
+        roles = self.roles
         topic = values[roles.topic].single if roles.topic else roles.topic_name
         partition = values[roles.partition].single if roles.partition else 0
         if topic is None or partition is None:
@@ -155,7 +145,7 @@ class Classifier:
         self, file: "ListedFile", values: "Mapping[str, Values]", level: int, partition: int
     ) -> Iterator[str]:
         """Yield a message for each piece of metadata that is missing or wrong in a file with records (C26)."""
-        roles = self._roles
+        roles = self.roles
         ranged = [name for name in (roles.offset, roles.timestamp, roles.level, roles.delete_horizon) if name]
         yield from (values[name].wrong for name in ranged if values[name].wrong)
         if level not in LEVELS:
@@ -207,7 +197,7 @@ class Classifier:
     def _stray(
         self, file: "ListedFile", values: "Mapping[str, Values]", topic: str | None, partition: int | None
     ) -> UnassignedFile:
-        roles = self._roles
+        roles = self.roles
         split = [name for name in (roles.topic, roles.partition) if name]
         if wrong := next((values[name].wrong for name in split if values[name].wrong), None):
             problem = wrong
@@ -231,7 +221,7 @@ class Classifier:
 
     def _times(self, values: "Mapping[str, Values]") -> tuple[int, int] | None:
         """Oldest and newest timestamp, epoch milliseconds; None when unknown, or if records have no timestamps."""
-        name = self._roles.timestamp
+        name = self.roles.timestamp
         bounds = values[name].bounds if name else None
         if bounds is None or name is None or isinstance(self._columns[name].kind, LongType):
             return bounds
@@ -250,9 +240,9 @@ class Classifier:
 
     def _tombstones(self, values: "Mapping[str, Values]") -> int | None:
         """Number of tombstones; None when only reading the records can tell."""
-        if self._roles.is_tombstone is None:
+        if self.roles.is_tombstone is None:
             return 0
-        name = self._roles.tombstone_null
+        name = self.roles.tombstone_null
         return (values[name].nulls or 0) if name else None
 
 

@@ -45,7 +45,7 @@ def read(
     deletes = Deletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
     data = [one for one in listed if one.content == ManifestContent.DATA]
     contents = _contents(table, classifier, data, manifests, identifier, cache)
-    beyond = _beyond(contents.rows, deletes, table, ColumnRoles.named(table, identifier))
+    beyond = _beyond(contents.rows, deletes, table, classifier.roles)
     strays = (Placed(one.place, one.path, one.data_sequence_number) for one in contents.strays)
     placed = [*_placed(contents.rows), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
     relieved = partial(deletes.relieved, placed) if deletes.equality else None
@@ -55,7 +55,7 @@ def read(
     segments = replace(
         Segments.of(described, identifier, str(table.metadata.table_uuid), snapshot.snapshot_id if snapshot else None),
         strays=tuple({stray.path: stray for stray in contents.strays}.values()),
-        sequence_number=None if classifier.levels_apart else number,
+        sequence_number=None if classifier.roles.levels_apart else number,
         snapshot_number=number,
         relieved=relieved,
     )
@@ -122,8 +122,8 @@ def _described(
     listed: pa.Table, classifier: Classifier, commits: Mapping[int, CommitClock], deletes: Deletes
 ) -> pa.Table:
     """The segments that a snapshot lists, with all facts; ``commits`` are those of the table's unexpired snapshots."""
-    dated = _dated(listed, commits, classifier.times_of_commits)
-    for name, column in {**dated, **_reached(listed, deletes, classifier.levels_apart)}.items():
+    dated = _dated(listed, commits, classifier.roles.timestamp is None)
+    for name, column in {**dated, **_reached(listed, deletes, classifier.roles.levels_apart)}.items():
         place = listed.schema.get_field_index(name)
         listed = listed.set_column(place, listed.schema.field(place), column)
     return _once(listed)
