@@ -110,7 +110,7 @@ def size(number: int) -> str:
     """Bytes in decimal units: `812 B`, `12.3 MB`."""
     amount = float(number)
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 1000 or unit == "TB":
+        if abs(amount) < 1000 or unit == "TB":
             break
         amount /= 1000
     return f"{number:,} B" if unit == "B" else f"{amount:,.1f} {unit}"

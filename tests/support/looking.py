@@ -197,7 +197,7 @@ class Looking:
             outlook = Outlook(self._table(), state)
             for lane in lanes:
                 plan = outlook.due.get(lane)
-                if force or (lane in outlook.left and Lane.FULL not in lanes):
+                if force or (lane in outlook.yielding and Lane.FULL not in lanes):
                     plan = plan_partition(lane, self._table(), state, force)
                 if plan:
                     rested = f"; waiting segments {plan.waiting_segments}" if plan.waiting_segments else ""

@@ -112,10 +112,10 @@ def _figures(status: Status) -> tuple[object, ...]:
 
 def _state(status: Status) -> str:
     """The numbers of topic partitions that are blocked, due and waiting, in words."""
-    conditions, held = status.conditions, len(status.held)
+    conditions, matters = status.conditions, len(status.matters)
     lanes = (lane for lane in Lane if lane in status.due_lanes)
     told = (
-        (held, f"{'waits' if held == 1 else 'wait'} for a person"),
+        (matters, f"{'waits' if matters == 1 else 'wait'} for a person"),
         (conditions[PartitionCondition.DUE], f"due ({', '.join(lanes)})"),
         (conditions[PartitionCondition.WAITING], "waiting"),
     )

@@ -116,7 +116,7 @@ def run(
         ratio = status.max_dirty_ratio
         dirty = f"; dirty ratio up to {ratio:.3f}: `firn status {table}` tells more, and --force runs anyway"
         held = "; what is dirty waits for a person"
-        show.line(f"{table}: nothing due{held if status.held else dirty if ratio else ''}")
+        show.line(f"{table}: nothing due{held if status.matters else dirty if ratio else ''}")
     if as_json:
         show.as_json([_as_dict(result) for result in done])
     failed = {plan.title: plan for result in done for plan in result.plans if plan.title in result.failures}

@@ -16,7 +16,7 @@ from firnlake.inspect.outlook import LaneOutlook, Outlook, never_taken, taken
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import TOP, Lane
 from firnlake.lanes.answer import Reason
-from firnlake.plan.read_states import read_once
+from firnlake.plan.read_states import Scope, read_once
 from firnlake.table.history import CommitSummary, is_mending, plans_of
 from firnlake.table.live_files import removals
 from firnlake.table.manifest_reader import facts
@@ -70,15 +70,8 @@ def outlooks(
 
     Raises RefusedError for an unknown table, or a topic partition without a segment.
     """
-    sensed = read_once(lake, identifier, now_ms, only)
-    segments = sensed.segments
-    for where in only:
-        if where not in segments:
-            names = sorted(map(str, segments))
-            more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-            found = f"{', '.join(names[:20]) or 'none'}{more}"
-            raise RefusedError(f"table {identifier} holds no segment of {where}; found: {found}")
-    failures = failed_plans(lake, identifier)
+    sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
+    segments, failures = sensed.segments, failed_plans(lake, identifier)
     return segments, {state.topic_partition: Outlook(segments, state, failures) for state in sensed.states()}
 
 
@@ -110,7 +103,7 @@ class SegmentExplanation:
 
 def _waiting(segment: Segment, outlook: Outlook) -> Iterator[Reason]:
     """The reasons why the lanes that could take ``segment`` do not."""
-    if held := outlook.held(segment.path):
+    if held := outlook.obstacle(segment.path):
         yield held
     elif TOP not in outlook.due:
         yield _later(TOP, outlook)

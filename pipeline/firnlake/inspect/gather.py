@@ -285,7 +285,7 @@ def _seen(lake: Lake, status: Status) -> Seen:
         snapshot_id=status.snapshot_id,
         taken_ms=status.taken_ms,
         topic_partitions={log_name(one.topic, one.partition): one.condition for one in status.partitions},
-        held={name: reason for (name, _), reason in status.held.items()},
+        held={name: reason for (name, _), reason in status.matters.items()},
         tombstones=status.tombstones,
         published={one.validation: one.snapshot_id for one in status.publications if one.validation},
         retained={plain(topic): _limits(policy) for topic, policy in by_topic.items() if not policy.compacts},

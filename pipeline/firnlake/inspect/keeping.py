@@ -49,7 +49,7 @@ class Keeping:
             return Reason("C19", "within the retention of its topic, which is not compacted")
         if self._top and (going := _going(version, place, self._top)):
             return Reason(going.rule, f"{going.text}; lane {TOP} removes it once it is due")
-        held, newer, cause = self.outlook.held(version.path), self._newer(version), ""
+        held, newer, cause = self.outlook.obstacle(version.path), self._newer(version), ""
         if self.is_aborted(version):
             cause = _aborted(version)
         elif newer:
@@ -91,7 +91,7 @@ class Keeping:
         return replace(answer.reason, text=f"its key is to be erased; {what}")
 
     def _not_yet(self, newer: Version) -> Reason:
-        held = self.outlook.held(newer.path)
+        held = self.outlook.obstacle(newer.path)
         assert held  # otherwise the highest lane would take both records
         text = f"superseded by offset {newer.offset}, which is not cleaned yet: its segment {held.text}"
         return Reason(held.rule, text, held.until_ms)

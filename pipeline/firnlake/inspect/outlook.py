@@ -86,7 +86,7 @@ class Outlook:
         return {plan.lane: marker for plan, marker in waiting(self.failures, filter(None, plans))}
 
     @cached_property
-    def left(self) -> frozenset[Lane]:
+    def yielding(self) -> frozenset[Lane]:
         """The due lanes that leave their plan to the highest one, which takes all its segments in the same run."""
         top = self.plans.get(TOP)
         return frozenset(lane for lane, plan in self.plans.items() if top and top.takes(plan))
@@ -94,13 +94,13 @@ class Outlook:
     @cached_property
     def due(self) -> Mapping[Lane, Plan]:
         """The plans that a run of all lanes takes."""
-        return {lane: plan for lane, plan in self.plans.items() if lane not in self.left}
+        return {lane: plan for lane, plan in self.plans.items() if lane not in self.yielding}
 
     def not_due(self, lane: Lane) -> Reason:
         """The reason why ``lane`` takes no segment of the topic partition now."""
         if lane in self.failed:
             return Reason("C20", str(self.failed[lane]))
-        if lane in self.left:
+        if lane in self.yielding:
             return Reason(lane.traits.rule, f"left to lane {TOP}, which takes the segments in the same run")
         answer = self.answers[lane]
         return answer if isinstance(answer, Waits) else Reason(lane.traits.rule, "there is nothing that it can change")
@@ -165,7 +165,7 @@ class Outlook:
         """What keeps segments or tombstones from being cleaned now."""
         return (*self.wrong, *self.holding)
 
-    def held(self, path: str) -> Reason | None:
+    def obstacle(self, path: str) -> Reason | None:
         """The reason why the highest lane, even if due, would leave out the segment at ``path``; None if it would not.
 
         The text is the rest of a sentence that begins with "the segment".

@@ -280,8 +280,8 @@ class Page:
     total: int
 
 
-STRAYS: Final = "files of no topic partition"
-"""What waits for a person in the name of all files whose topic partition is missing or unknown."""
+STRAYS: Final = "what belongs to no topic partition"
+"""The name of what waits for a person if the topic partition of live files is missing or unknown."""
 
 
 class Status(LaneWork):
@@ -382,7 +382,7 @@ class Status(LaneWork):
         return Page(shown, number, pages, len(found), self.topic_partitions)
 
     @cached_property
-    def held(self) -> dict[tuple[str, str], str]:
+    def matters(self) -> dict[tuple[str, str], str]:
         """What waits for a person: a reason by the name of a topic partition and its condition, in this order.
 
         Files of no topic partition are the last entry, under ``STRAYS``.
@@ -395,22 +395,22 @@ class Status(LaneWork):
         }
         if self.strays:
             more = f"; and {len(self.strays) - 1} more" if len(self.strays) > 1 else ""
-            held[STRAYS, STRAYS] = f"no lane takes them: {self.strays[0]}{more}"
+            held[STRAYS, STRAYS] = f"no lane takes it: {self.strays[0]}{more}"
         return held
 
     def waiting(self, told: Collection[str] = ()) -> WaitingError | None:
         """What waits for a person, in one line, without the topic partitions that are ``told`` already; None if nothing
         else does."""
-        held = {place: reason for place, reason in self.held.items() if place[0] not in told}
+        held = {place: reason for place, reason in self.matters.items() if place[0] not in told}
         if not held:
             return None
         (name, _), reason = next(iter(held.items()))
-        why = reason if reason.startswith(f"{name} ") else f"{name}: {reason}"
-        more = f"; `firn status {self.table}` names the others" if len(held) > 1 else ""
         number = len(held) - ((STRAYS, STRAYS) in held)
-        wait = "waits" if number == 1 else "wait"
-        who = f"{number:,} of {count(self.topic_partitions, 'topic partition')} {wait} for a person: " if number else ""
-        return WaitingError(f"{self.table}: {who}{why}{more}")
+        who = f"{number:,} of {count(self.topic_partitions, 'topic partition')}" if number else STRAYS
+        wait = "wait" if number > 1 else "waits"
+        why = reason if not number or reason.startswith(f"{name} ") else f"{name}: {reason}"
+        more = f"; `firn status {self.table}` names the others" if len(held) > 1 else ""
+        return WaitingError(f"{self.table}: {who} {wait} for a person: {why}{more}")
 
 
 FOLDER: Final = "status"
@@ -484,7 +484,7 @@ def news(home: Path, status: Status, now_ms: int, told: Collection[str] = ()) ->
         before = _TOLD.validate_json(path.read_bytes())
     except (OSError, ValidationError):
         before = {}
-    held = {f"{name} {condition}": (name, reason) for (name, condition), reason in status.held.items()}
+    held = {f"{name} {condition}": (name, reason) for (name, condition), reason in status.matters.items()}
     known = {cause: at for cause, at in before.items() if cause in held and abs(now_ms - at) < AGAIN_MS}
     fresh = {name: reason for cause, (name, reason) in held.items() if cause not in known and name not in told}
     write_page(path, json.dumps(known | dict.fromkeys(held.keys() - known.keys(), now_ms)))

@@ -15,9 +15,9 @@ from markupsafe import Markup
 from firnlake.clock import show_ms, show_seconds
 from firnlake.inspect.report_files import Certificate
 from firnlake.inspect.status import LaneVerdict, PartitionCondition, Query, Sort, Status
+from firnlake_expectations import wording
 from firnlake_expectations.wording import count, shown
 
-_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 NOTHING = "–"
 
@@ -29,14 +29,7 @@ def number(value: int | None) -> str:
 
 def size(value: int | None) -> str:
     """Bytes in decimal units: ``812 B``, ``12.3 MB``; a dash for None. A negative amount means growth."""
-    if value is None:
-        return NOTHING
-    amount, unit = float(value), _SIZES[0]
-    for unit in _SIZES:
-        if abs(amount) < 1000 or unit == _SIZES[-1]:
-            break
-        amount /= 1000
-    return f"{value:,} B" if unit == "B" else f"{amount:,.1f} {unit}"
+    return NOTHING if value is None else wording.size(value)
 
 
 def percent(ratio: float) -> str:
