@@ -93,11 +93,33 @@ def is_by_lane(path: str, erasure: Erasure) -> bool:
     return f"/{OWN_FOLDER}/{erasure.request.table_uuid}/" in path and job_of(path) is not None
 
 
-def obstacles(state: State) -> Iterator[Waits]:
-    """What keeps lane `erase` from the topic partition, if anything is requested there."""
-    asked = state.requested
-    if asked is None or not (asked.unread or asked.holding):
-        return
+def look(state: State, force: bool) -> Work | Waits:
+    """The segments of main, and those of removed tombstones, that must be read or rewritten for the requests.
+
+    New requests wait for further requests (``Request.due_ms``), unless ``force`` is set.
+    """
+    asked, rule = state.requested, Lane.ERASE.traits.rule
+    if asked is None:
+        return Waits(rule, "there is no request to erase a key")
+    if asked.due_ms is None:
+        return Waits(rule, "all requests to erase a key are served")
+    for obstacle in _obstacles(state, asked):
+        return Waits(obstacle.rule, f"requests to erase keys wait: {obstacle.text}", obstacle.until_ms)
+    main, beside = (
+        tuple(segment for segment in segments if segment.path in asked.suspects)
+        for segments in (state.segments, state.removed_tombstones)
+    )
+    taken = main or _smallest(state)
+    if not taken or not (force or state.now_ms >= asked.due_ms):
+        return Waits(rule, "requests to erase keys wait for more requests", asked.due_ms)
+    reason = f"{count(len(asked.requests), 'request')} to erase keys"
+    if asked.holding:
+        reason += f", {count(len(asked.holding), 'segment')} known to hold one"
+    return Work(Lane.ERASE, taken, reason, beside=beside, requests=asked.requests)
+
+
+def _obstacles(state: State, asked: Requested) -> Iterator[Waits]:
+    """What keeps lane `erase` from the segments that it must read or rewrite."""
     if asked.mixed:
         yield Waits(
             "C30",
@@ -109,7 +131,7 @@ def obstacles(state: State) -> Iterator[Waits]:
     if state.undecided and state.undecided.offset < asked.log_end:
         yield Waits("C10", f"a transaction is not decided: {state.undecided}")
     for segment in state.segments:
-        if segment.path in asked.unread or segment.path in asked.holding:
+        if segment.path in asked.suspects:
             yield from (Waits("C18", problem) for problem in state.excess(segment))
     for stray in state.strays:
         if stray.base_offset < asked.log_end:
@@ -126,31 +148,6 @@ def obstacles(state: State) -> Iterator[Waits]:
             f"the requested record at offset {state.log_end_offset} is the log end, and can be erased only after a "
             "newer record has landed",
         )
-
-
-def look(state: State, force: bool) -> Work | Waits:
-    """The segments of main, and those of removed tombstones, that must be read or rewritten for the requests.
-
-    New requests wait for further requests (``Request.due_ms``), unless ``force`` is set.
-    """
-    asked, rule = state.requested, Lane.ERASE.traits.rule
-    if asked is None:
-        return Waits(rule, "there is no request to erase a key")
-    for obstacle in obstacles(state):
-        return Waits(obstacle.rule, f"requests to erase keys wait: {obstacle.text}", obstacle.until_ms)
-    if asked.due_ms is None:
-        return Waits(rule, "all requests to erase a key are served")
-    main, beside = (
-        tuple(segment for segment in segments if segment.path in asked.suspects)
-        for segments in (state.segments, state.removed_tombstones)
-    )
-    taken = main or _smallest(state)
-    if not taken or not (force or state.now_ms >= asked.due_ms):
-        return Waits(rule, "requests to erase keys wait for more requests", asked.due_ms)
-    reason = f"{count(len(asked.requests), 'request')} to erase keys"
-    if asked.holding:
-        reason += f", {count(len(asked.holding), 'segment')} known to hold one"
-    return Work(Lane.ERASE, taken, reason, beside=beside, requests=asked.requests)
 
 
 def _smallest(state: State) -> tuple[Segment, ...]:
