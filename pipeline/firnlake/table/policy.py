@@ -59,7 +59,8 @@ class Setting:
 
 
 ADOPTED: Final = "adopted table"
-"""Other tools may maintain an adopted table, and only its owner knows if its order is a broker's."""
+"""Name of the defaults of adopted tables: other tools may maintain such a table, and only its owner knows if its order
+is a broker's."""
 
 
 def _with_unit(value: object) -> bool:
@@ -98,7 +99,7 @@ Maintenance = Annotated[
     BeforeValidator(_as_list),
     Field(pattern="^(none|(manifests|orphans|snapshots)(,(manifests|orphans|snapshots))*)$"),
 ]
-Restart = Annotated[str, Field(pattern="^(block|late|late:[0-9]{1,18})$")]
+OffsetsRestart = Annotated[str, Field(pattern="^(block|late|late:[0-9]{1,18})$")]
 Samples = Literal["none", "keys", "full"]
 """Parts of records that may be shown outside their table, from nothing to keys and values."""
 Validation = Literal["fingerprint", "full"]
@@ -187,7 +188,7 @@ class Policy(BaseModel):
     """`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic partition is not
     cleaned."""
     offsets_restart: Annotated[
-        Restart, Setting(defaults={ADOPTED: "late"}, allowed="block, late, or late: and a sequence number")
+        OffsetsRestart, Setting(defaults={ADOPTED: "late"}, allowed="block, late, or late: and a sequence number")
     ] = "block"
     """`block`: a topic whose offsets seem to restart waits until somebody says that its records are late; `late`: such
     records are late data; `late:N`: those that landed up to sequence number N are, and a later restart blocks again. An
