@@ -79,7 +79,7 @@ def erased(attempt: Attempt) -> ByPlan[Rewritten]:
             subject = f"plan {inputs.plan.id} ({inputs.plan.title})"
             failed[inputs.plan.id] = ConflictError(f"{subject}: request {lost[0]} is gone; plan again")
         else:
-            requested = RequestedKeys([requests[one] for one in inputs.plan.requests])
+            requested = RequestedKeys(inputs.plan.table_uuid, [requests[one] for one in inputs.plan.requests])
             tasks += [EraseTask(inputs.only(group), requested, attempt.target) for group in together(inputs.segments)]
     parts, raised = attempt.run("erase", tasks)
     erased_by_plan: dict[str, Rewritten] = {}

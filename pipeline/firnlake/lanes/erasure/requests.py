@@ -152,8 +152,8 @@ class Read:
 class RequestedKeys:
     """The keys of some requests of one table, to be found among records. Tasks contain it, so it is picklable."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self._table_uuid = requests[0].table_uuid
+    def __init__(self, table_uuid: str, requests: Sequence[Request]) -> None:
+        self._table_uuid = table_uuid
         self._ends = [(request.topic, dict(request.log_ends)) for request in requests]
         self._named: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
         for index, request in enumerate(requests):

@@ -173,7 +173,7 @@ class Search:
         reader = _Reader(
             self.files,
             self.columns,
-            RequestedKeys([erasure.request for erasure in self.erasures]),
+            RequestedKeys(str(self.table.metadata.table_uuid), [erasure.request for erasure in self.erasures]),
             CONTROL if has_transactions(self.table) else None,
             frozenset(column.field_id for column in columns if column.name in self.columns.key)
             - {*key_ids(self.table)},
