@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record as Values
 from pyiceberg.types import DoubleType, StringType
 
 from firnlake.airflow.dag.planning import jobs_of
-from firnlake.compact import convert, keys
+from firnlake.compact import keys, tasks
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -363,7 +363,7 @@ def test_c25_a_stage_that_waits_for_its_publication_is_not_swept(adopted: Upsert
 
 
 def test_c17_a_wide_plan(adopted: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert, "WHOLE_BYTES", 1)
+    monkeypatch.setattr(tasks, "WHOLE_BYTES", 1)
     adopted.append(Row(0, 1), Row(1, 2), Row(2, None))
     adopted.append(Row(3, 1), Row(4, 3))
     adopted.delete(["id"], (1,), (None,))

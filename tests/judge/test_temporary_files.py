@@ -46,7 +46,7 @@ def survey_that_spills(folder: Path, waits: Waits) -> None:
 
     PATCH.setattr(large_survey, "MEMORY_BYTES", 24 << 20)
     PATCH.setattr(large_survey, "keys_of_segment", many_keys)
-    PATCH.setattr(large_survey, "KeyComparison", lambda *_: waits)
+    PATCH.setattr(large_survey, "flag", waits)
     survey(folder)
 
 
@@ -56,8 +56,8 @@ def judge(_: Path, times: int = 1, then: Waits = bool) -> None:
         yield from [judged.table(records).select(columns)] * times
         then()
 
-    held = SimpleNamespace(schema=judged.SCHEMA, reading=judged.KAFKAS, parts=lambda _: [Part(BEFORE, read)])
-    case = Case(judged.CLAIM, (), None)
+    held = SimpleNamespace(schema=judged.SCHEMA, reading=judged.KAFKAS)
+    case = Case(judged.CLAIM, (Part(BEFORE, read),), None)
     (found,) = tasks.findings_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
     assert isinstance(found, Findings)
 

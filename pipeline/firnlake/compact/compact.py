@@ -9,13 +9,12 @@ from typing import Final
 
 from pyiceberg.manifest import DataFile
 
-from firnlake.compact.attempt import Attempt
 from firnlake.compact.convert import converted
 from firnlake.compact.erase import erased
 from firnlake.compact.inputs import Partitions, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.rewrite import Rewritten, Target
-from firnlake.compact.tasks import rewritten
+from firnlake.compact.tasks import Attempt, rewritten
 from firnlake.engine.engine import Engine, WorkerLostError, threads_per_task
 from firnlake.errors import ConflictError, FirnError, RefusedError, contained
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
@@ -27,7 +26,7 @@ from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.change import PlanChange
 from firnlake.job.collect import delete_attempt, discard
 from firnlake.job.failures import forget
-from firnlake.job.inputs import CheckedInputs, planned_inputs
+from firnlake.job.inputs import CheckedInputs
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.lane import Lane
 from firnlake.job.outcomes import ByPlan, by_plan, sorted_out
@@ -92,7 +91,7 @@ def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[PlanChange]:
     # A later change of the table may be in conflict with what an earlier attempt has compacted; publishing checks that.
     done = dict(former.changes) if former and former.attempt and former.attempt.fits(table) else {}
     left = [plan for plan in job if plan.id not in done]
-    checked = planned_inputs(table, left)
+    checked = CheckedInputs.find(table, left)
     if not checked.files:
         return done, dict(checked.conflicts)
     stage = Stage.open(lake, job, table)

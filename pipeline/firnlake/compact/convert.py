@@ -13,12 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from firnlake.compact.attempt import Attempt
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target
-from firnlake.compact.tasks import together
+from firnlake.compact.tasks import Attempt, together
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.delete_files import WrittenDeletes, positions_by_file, write_positions
 from firnlake.iceberg.deletes import DeleteFile
@@ -73,6 +72,7 @@ class ConvertTask:
 def converted(attempt: Attempt) -> ByPlan[Rewritten]:
     """Compact plans of lane `convert`."""
     with attempt.marks_folder() as folder:
+        # The files of an Iceberg partition share their deletes.
         tasks = [
             FindTask(one.only(group), folder)
             for one in attempt.plans

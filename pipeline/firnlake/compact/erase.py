@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firnlake.compact.attempt import Attempt
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
-from firnlake.compact.tasks import together
+from firnlake.compact.tasks import Attempt, together
 from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.keys import Flags
 from firnlake.job.outcomes import ByPlan

@@ -148,9 +148,9 @@ class PlanInputs:
         return sum(segment.source.bytes for segment in self.segments)
 
     @property
-    def records(self) -> int:
-        """Records in the files to read."""
-        return sum(segment.records for segment in self.segments)
+    def copies(self) -> bool:
+        """True if the plan copies its records unchanged, so that it needs no survey (C13)."""
+        return self.plan.lane.traits.copies
 
     def narrow(self, segment: InputSegment, *, with_keys: bool = True) -> "NarrowSegment":
         """The keys, offsets and transaction columns of ``segment``."""

@@ -1,18 +1,16 @@
-"""The survey of a large plan: one SQL statement brings the records of every key together, with an engine that spills.
+"""The survey of a large plan: one SQL statement finds the newest record of every key, with an engine that spills.
 
 The statement sees keys, offsets and places of records, and never a value. Duplicate offsets and transactions are
 resolved before, because both need records of different keys together.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from firnlake.compact.inputs import InputSegment, PlanInputs, without
 from firnlake.compact.keys import M, Survey, marks_before_keys
@@ -29,13 +27,15 @@ MEMORY_BYTES: Final = 512 << 20
 _SCHEMA: Final = pa.schema(
     [("key", pa.large_binary()), ("log_offset", pa.int64()), ("place", pa.int64()), ("removed", pa.bool_())]
 )
-ORDERED: Final = """
-    SELECT key, log_offset, place, removed FROM keys WHERE key IS NOT NULL
-    ORDER BY hash(key), key, removed, log_offset
+NEWEST: Final = """
+    SELECT arg_max(place, rank) AS place, coalesce(min(rank) FILTER (NOT removed) < max(rank), false) AS has_older
+    FROM (SELECT *, 2 * log_offset::HUGEINT + (NOT removed)::INTEGER AS rank FROM keys WHERE key IS NOT NULL)
+    GROUP BY key HAVING NOT bool_and(removed)
 """
-"""The records of every key together, removed tombstones last, both in offset order. A hash sorts faster than a key."""
+"""The newest record of each key. A removed tombstone is older than a record at its offset; it is the newest only if its
+key has records, and all of these are older (C9)."""
 _ROWS: Final = 1 << 15
-"""Sorted rows that are compared at a time."""
+"""Newest records that are flagged at a time."""
 
 
 def large_survey(inputs: PlanInputs) -> Survey[Marks]:
@@ -43,16 +43,21 @@ def large_survey(inputs: PlanInputs) -> Survey[Marks]:
     before = before_keys(inputs)
     ends = np.cumsum([mark.records for mark in before]).tolist()
     newest, has_older = np.zeros((2, ends[-1]), dtype=np.bool_)
-    compare = KeyComparison(newest, has_older)
-    with _sorted(inputs, _keys(inputs, before)) as rows:
-        for batch in rows:
-            compare(pa.table(batch))
+    for batch in _newest(inputs, _keys(inputs, before)):
+        flag(newest, has_older, batch)
     marks: dict[str, Marks] = {}
     for segment, mark, end in zip(inputs.segments, before, ends, strict=True):
         of = slice(end - mark.records, end)
         marks[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of])
     kept = {path: mark.newest_count for path, mark in marks.items()}
     return survey_of(inputs.plan, marks, kept, {path: mark.records for path, mark in marks.items()})
+
+
+def flag(newest: Flags, has_older: Flags, rows: pa.RecordBatch) -> None:
+    """Set the flags of the newest records in ``rows``."""
+    places = rows["place"].to_numpy()
+    newest[places] = True
+    has_older[places] = rows["has_older"].to_numpy(zero_copy_only=False)
 
 
 def survey_of(plan: Plan, marks: Mapping[str, M], kept: Mapping[str, int], records: Mapping[str, int]) -> Survey[M]:
@@ -120,9 +125,8 @@ def _keys(inputs: PlanInputs, before: Sequence[Marks]) -> Iterator[pa.RecordBatc
         first += mark.records
 
 
-@contextmanager
-def _sorted(inputs: PlanInputs, keys: Iterator[pa.RecordBatch]) -> Iterator[Iterable[pa.RecordBatch]]:
-    """``keys`` sorted by DuckDB, which spills to disk, and sees no other files and no hosts."""
+def _newest(inputs: PlanInputs, keys: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of NEWEST, from DuckDB, which spills to disk, and sees no other files and no hosts."""
     import duckdb
 
     failed: list[Exception] = []
@@ -138,7 +142,7 @@ def _sorted(inputs: PlanInputs, keys: Iterator[pa.RecordBatch]) -> Iterator[Iter
         with duckdb.connect(":memory:", config=config) as engine:
             engine.register("keys", pa.RecordBatchReader.from_batches(_SCHEMA, _watched(keys, failed)))
             try:
-                yield engine.sql(ORDERED).to_arrow_reader(_ROWS)
+                yield from engine.sql(NEWEST).to_arrow_reader(_ROWS)
             except duckdb.Error as error:
                 raise failed[0] if failed else _failure(inputs, error) from error
 
@@ -155,38 +159,6 @@ def _watched(keys: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterato
 def _failure(inputs: PlanInputs, error: Exception) -> UnavailableError:
     reason = " ".join(str(error).split())
     return UnavailableError(
-        f"table {inputs.plan.table} ({inputs.plan.title}): its keys can't be sorted in {tempfile.gettempdir()} now: "
+        f"table {inputs.plan.table} ({inputs.plan.title}): its keys can't be compared in {tempfile.gettempdir()} now: "
         f"{reason}; try again later"
     )
-
-
-class KeyComparison:
-    """Sets the flags of records, by place, from sorted rows that come piece by piece."""
-
-    def __init__(self, newest: Flags, has_older: Flags) -> None:
-        self._newest = newest
-        self._has_older = has_older
-        self._open = pa.table({field.name: pa.array([], field.type) for field in _SCHEMA})
-        """Of the last key so far, the newest row, and the newest row of a present record."""
-
-    def __call__(self, rows: pa.Table) -> None:
-        """Compare the next ``rows``. Of ``has_older``, only the flags of newest records are exact, and used."""
-        known = self._open.num_rows
-        if not rows.num_rows:
-            return
-        rows = pa.concat_tables([self._open, rows.cast(_SCHEMA)]).combine_chunks()
-        key = rows["key"]
-        places, offsets, removed = (rows[name].to_numpy() for name in ("place", "log_offset", "removed"))
-        is_first, is_last = np.ones((2, rows.num_rows), dtype=np.bool_)
-        is_first[1:] = pc.not_equal(key[1:], key[:-1]).to_numpy()
-        is_last[:-1] = is_first[1:]
-        # Of each key with present records: its newest present record, and its last row, which may be a removed one.
-        present = np.flatnonzero(~removed & (is_last | np.roll(removed, -1)))
-        last = np.flatnonzero(is_last)[np.cumsum(is_first)[present] - 1]
-        is_newest = np.zeros(rows.num_rows, dtype=np.bool_)
-        is_newest[np.where(offsets[last] > offsets[present], last, present)] = True
-        self._newest[places] = is_newest
-        # The older rows of an open key are no longer known, so its flags of older records were set before.
-        self._has_older[places[known:]] = ~is_first[known:]
-        end = rows.num_rows - 1
-        self._open = rows.take(sorted({end, *present[last == end].tolist()}))

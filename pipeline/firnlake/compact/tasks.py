@@ -1,15 +1,20 @@
-"""The tasks of a job: a small plan is one task; a large plan is surveyed first and then rewritten output by output.
+"""The driver of a job's tasks, and the tasks of the lanes that rewrite all their inputs.
 
-Tasks run in workers of the engine; their results are small. Only the plan and its survey decide how input segments are
-grouped into output segments, so the layout is the same on every engine.
+A small plan is one task; a large plan is surveyed first and then rewritten output by output. Tasks run in workers of
+the engine; their results are small. Only the plan and its survey decide how input segments are grouped into output
+segments, so the layout is the same on every engine.
 """
 
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from operator import call
+from typing import Final, Protocol, TypeVar
 
-from firnlake.compact.attempt import Attempt, PlanTask
+from pyiceberg.table import Table
+
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keys import NO_SURVEY, M, Survey, has_many_keys, survey
 from firnlake.compact.marks import Marks, StoredMarks, store
@@ -20,9 +25,79 @@ from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
 from firnlake.iceberg.files import MARKS
+from firnlake.job.collect import delete_attempt
 from firnlake.job.job import series
 from firnlake.job.outcomes import ByPlan
 from firnlake.job.plan import Input, Plan
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+WHOLE_BYTES: Final = 64 << 20
+"""Maximum file bytes of a plan that is one task. For such a plan, another round of tasks costs more than it saves."""
+
+
+class PlanTask(Protocol[R_co]):
+    """A part of the work on a plan; picklable."""
+
+    @property
+    def inputs(self) -> PlanInputs:
+        """The plan, with the segments that the task reads."""
+
+    def __call__(self) -> R_co:
+        """Do the work; any error is the plan's failure."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try to compact ``plans`` of one lane: where their results go, and the engine that runs their tasks.
+
+    ``title`` names the job in progress bars and in Spark's UI.
+    """
+
+    table: Table
+    plans: Sequence[PlanInputs]
+    target: Target
+    engine: Engine
+    title: str
+
+    def run(self, verb: str, tasks: Sequence[PlanTask[R]], engine: Engine | None = None) -> ByPlan[list[R]]:
+        """Run ``tasks`` on ``engine``, by default the attempt's own; returns the results of each plan in task order.
+
+        A plan fails with the first of its tasks that fails, whatever the error is.
+        """
+        weights = [task.inputs.bytes for task in tasks]
+        answers = (engine or self.engine).map(call, tasks, weights=weights, title=f"{verb} {self.title}")
+        done: dict[str, list[R]] = defaultdict(list)
+        failed: dict[str, FirnError] = {}
+        for task, answer in zip(tasks, answers, strict=True):
+            if isinstance(answer, Exception):
+                failed.setdefault(task.inputs.plan.id, contained(answer, task.inputs.plan.subject))
+            else:
+                done[task.inputs.plan.id].append(answer)
+        return {plan_id: parts for plan_id, parts in done.items() if plan_id not in failed}, failed
+
+    @contextmanager
+    def marks_folder(self) -> Iterator[str]:
+        """A folder for files of marks, which are deleted in the end."""
+        folder = f"{self.target.folder}/marks"
+        try:
+            yield folder
+        finally:
+            delete_attempt(self.table, folder)
+
+
+def together(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
+    """Neighbouring ``segments`` in groups: each has one segment, or several of at most WHOLE_BYTES together."""
+    group: list[InputSegment] = []
+    size = 0
+    for one in segments:
+        if group and size + one.source.bytes > WHOLE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(one)
+        size += one.source.bytes
+    if group:
+        yield group
 
 
 def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Input, ...]]:
@@ -51,9 +126,6 @@ def _parts(plan: Plan, inputs: Sequence[Input], kept: Mapping[str, int]) -> Iter
     if part:
         yield tuple(part)
 
-
-WHOLE_BYTES: Final = 64 << 20
-"""Maximum file bytes of a plan that is one task. For such a plan, another round of tasks costs more than it saves."""
 
 HERE_BYTES: Final = 512 << 20
 """Maximum total file bytes of plans surveyed without a task. A survey reads only a small part of them."""
@@ -103,28 +175,10 @@ class WholeTask:
     target: Target
 
     def __call__(self) -> Rewritten:
-        surveyed = NO_SURVEY if is_copy(self.inputs) else survey(self.inputs)
+        surveyed = NO_SURVEY if self.inputs.copies else survey(self.inputs)
         return Rewritten.joined(
             [task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place
         )
-
-
-def together(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
-    """``segments`` in groups for a task each: a single segment, or several of at most WHOLE_BYTES together."""
-    group: list[InputSegment] = []
-    size = 0
-    for segment in segments:
-        if group and size + segment.source.bytes > WHOLE_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(segment)
-        size += segment.source.bytes
-    yield group
-
-
-def is_copy(inputs: PlanInputs) -> bool:
-    """True if the plan copies its records unchanged, so that it needs no survey (C13)."""
-    return inputs.plan.lane.traits.copies
 
 
 def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> list[RewriteTask]:
@@ -165,16 +219,16 @@ def _first_round(
     surveyed_here = _is_here(attempt.plans, attempt.engine)
     failed: dict[str, FirnError] = {}
     for inputs in attempt.plans:
-        if isinstance(attempt.engine, SparkEngine) and not is_copy(inputs) and suits_spark(inputs):
+        if isinstance(attempt.engine, SparkEngine) and not inputs.copies and suits_spark(inputs):
             try:
                 surveys[inputs.plan.id] = survey_on_spark(inputs, attempt.engine, folder, f"survey {attempt.title}")
             except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
                 failed[inputs.plan.id] = contained(error, inputs.plan.subject)
-        elif surveyed_here and not is_copy(inputs):
+        elif surveyed_here and not inputs.copies:
             here.append(SurveyTask(inputs, folder))
         elif inputs.bytes <= WHOLE_BYTES:
             tasks.append(WholeTask(inputs, attempt.target))
-        elif is_copy(inputs):
+        elif inputs.copies:
             surveys[inputs.plan.id] = NO_SURVEY
         else:
             tasks.append(SurveyTask(inputs, folder))

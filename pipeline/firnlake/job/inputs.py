@@ -18,7 +18,9 @@ from firnlake.table.live_files import LiveInputs
 
 @dataclass(frozen=True)
 class CheckedInputs:
-    """By plan id, the input files (in order) of plans that still match the table, and the conflicts of other plans.
+    """By plan id, the input files of plans that still match the table, and the conflicts of other plans.
+
+    The files are segments of main, and then removed tombstones from their branch, each in the order of the plan.
 
     ``deletes`` are the row-level deletes that the plans take into account, by path of the input file.
     """
@@ -33,9 +35,10 @@ class CheckedInputs:
     ) -> "CheckedInputs":
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
-        A plan matches if its segments are live and the same row-level deletes apply to them as when the plan was made.
+        A plan matches if its inputs are live and the same row-level deletes apply to them as when the plan was made.
         Later equality deletes are no conflict if they apply to the results and hide no record that supersedes another
-        (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises RefusedError for another table's plan.
+        (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises RefusedError for another table's plan,
+        and for removed tombstones with row-level deletes.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -47,51 +50,37 @@ class CheckedInputs:
         listed: dict[str, list[DataFile]] = defaultdict(list)
         for file in live.files:
             listed[file.file_path].append(file)
+        removed = _removed_tombstones(target, plans)
         files, conflicts = {}, {}
         deletes = dict(live.deletes)
         for plan in plans:
             for segment in plan.inputs:
                 if segment.path in deletes:
                     deletes[segment.path] = _without_later(target, plan, deletes[segment.path])
-            problem = _problem(plan, listed) or (None if row_deletes else _other_deletes(plan, deletes))
+            problem = _problem(plan, listed, removed) or (None if row_deletes else _other_deletes(plan, deletes))
             if problem:
                 conflicts[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}): {problem}; plan again")
             else:
                 files[plan.id] = [file for segment in plan.inputs for file in listed[segment.path]]
+                files[plan.id] += [removed[one.path] for one in plan.removed_tombstones]
         return cls(files, conflicts, deletes)
 
 
-def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
-    """Find all inputs of ``plans``: segments of main, then removed tombstones from their branch.
-
-    Raises RefusedError for a plan of another table, and for removed tombstones with row-level deletes.
-    """
-    checked = CheckedInputs.find(target, plans)
-    files, conflicts = dict(checked.files), dict(checked.conflicts)
+def _removed_tombstones(target: Table, plans: Sequence[Plan]) -> Mapping[str, DataFile]:
+    """The removed tombstones that ``plans`` read, by path, as far as they are live on their branch."""
     paths = [segment.path for plan in plans for segment in plan.removed_tombstones]
-    removed = LiveInputs.find(on_branch(target, REMOVED_TOMBSTONES), paths) if paths else None
-    if removed is None:
-        return checked
+    if not paths:
+        return {}
+    removed = LiveInputs.find(on_branch(target, REMOVED_TOMBSTONES), paths)
     if removed.deletes:
         raise RefusedError(
             f"table {plans[0].table}, branch {REMOVED_TOMBSTONES}: {min(removed.deletes)} has row-level "
             "deletes; allowed: none (apply them with rewrite_data_files first)"
         )
-    listed = {file.file_path: file for file in removed.files}
-    for plan in plans:
-        gone = [one.path for one in plan.removed_tombstones if one.path not in listed]
-        if gone and plan.id in files:
-            del files[plan.id]
-            conflicts[plan.id] = ConflictError(
-                f"plan {plan.id} ({plan.title}): {gone[0]} is no longer live on the branch {REMOVED_TOMBSTONES}; plan "
-                "again"
-            )
-        elif plan.id in files:
-            files[plan.id] = [*files[plan.id], *(listed[one.path] for one in plan.removed_tombstones)]
-    return CheckedInputs(files, conflicts, checked.deletes)
+    return {file.file_path: file for file in removed.files}
 
 
-def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None:
+def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]], removed: Mapping[str, DataFile]) -> str | None:
     gone = [segment.path for segment in plan.inputs if segment.path not in listed]
     if gone:
         return f"inputs are no longer live in {plan.table}: {len(gone)} of {len(plan.inputs)}, first {gone[0]}"
@@ -100,6 +89,9 @@ def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None
         if records != segment.records:
             # If a sink repeats a commit, the table lists a file twice; plans also count the records of each copy.
             return f"the record count of {segment.path} is {records} in {plan.table}, {segment.records} in the plan"
+    for one in plan.removed_tombstones:
+        if one.path not in removed:
+            return f"{one.path} is no longer live on the branch {REMOVED_TOMBSTONES}"
     return None
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 from firnlake.errors import ConflictError, FirnError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import mark, report_refusal
-from firnlake.job.inputs import planned_inputs
+from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.table.history import PublishedPlan, published_plans
 
@@ -59,5 +59,5 @@ def _overtaken(lake: Lake, plans: Sequence[Plan]) -> tuple[Published, Mapping[st
     with suppress(FirnError), lake.answering():
         if plans:
             target = lake.table(plans[0].table)
-            return published_plans(target, [plan.id for plan in plans]), planned_inputs(target, plans).conflicts
+            return published_plans(target, [plan.id for plan in plans]), CheckedInputs.find(target, plans).conflicts
     return {}, {}

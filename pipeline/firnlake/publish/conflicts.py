@@ -6,7 +6,7 @@ from functools import partial
 from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError, FirnError, RefusedError
-from firnlake.iceberg.branches import REMOVED_TOMBSTONES, check_names, on_branch
+from firnlake.iceberg.branches import check_names
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import PlanChange
@@ -15,7 +15,6 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.lanes.retention import retention
 from firnlake.table.history import RecordCounts
-from firnlake.table.live_files import LiveInputs
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
 from firnlake.table.records import COLUMNS
@@ -36,7 +35,7 @@ def staged_conflicts(
     stage.check_undisturbed()
     check_names(current)
     problems: dict[str, FirnError] = dict(_changed_files(stage, changes))
-    for find in (_changed_inputs, _lost_tombstones, partial(_changed_shape, stage=stage), _landed):
+    for find in (_changed_inputs, partial(_changed_shape, stage=stage), _landed):
         left = [one for one in changes if one.plan.id not in problems]
         problems |= find(current, left, manifests)
     return problems
@@ -71,25 +70,6 @@ def _changed_shape(
         return {}
     changed = f"{'the partitioning' if same else 'the mapping'} of table {stage.target} has changed since; plan again"
     return {one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in changes}
-
-
-def _lost_tombstones(current: Table, changes: Sequence[PlanChange], _: Manifests) -> Mapping[str, ConflictError]:
-    """Conflicts of plans that read a removed tombstone which no longer counts in ``current``.
-
-    It was dropped from its branch, or main now has another history (C33).
-    """
-    wanted = {one.path for change in changes for one in change.plan.removed_tombstones}
-    if not wanted:
-        return {}
-    gone = set(LiveInputs.find(on_branch(current, REMOVED_TOMBSTONES), sorted(wanted)).gone)
-    return {
-        change.plan.id: ConflictError(
-            f"plan {change.plan.id} ({change.plan.title}): {one.path} is no longer on {REMOVED_TOMBSTONES}; plan again"
-        )
-        for change in changes
-        for one in change.plan.removed_tombstones
-        if one.path in gone
-    }
 
 
 def _landed(current: Table, changes: Sequence[PlanChange], manifests: Manifests) -> Mapping[str, ConflictError]:

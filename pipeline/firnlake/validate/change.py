@@ -19,7 +19,8 @@ from firnlake.lanes.erasure.requests import Request
 from firnlake.table.history import PublishedPlan
 from firnlake.table.segment import TAIL
 from firnlake.validate.basis import Basis
-from firnlake.validate.deletes import ListedAs, check_merged, live_paths, staged_delete
+from firnlake.validate.deletes import check_merged, converted, live_paths, staged_delete
+from firnlake_expectations.visible import Listed
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class JudgedChange:
     """Data files on side branches that the change writes."""
     returning: Sequence[DataFile] = ()
     """Removed tombstones that lane `full` reads, or that lane `erase` rewrites."""
-    before: Mapping[str, ListedAs] = field(default_factory=dict)
-    after: Mapping[str, ListedAs] = field(default_factory=dict)
+    before: Mapping[str, Listed] = field(default_factory=dict)
+    after: Mapping[str, Listed] = field(default_factory=dict)
     deletes: Sequence[DataFile] = ()
     requests: Sequence[Request] = ()
     """Lane `erase`: the requests that the change serves."""
@@ -70,10 +71,11 @@ def staged(stage: Stage, own: PlanChange, inputs: Sequence[DataFile], basis: Bas
     paths = {one.path for one in plan.inputs}
     main = [one for one in inputs if one.file_path in paths]
     if plan.lane.traits.writes == "deletes":
-        before, added = basis.deletes.among(main), [staged_delete(one, stage.table) for one in own.deletes]
+        before = basis.deletes.among(main, DataFiles.of(stage.table, stage.identifier))
+        added = [staged_delete(one, stage.table) for one in own.deletes]
         entries = {one.file_path: before.get(one.file_path, basis.deletes.entry(one)) for one in main}
         _check_merged(stage, own, entries.values())
-        after = {path: one.after(own.merged, added) for path, one in entries.items()}
+        after = {path: converted(one, own.merged, added) for path, one in entries.items()}
         return change(removed=(), left=main, added=(), before=before, after=after, deletes=own.deletes)
     beside = [*own.quarantined, *own.removed_tombstones]
     removed = [one for one in main if one.file_path not in own.in_place]
@@ -93,8 +95,8 @@ def staged(stage: Stage, own: PlanChange, inputs: Sequence[DataFile], basis: Bas
     )
 
 
-def _check_merged(stage: Stage, own: PlanChange, entries: Collection[ListedAs]) -> None:
-    leaving = {one for entry in entries for one in entry.deletes if one.path in own.merged}
+def _check_merged(stage: Stage, own: PlanChange, entries: Collection[Listed]) -> None:
+    leaving = {one for entry in entries for one in entry.deletes if one.name in own.merged}
     live = cache(partial(live_paths, stage.table))
     for one in leaving:
-        check_merged(one, DataFiles.of(stage.table, stage.identifier), own.plan, live)
+        check_merged(one, own.plan, live)

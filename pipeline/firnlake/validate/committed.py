@@ -22,6 +22,7 @@ from firnlake.iceberg.branches import (
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.lane import Lane
@@ -84,7 +85,8 @@ class Committed:
             reached = [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
             left, deletes = basis.files(reached), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
             own = [one for one in deletes if job_of(one.file_path) == self._job_id]
-            before, after = basis.deletes.among(left), self._deletes.among(left, basis.number)
+            reader = DataFiles.of(self.table)
+            before, after = basis.deletes.among(left, reader), self._deletes.among(left, reader, basis.number)
             return change(removed=(), left=left, added=(), before=before, after=after, deletes=own)
         removed, added = self._moved(self.before, self.snapshot, owner)
         went = {one.file_path for one in removed}

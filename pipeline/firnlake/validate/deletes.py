@@ -6,7 +6,6 @@ leaves out deletes of other Iceberg partitions.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -17,7 +16,7 @@ from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.errors import RefusedError, UnavailableError
+from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.delete_files import PATH, compared, positions, values
 from firnlake.iceberg.deletes import DeleteFile, place, place_of
@@ -29,50 +28,42 @@ _NEWEST: Final = 2**63 - 1
 """A data sequence number that is higher than all others."""
 
 
-def staged_delete(file: DataFile, table: Table) -> DeleteFile:
-    """A position delete ``file`` that is not committed yet, and will be newer than every file of the table."""
-    return DeleteFile.of(file, _NEWEST, table.specs())
+def staged_delete(file: DataFile, table: Table) -> Deletes:
+    """A position delete ``file`` that is not committed yet, and will be newer than every file of ``table``."""
+    return _told(DeleteFile.of(file, _NEWEST, table.specs()), DataFiles.of(table))
 
 
-def check_merged(delete: DeleteFile, files: DataFiles, plan: Plan, live: Callable[[], pa.Array]) -> None:
+def check_merged(delete: Deletes, plan: Plan, live: Callable[[], pa.Array]) -> None:
     """Raise RefusedError if the position ``delete`` file, which ``plan`` merges, names a live data file that is not an
     input, because its hidden records would be visible again. ``live`` returns the paths of all live data files."""
     inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
-    for rows in _rows(files, delete, plan.id):
+    for rows in delete.read():
         others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
         if len(others):
             others = others.filter(pc.is_in(others, value_set=live()))
         if len(others):
             raise RefusedError(
-                f"plan {plan.id} ({plan.title}) would remove delete file {delete.path}, which names "
+                f"plan {plan.id} ({plan.title}) would remove delete file {delete.name}, which names "
                 f"{others[0].as_py()}; allowed: a file that names only inputs of the plan"
             )
 
 
-@dataclass(frozen=True)
-class ListedAs:
-    """The entry of a data file, and the row-level deletes that may apply to files of its case."""
-
-    sequence_number: int
-    scope: str
-    deletes: tuple[DeleteFile, ...]
-
-    def after(self, merged: Collection[str], staged: Sequence[DeleteFile]) -> "ListedAs":
-        """The entry after a plan of lane `convert` is published: with the ``staged`` deletes, and without the equality
-        deletes, which it has converted, and the deletes at the paths ``merged``."""
-        kept = (one for one in self.deletes if one.path not in merged and not one.is_equality)
-        return replace(self, deletes=(*kept, *staged))
-
-    def told(self, files: DataFiles, plan: str) -> Listed:
-        """The entry in the judge's form; an error of reading a delete file names ``plan``."""
-        return Listed(self.sequence_number, self.scope, tuple(_told(one, files, plan) for one in self.deletes))
+def converted(entry: Listed, merged: Collection[str], staged: Sequence[Deletes]) -> Listed:
+    """``entry`` after a plan of lane `convert` is published: with the ``staged`` deletes, and without the equality
+    deletes, which it has converted, and the deletes at the paths ``merged``."""
+    kept = (one for one in entry.deletes if one.name not in merged and not one.columns)
+    return replace(entry, deletes=(*kept, *staged))
 
 
-def _told(delete: DeleteFile, files: DataFiles, plan: str) -> Deletes:
-    """The delete file in the judge's form; an error of reading the file names ``plan``."""
+def _told(delete: DeleteFile, files: DataFiles) -> Deletes:
+    """The delete file in the judge's form."""
     columns = tuple(compared(files, delete)) if delete.is_equality else ()
-    read = partial(_rows, files, delete, plan)
+    read = partial(_rows, files, delete)
     return Deletes(delete.path, delete.sequence_number, _scope(delete), delete.only, columns, read)
+
+
+def _rows(files: DataFiles, delete: DeleteFile) -> Iterator[pa.RecordBatch]:
+    yield from values(files, delete) if delete.is_equality else positions(files, delete)
 
 
 def _scope(delete: DeleteFile) -> str | None:
@@ -108,13 +99,13 @@ class SnapshotDeletes:
         }
         return cls(deletes, numbers)
 
-    def entry(self, file: DataFile) -> ListedAs:
+    def entry(self, file: DataFile) -> Listed:
         """The entry of ``file`` without any of these deletes; for a file to which none of the deletes applies."""
-        return ListedAs(self.numbers.get(file.file_path, 0), place_of(file), ())
+        return Listed(self.numbers.get(file.file_path, 0), place_of(file), ())
 
-    def among(self, files: Iterable[DataFile], until: int | None = None) -> dict[str, ListedAs]:
-        """The entries of the data ``files`` of one case, by path; empty if no delete can apply. Equality deletes with a
-        higher data sequence number than ``until`` are left out."""
+    def among(self, files: Iterable[DataFile], reader: DataFiles, until: int | None = None) -> dict[str, Listed]:
+        """The entries of the data ``files`` of one case, by path; empty if no delete can apply. ``reader`` reads the
+        deletes. Equality deletes with a higher data sequence number than ``until`` are left out."""
         scopes: dict[str, str] = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
         by_scope: dict[str | None, list[DeleteFile]] = defaultdict(list)
         deletes = [
@@ -126,7 +117,8 @@ class SnapshotDeletes:
         near += [one for one in deletes if one.only in scopes and one not in near]
         if not near:
             return {}
-        return {path: ListedAs(self.numbers[path], scope, tuple(near)) for path, scope in scopes.items()}
+        told = tuple(_told(one, reader) for one in near)
+        return {path: Listed(self.numbers[path], scope, told) for path, scope in scopes.items()}
 
 
 def live_paths(table: Table) -> pa.Array:
@@ -135,17 +127,3 @@ def live_paths(table: Table) -> pa.Array:
     listed = snapshot.manifests(table.io) if snapshot else []
     data = (one for one in listed if one.content == ManifestContent.DATA)
     return pa.array((entry.data_file.file_path for entry in Manifests(table.io).live(data)), pa.large_string())
-
-
-def _rows(files: DataFiles, delete: DeleteFile, plan: str) -> Iterator[pa.RecordBatch]:
-    with reading_for(plan):
-        yield from values(files, delete) if delete.is_equality else positions(files, delete)
-
-
-@contextmanager
-def reading_for(plan: str) -> Iterator[None]:
-    """Name ``plan`` in any error of reading a file within the block."""
-    try:
-        yield
-    except (RefusedError, UnavailableError) as error:
-        raise type(error)(f"plan {plan} can't be validated: {error}") from error

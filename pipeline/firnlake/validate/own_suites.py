@@ -55,8 +55,7 @@ def own_findings(
     most = _limit()
     found: dict[str, tuple[Finding, ...]] = {}
     for case in cases:
-        written = [file for file in case.files if file.side == AFTER]
-        size = sum(file.bytes for file in written)
+        size = case.written
         if Lane(case.claim.lane).traits.writes == "deletes" or not case.claim.records_out:
             continue
         frame: pd.DataFrame | DataFrame
@@ -92,7 +91,7 @@ def _frame(records: JudgedRecords, case: Case) -> "pd.DataFrame":
 
 def _readers(records: JudgedRecords, case: Case) -> "list[Callable[[], Batches]]":
     """A reader for each file of the records that the plan of ``case`` has written to the topic."""
-    parts, schema = (one for one in records.parts([case]) if one.side == AFTER), _plain(records)
+    parts, schema = (one for one in case.files if one.side == AFTER), _plain(records)
     return [partial(_visible, one.read, schema, records.reading.level) for one in parts]
 
 

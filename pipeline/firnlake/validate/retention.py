@@ -16,8 +16,8 @@ from firnlake.job.failures import mark
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Bases
+from firnlake.validate.cases import claim_of
 from firnlake.validate.change import JudgedChange
-from firnlake.validate.claims import claim_of
 from firnlake_expectations.claim import Claim, Sample
 from firnlake_expectations.findings import Findings
 from firnlake_expectations.wording import count

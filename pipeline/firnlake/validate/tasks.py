@@ -4,12 +4,12 @@ A case may be larger than the memory of its task: DuckDB then spills to a tempor
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from firnlake.engine.engine import Engine, threads_per_task
 from firnlake.engine.local import LocalEngine
-from firnlake.errors import FirnError, UnavailableError, contained
+from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
 from firnlake.validate.cases import Case, JudgedRecords, requested
 from firnlake_expectations.temporary import temporary_folder
 
@@ -43,7 +43,7 @@ class _JudgeTask:
         taken = [case.fingerprint for case in self.cases if case.fingerprint is not None]
         with temporary_folder() as folder:
             return judge(
-                self.records.parts(self.cases),
+                [replace(part, plan=number) for number, case in enumerate(self.cases) for part in case.files],
                 self.records.schema,
                 [case.claim for case in self.cases],
                 self.records.reading,
@@ -89,6 +89,9 @@ def _unjudged(case: Case, error: Exception) -> FirnError:
 
     claim = case.claim
     subject = f"table {claim.table}, {claim.topic}-{claim.partition} {claim.lane}: plan {claim.plan_id} can't be judged"
+    if isinstance(error, RefusedError | UnavailableError):  # of reading one of its files
+        kind = RefusedError if isinstance(error, RefusedError) else UnavailableError
+        return kind(f"plan {claim.plan_id} can't be validated: {error}")
     if isinstance(error, duckdb.OperationalError):  # its disk or its memory
         return UnavailableError(f"{subject}: {' '.join(str(error).split())}; try again later")
     return contained(error, subject)

@@ -15,16 +15,15 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.job.inputs import planned_inputs
+from firnlake.job.inputs import CheckedInputs
 from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import samples_of, validation_of
 from firnlake.validate.basis import Bases
-from firnlake.validate.cases import Case, JudgedRecords, ListedFacts, case_of
+from firnlake.validate.cases import Case, JudgedRecords
 from firnlake.validate.change import staged
-from firnlake.validate.claims import claim_of
 from firnlake.validate.committed import Committed
 from firnlake.validate.own_suites import own_findings
 from firnlake.validate.tasks import findings_of
@@ -146,10 +145,10 @@ def _fresh_verdicts(
 
     started = time.monotonic()
     target = lake.table(stage.target)
-    cases, errors = staged_cases(stage, target, bases)
+    records = JudgedRecords(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
+    cases, errors = staged_cases(stage, target, records, bases)
     if not cases:
         return {}, errors
-    records = JudgedRecords.of(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
     # Reports outlive the records that are to be erased, so they must not show samples of these.
     samples = "none" if cases[0].secret is not None else samples_of(target.properties)
     found = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
@@ -169,16 +168,17 @@ def _fresh_verdicts(
     return given, errors
 
 
-def staged_cases(stage: Stage, target: Table, bases: Bases) -> tuple[list[Case], dict[str, FirnError]]:
+def staged_cases(
+    stage: Stage, target: Table, records: JudgedRecords, bases: Bases
+) -> tuple[list[Case], dict[str, FirnError]]:
     """The cases of the changes of ``stage`` without a verdict, and by plan id the errors of others.
 
     A plan is in conflict if its inputs have changed in ``target``, or if ``bases`` says so.
     """
     left = [one for plan_id, one in stage.changes.items() if plan_id not in (stage.verdicts or {})]
-    inputs = planned_inputs(target, [one.plan for one in left])
+    inputs = CheckedInputs.find(target, [one.plan for one in left])
     errors: dict[str, FirnError] = dict(inputs.conflicts)
     cases = []
-    listing = ListedFacts(stage.table.schema(), ColumnRoles.of(stage.table, stage.identifier))
     trusted = validation_of(target.properties) == "fingerprint"
     for own in left:
         plan = own.plan
@@ -190,8 +190,7 @@ def staged_cases(stage: Stage, target: Table, bases: Bases) -> tuple[list[Case],
                 errors[plan.id] = basis
                 continue
             change = staged(stage, own, inputs.files[plan.id], basis)
-            fingerprint = int(own.fingerprint) if trusted else None
-            cases.append(case_of(change, listing, claim_of(change, own), fingerprint))
+            cases.append(records.case(change, own, trusted=trusted))
         except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
             errors[plan.id] = contained(error, f"{plan.subject} can't be judged")
     return cases, errors
@@ -224,12 +223,12 @@ def judge(commit: Committed, engine: Engine) -> list[Verified]:
     from firnlake_expectations.findings import rows
 
     table, verified = commit.table, []
-    listing = ListedFacts(table.schema(), ColumnRoles.of(table, commit.identifier))
-    records = JudgedRecords.of(DataFiles.of(table), listing.columns)
+    records = JudgedRecords(DataFiles.of(table), ColumnRoles.of(table, commit.identifier))
     for change in commit.changes():
-        claim = claim_of(change)
+        case = records.case(change)
+        claim = case.claim
         title = f"verify {claim.table}, {claim.topic}-{claim.partition} {claim.lane}"
-        (found,) = findings_of(records, [case_of(change, listing, claim)], samples_of(table.properties), engine, title)
+        (found,) = findings_of(records, [case], samples_of(table.properties), engine, title)
         if isinstance(found, FirnError):
             raise found
         verified.append(Verified(commit.snapshot.snapshot_id, claim, rows(claim, found)))
