@@ -67,7 +67,7 @@ class Classifier:
         self._columns = {name: ColumnMetrics.of(fields[name], table.specs()) for name in read}
         self._io, self._stores, self._mapping = table.io, Stores(table), name_mapping(table)
         ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
-        self._ids_at = {one.snapshot_id: ids.get(one.schema_id or 0) for one in table.metadata.snapshots}
+        self._ids_at = {one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids}
         """Field ids of the columns that the table had, by the snapshot that was made then."""
         facts = (VERSION, roles, table.schema(), sorted(table.specs().items()), self._mapping)
         self.version = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -96,7 +96,7 @@ def _contents(
         if classifier.unread:
             incomplete.add(name)
     contents = {name: kept[name] if name in kept else fresh[name] for name in names}
-    if cache and fresh:
+    if cache and fresh.keys() - incomplete:
         cache.keep(table_uuid, identifier, {name: one for name, one in contents.items() if name not in incomplete})
     return ManifestContents.together(contents.values())
 
