@@ -1,6 +1,6 @@
 """Read the states of a table's topic partitions, within the scope that a person asks for."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -67,13 +67,11 @@ class Scope:
         if obstacle := self.obstacle(lane):
             raise RefusedError(obstacle)
 
-    def topic_partitions(self, segments: Segments) -> frozenset[TopicPartition] | None:
-        """The topic partitions with ``segments`` in this scope; None if the scope names none and so covers all.
+    def topic_partitions(self, segments: Segments) -> frozenset[TopicPartition]:
+        """The topic partitions with ``segments`` that this scope names; empty if it names none and so covers all.
 
         Raises RefusedError if a named topic or topic partition does not exist.
         """
-        if not self.topics and not self.partitions:
-            return None
         topics = list(dict.fromkeys(owner.topic for owner in segments))
         missing = [topic for topic in self.topics if topic not in topics]
         if missing:
@@ -139,22 +137,19 @@ class Sensed:
     def state(self, where: TopicPartition) -> State:
         """The state of the topic partition ``where``; its lanes share what it has computed."""
         if where not in self._known:
-            self._known[where] = self._state(where)
+            self._known[where] = State(
+                where,
+                self.segments[where],
+                self.policies.of(where.topic),
+                self.now_ms,
+                self.segments.strays_of(where),
+                self.removed_tombstones.get(where, ()),
+                self.transactions.get(where, NO_TRANSACTIONS),
+                self.bounds,
+                self.requested.get(where),
+                self._restarts.get(where.topic, ""),
+            )
         return self._known[where]
-
-    def _state(self, where: TopicPartition) -> State:
-        return State(
-            where,
-            self.segments[where],
-            self.policies.of(where.topic),
-            self.now_ms,
-            self.segments.strays_of(where),
-            self.removed_tombstones.get(where, ()),
-            self.transactions.get(where, NO_TRANSACTIONS),
-            self.bounds,
-            self.requested.get(where),
-            self._restarts.get(where.topic, ""),
-        )
 
     @cached_property
     def _restarts(self) -> Mapping[str, str]:
@@ -175,16 +170,14 @@ def read_once(
     lake: Lake,
     identifier: str,
     now_ms: int,
-    only: Collection[TopicPartition] = (),
     look_at_transactions: bool = True,
     scope: Scope = EVERYTHING,
 ) -> Sensed:
-    """Read table ``identifier``, for states at the time ``now_ms`` (epoch milliseconds).
+    """Read table ``identifier``, for states at the time ``now_ms`` (epoch milliseconds) in ``scope``.
 
-    ``only`` restricts the states to these topic partitions, unless ``scope`` names others. Without
-    ``look_at_transactions`` no record is read. Raises RefusedError for an unknown table, a table without the record
-    columns, a wrong property, a topic or topic partition of ``scope`` that does not exist, or a property of ``scope``
-    that a run may not override.
+    Without ``look_at_transactions`` no record is read. Raises RefusedError for an unknown table, a table without the
+    record columns, a wrong property, a topic or topic partition of ``scope`` that does not exist, or a property of
+    ``scope`` that a run may not override.
     """
     table = lake.table(identifier)
     policies = Policies.parse(identifier, table.properties, scope.properties)
@@ -193,9 +186,8 @@ def read_once(
     data_folder(table), metadata_folder(table)
     cache = ManifestCache.of(lake)
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
-    meant = scope.topic_partitions(segments)
-    restricted = frozenset(only) if meant is None else meant
-    transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
+    only = scope.topic_partitions(segments)
+    transactions = transactions_of(table, segments, only) if look_at_transactions else {}
     removed = removed_tombstones(table, identifier, cache)
     requested = requested_in(erasures_of(table), segments, removed)
-    return Sensed(segments, policies, now_ms, removed, transactions, requested, scope.bounds, restricted)
+    return Sensed(segments, policies, now_ms, removed, transactions, requested, scope.bounds, only)
