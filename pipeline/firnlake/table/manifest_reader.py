@@ -142,26 +142,19 @@ def _dated(listed: pa.Table, commits: Mapping[int, CommitClock], times_of_commit
         return pa.array(list(values), kind).take(places)
 
     committed = column((commit.at_ms for commit in known), pa.int64())
-    columns = {
-        "committed_ms": committed,
-        "by_firn": column((commit.by_firn and not commit.erases for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
-        "whole": _whole(listed, commits, column((commit.whole for commit in known), pa.bool_())),
-    }
+    by_firn = column((commit.by_firn and not commit.erases for commit in known), pa.bool_())
+    whole = column((commit.whole or bool(commit.waiting_topic_partitions) for commit in known), pa.bool_())
+    # A commit of several plans was whole for the topic partitions in which no segment waits.
+    waiting = [f"{of}-{name}" for of, commit in commits.items() for name in commit.waiting_topic_partitions]
+    if waiting:
+        owners = (pc.cast(listed[name], pa.string()) for name in ("snapshot_id", "topic", "partition"))
+        names = pc.binary_join_element_wise(*owners, "-")
+        whole = pc.and_(whole, pc.invert(pc.is_in(names, value_set=pa.array(waiting))))
+    columns = {"committed_ms": committed, "by_firn": by_firn.fill_null(False), "whole": whole.fill_null(False)}  # noqa: FBT003  # Arrow's
     if times_of_commits:
         forgotten = min((commit.at_ms for commit in commits.values()), default=0)
         columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(committed, forgotten)
     return columns
-
-
-def _whole(listed: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) -> pa.Array:
-    """``whole``, but False where a commit of several plans added to topic partitions with waiting segments."""
-    for snapshot_id, commit in commits.items():
-        if commit.waiting_topic_partitions:
-            own = pc.equal(listed["snapshot_id"], snapshot_id)
-            names = pc.binary_join_element_wise(listed["topic"], pc.cast(listed["partition"], pa.string()), "-")
-            held = pc.is_in(names, value_set=pa.array(sorted(commit.waiting_topic_partitions)))
-            whole = pc.if_else(own, pc.invert(held), whole)
-    return pc.fill_null(whole, False)  # noqa: FBT003  # Arrow's
 
 
 _OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes")
