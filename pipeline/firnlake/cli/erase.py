@@ -1,7 +1,6 @@
 """Subcommand ``erase``: request that keys are erased, show the progress, and certify the erasure."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -169,7 +168,7 @@ def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engin
         certified = certify(lake, table, now_ms, started.of(0), requests)
     pages = {str(document["request"]): str(export(lake, table, document)) for document in certified.issued}
     if as_json:
-        blocked = [{"request": key, "problems": list(map(asdict, some))} for key, some in certified.blocked.items()]
+        blocked = [{"request": key, "problems": list(some)} for key, some in certified.blocked.items()]
         show.as_json({"issued": list(certified.issued), "pages": pages, "blocked": blocked})
     else:
         for document in certified.issued:

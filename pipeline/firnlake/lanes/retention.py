@@ -5,7 +5,7 @@ The dropped segments are a prefix in offset order. No data file is read.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Final
 
 from firnlake.clock import exact_span, show_span
 from firnlake.job.lane import Lane
@@ -14,12 +14,9 @@ from firnlake.table.segment import Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
-
-class Limit(StrEnum):
-    """The Kafka config that allows Firn to drop a segment."""
-
-    AGE = "retention.ms"
-    SIZE = "retention.bytes"
+AGE: Final = "retention.ms"
+SIZE: Final = "retention.bytes"
+"""The Kafka configs that allow Firn to drop a segment."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def retention(state: State) -> Retention | None:
         return None
     held = [segment for segment in state.segments if segment.records]
     left = sum(segment.bytes for segment in held)
-    causes: list[Limit] = []
+    causes: list[str] = []
     whole = 0
     reach = -1
     for segment in held:
@@ -112,20 +109,20 @@ def _obstacle(state: State, segment: Segment) -> str | None:
     return None
 
 
-def _cause(state: State, segment: Segment, left: int) -> Limit | None:
+def _cause(state: State, segment: Segment, left: int) -> str | None:
     """The config that allows Firn to drop ``segment`` and so leave ``left`` bytes; None if no config does."""
     since = aged_from_ms(segment)
     if since is not None and 0 <= state.policy.retention_ms < state.now_ms - since:
-        return Limit.AGE
-    return Limit.SIZE if 0 <= state.policy.retention_bytes <= left else None
+        return AGE
+    return SIZE if 0 <= state.policy.retention_bytes <= left else None
 
 
-def _reason(state: State, causes: Sequence[Limit]) -> str:
+def _reason(state: State, causes: Sequence[str]) -> str:
     """The limits that were crossed, and the number of segments beyond each limit."""
     policy = state.policy
-    aged, oversize = causes.count(Limit.AGE), causes.count(Limit.SIZE)
-    parts = [f"{count(aged, 'segment')} older than {Limit.AGE} = {exact_span(policy.retention_ms)}"] if aged else []
-    parts += [f"{count(oversize, 'segment')} beyond {Limit.SIZE} = {policy.retention_bytes}"] if oversize else []
+    aged, oversize = causes.count(AGE), causes.count(SIZE)
+    parts = [f"{count(aged, 'segment')} older than {AGE} = {exact_span(policy.retention_ms)}"] if aged else []
+    parts += [f"{count(oversize, 'segment')} beyond {SIZE} = {policy.retention_bytes}"] if oversize else []
     return ", ".join(parts)
 
 
@@ -137,9 +134,9 @@ def _waiting(state: State, segment: Segment, left: int) -> str:
     else:
         age = state.now_ms - since
         moment = f"is {show_span(age)} old" if age >= 0 else f"has a timestamp {show_span(-age)} in the future"
-    told = [f"its newest record {moment} ({Limit.AGE} = {exact_span(state.policy.retention_ms)})"]
+    told = [f"its newest record {moment} ({AGE} = {exact_span(state.policy.retention_ms)})"]
     if state.policy.retention_bytes >= 0:
-        size = f"{Limit.SIZE} = {state.policy.retention_bytes}"
+        size = f"{SIZE} = {state.policy.retention_bytes}"
         told.append(f"without this segment, {count(left, 'byte')} would remain ({size})")
     return ", and ".join(told)
 
