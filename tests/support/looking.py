@@ -26,11 +26,11 @@ from uuid import UUID
 from firnlake.errors import FirnError
 from firnlake.inspect.outlook import Outlook
 from firnlake.job.lane import Lane
-from firnlake.lanes.look import has_work, since, until
+from firnlake.lanes.answer import Work
+from firnlake.lanes.look import has_work, look, since, until
 from firnlake.lanes.retention import retention
 from firnlake.plan.lane_plans import admit
 from firnlake.plan.make import due_plans, plan_partition
-from firnlake.plan.order import inputs_of
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import Segment, UnassignedFile
@@ -253,8 +253,8 @@ class Looking:
     def do_since(self, rest: str) -> Iterator[str]:
         """Since when the lane has been due for what it takes, if it is forced."""
         for state in self._states():
-            plan = plan_partition(Lane(rest), self._table(), state, force=True)
-            yield "nothing due" if not plan else _ago(since(plan.lane, state, inputs_of(plan, state)))
+            work = look(Lane(rest), state, force=True)
+            yield _ago(since(work.lane, state, work.inputs)) if isinstance(work, Work) else "nothing due"
 
     def do_doubts(self, _: str) -> Iterable[str]:
         """Why the maximum lag can't be met."""

@@ -172,12 +172,9 @@ def due_plans(
     lane: Lane, segments: Segments, states: Iterable[State], force: bool = False, asked: str = ""
 ) -> list[Plan]:
     """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
-    chosen = [
-        (plan, state)
-        for state in states
-        if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
-    ]
-    return [plan for plan, _ in sorted(chosen, key=lambda one: rank(*one))]
+    works = [(work, state) for state in states if isinstance(work := look(lane, state, force), Work)]
+    plans = (plan_of(work, segments, state, asked) for work, state in sorted(works, key=lambda one: rank(*one)))
+    return [plan for plan in plans if plan is not None and plan.changes]
 
 
 def _relieving(plans: list[Plan], relieved: Callable[[Collection[str]], Collection[str]] | None) -> list[Plan]:
