@@ -9,17 +9,14 @@ from firnlake import clock
 from firnlake.cli import show
 from firnlake.engine.choice import CHOICES, Engines
 from firnlake.errors import RefusedError
-from firnlake.job.lane import Lane
-from firnlake.plan.read_states import Scope
-from firnlake.table.state import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 
 
-def _time(name: str, description: str) -> Any:
+def time_option(name: str, description: str) -> Any:
     return typer.Option(name, parser=clock.parse, metavar="TIME", help=description)
 
 
-def _topic_partition(description: str) -> Any:
+def topic_partition_option(description: str) -> Any:
     return typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help=description)
 
 
@@ -44,33 +41,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[
     int, typer.Option("--limit", min=1, metavar="N", help="Print at most N entries of a list; --json prints all.")
 ]
-OneLane = Annotated[
-    Lane | None,
-    typer.Option("--lane", metavar="LANE", help=f"Only this lane: {', '.join(Lane)}. Default: all, in this order."),
+Now = Annotated[
+    int | None, time_option("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
-Now = Annotated[int | None, _time("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")]
-Partition = Annotated[TopicPartition | None, _topic_partition("Only this topic partition.")]
-
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")]
-Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this topic partition. Repeatable.")]
-FromOffset = Annotated[
-    int | None,
-    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later; not for lane full."),
-]
-UntilOffset = Annotated[
-    int | None, typer.Option("--until-offset", min=0, help="Stop before the first segment that ends past this offset.")
-]
-FromTime = Annotated[int | None, _time("--from-time", "Only segments without older timestamps (not for lane full).")]
-UntilTime = Annotated[int | None, _time("--until-time", "Stop before the first segment with a newer timestamp.")]
-Instead = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property",
-        metavar="K=V",
-        help="Overrides a threshold or budget of the table, for example firn.merge.segments=4. Repeatable.",
-    ),
-]
+Partition = Annotated[TopicPartition | None, topic_partition_option("Only this topic partition.")]
 
 EngineName = Annotated[
     str | None,
@@ -95,13 +69,6 @@ def at(now: int | None) -> int:
 def engines(choice: str | None, title: str, as_json: bool) -> Engines:
     """The engines of a command; unless the output is JSON, a line says which Spark application runs the tasks."""
     return Engines(choice, title, tell=None if as_json else show.line)
-
-
-def asked(
-    topics: list[str] | None, partitions: list[TopicPartition] | None, bounds: ScopeBounds, instead: list[str] | None
-) -> Scope:
-    """The scope to which the options restrict a command."""
-    return Scope(tuple(topics or ()), tuple(partitions or ()), bounds, pairs(instead))
 
 
 def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:

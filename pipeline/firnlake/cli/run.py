@@ -12,21 +12,14 @@ from firnlake.cli import show
 from firnlake.cli.options import (
     AsJson,
     EngineName,
-    Force,
-    FromOffset,
-    FromTime,
-    Instead,
     Limit,
     Now,
-    OneLane,
-    Partitions,
     TableName,
-    Topics,
-    UntilOffset,
-    UntilTime,
-    asked,
     at,
     engines,
+    pairs,
+    time_option,
+    topic_partition_option,
 )
 from firnlake.cli.show import Size
 from firnlake.errors import ConflictError, FirnError, UnavailableError
@@ -40,7 +33,35 @@ from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.history import RecordCounts
 from firnlake.table.state import ScopeBounds
+from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count, fates
+
+OneLane = Annotated[
+    Lane | None,
+    typer.Option("--lane", metavar="LANE", help=f"Only this lane: {', '.join(Lane)}. Default: all, in this order."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")]
+Partitions = Annotated[list[TopicPartition] | None, topic_partition_option("Only this topic partition. Repeatable.")]
+FromOffset = Annotated[
+    int | None,
+    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later; not for lane full."),
+]
+UntilOffset = Annotated[
+    int | None, typer.Option("--until-offset", min=0, help="Stop before the first segment that ends past this offset.")
+]
+FromTime = Annotated[
+    int | None, time_option("--from-time", "Only segments without older timestamps (not for lane full).")
+]
+UntilTime = Annotated[int | None, time_option("--until-time", "Stop before the first segment with a newer timestamp.")]
+Instead = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="K=V",
+        help="Overrides a threshold or budget of the table, for example firn.merge.segments=4. Repeatable.",
+    ),
+]
 
 
 def plan(
@@ -60,7 +81,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Print the plans of a run, or of one lane: their segments, bytes and reason. Change nothing."""
-    scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
+    bounds = ScopeBounds(from_offset, until_offset, from_time, until_time)
+    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
     lake, now_ms = Lake.load(), at(now)
     if write:
         check_clock(table, now_ms)
@@ -95,7 +117,8 @@ def run(
     """Sense, plan, compact, validate and publish, in one process. Spark starts only if a lane needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
-    scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
+    bounds = ScopeBounds(from_offset, until_offset, from_time, until_time)
+    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
     if dry_run:
         _show_plans(table, _planned(lake, table, lane, at(now), force, scope), limit, as_json)
         return
