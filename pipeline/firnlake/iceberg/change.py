@@ -66,6 +66,8 @@ class Change:
     a record of the data file, position deletes hide the record too. The commit removes such an equality delete file
     unless another data file needs it.
 
+    After a change with ``same_records``, readers see the same records as before (Iceberg's operation ``replace``).
+
     A change of manifests alone replaces those at the paths ``replaced`` by the manifests ``written`` for its snapshot,
     which list the same live files (Iceberg's operation ``replace``).
     """
@@ -77,6 +79,7 @@ class Change:
     deletes: Sequence[DataFile] = ()
     removed_deletes: Collection[str] = ()
     covered: Mapping[str, int] = field(default_factory=dict)
+    same_records: bool = False
     replaced: Collection[str] = ()
     written: Sequence[ManifestFile] = ()
 
@@ -278,10 +281,12 @@ class BranchSnapshot:
         # if data files are added, and DELETE if none is added.
         removes = taken or self._change.deletes
         operation = Operation.APPEND if not removes else Operation.OVERWRITE if self._added else Operation.DELETE
-        return update_snapshot_summaries(
+        told = update_snapshot_summaries(
             Summary(operation=operation, **totals.build(), **self._change.summary),
             parent.summary if parent else None,
         )
+        # PyIceberg counts totals for no snapshot that replaces.
+        return Summary(Operation.REPLACE, **told.additional_properties) if self._change.same_records else told
 
     def _replaced(self, parent: Snapshot | None, kept: int) -> Summary:
         """The totals of ``parent``, and the properties that Iceberg's own RewriteManifests sets."""

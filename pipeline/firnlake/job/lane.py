@@ -33,6 +33,11 @@ class Traits:
     removal: str = ""
     """Why every record that the lane removes goes, in words; empty if each record has a reason of its own."""
 
+    @property
+    def replaces(self) -> bool:
+        """True if readers see the same records after the lane's commits (Iceberg's operation `replace`)."""
+        return self.writes == "deletes" or (self.copies and not self.serves_requests)
+
 
 class Lane(StrEnum):
     """The kinds of work, in the order in which a run does them."""

@@ -252,6 +252,7 @@ class _Work:
             deletes=[file for one in chosen for file in one.deletes],
             removed_deletes=[path for one in chosen for path in one.merged],
             covered=_covered(chosen),
+            same_records=chosen[0].plan.lane.traits.replaces,
         )
         changes: dict[str, Change] = {MAIN_BRANCH: main}
         quarantined = [file for one in chosen for file in one.quarantined]
