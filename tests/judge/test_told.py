@@ -21,7 +21,7 @@ from firnlake.job.change import PlanChange
 from firnlake.job.documents import CHANGE
 from firnlake.job.plan import Input, Plan
 from firnlake.job.stage import Changes, Stage
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.transactions import Marker
 from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk
@@ -31,7 +31,7 @@ from tests.support.row_deletes import delete
 from tests.support.scenario import Scenario
 from tests.support.topics import DAY, NOW, Topic, request, updates
 
-MODELS = (Plan, Input, PlanChange, Changes, RecordCounts)
+MODELS = (Plan, Input, PlanChange, Changes, Counts)
 NOBODY: Final = "nobody reads it to decide about a record"
 SIZES: Final = "it decides how large the files are, and how many at a time"
 HARMLESS: Mapping[str, str] = {
@@ -52,7 +52,7 @@ HARMLESS: Mapping[str, str] = {
 }
 
 
-def _one_more(name: str, counts: RecordCounts) -> int:
+def _one_more(name: str, counts: Counts) -> int:
     return int(getattr(counts, name)) + 1
 
 
@@ -94,11 +94,11 @@ WRONG: Mapping[str, Wrong] = {
     "Changes.schema_id": ("full", lambda attempt: attempt.schema_id + 100),
     "Changes.changes": ("full", lambda _: {}),
     **{
-        f"RecordCounts.{name}": (
+        f"Counts.{name}": (
             "convert" if name == "deleted" else "full",
             partial(_one_more, name),
         )
-        for name in RecordCounts.model_fields
+        for name in Counts.model_fields
     },
 }
 

@@ -21,7 +21,7 @@ from firnlake import errors
 from firnlake.airflow.configuration import Notifier, Settings
 from firnlake.cli.main import app
 from firnlake.table import history
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from tests.nets.layout import ROOT, modules
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def summary_keys() -> Iterator[str]:
     """What Firn writes into the summary of a snapshot."""
     constants = (value for name, value in vars(history).items() if name.isupper())
     yield from (value for value in constants if str(value).startswith(history.SUMMARY_PREFIX) and value != "firn.")
-    yield from RecordCounts.total([]).summary()
+    yield from Counts.total([]).summary()
 
 
 def exit_codes() -> Iterator[str]:

@@ -13,7 +13,7 @@ from firnlake.errors import RefusedError
 from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.segment import LANDED, TAIL
 from tests.support.lakes import TABLE
 from tests.support.plans import example
@@ -146,7 +146,7 @@ def test_c23_a_changed_plan_is_refused_whatever_field_is_changed() -> None:
             Plan.parse(json.dumps(document | change), "p.json")
 
 
-COUNTS = RecordCounts(
+COUNTS = Counts(
     records_in=10, records_out=4, superseded=3, tombstones_removed=1, expired=1, quarantined=1,
     bytes_in=100, bytes_out=50, segments_in=3, segments_out=1,
 )  # fmt: skip
@@ -162,5 +162,5 @@ def test_c24_counts_add_up_or_are_refused_and_come_back_from_a_summary() -> None
             wrong.check("stage x")
     figures = COUNTS.model_dump()
     assert COUNTS.summary() == {f"firn.{name.replace('_', '-')}": str(figure) for name, figure in figures.items()}
-    assert RecordCounts.of_summary(COUNTS.summary()) == COUNTS
-    assert RecordCounts.total([COUNTS, COUNTS]).model_dump() == {name: 2 * one for name, one in figures.items()}
+    assert Counts.of_summary(COUNTS.summary()) == COUNTS
+    assert Counts.total([COUNTS, COUNTS]).model_dump() == {name: 2 * one for name, one in figures.items()}

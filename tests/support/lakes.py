@@ -32,7 +32,7 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import Publication, publish_job
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk
@@ -179,8 +179,8 @@ def write(stage: Stage, rows: Sequence[Row]) -> list[tuple[int, DataFile]]:
     return found
 
 
-def _counts_of(plan: Plan, files: Sequence[DataFile], fates: Fates) -> RecordCounts:
-    return RecordCounts(
+def _counts_of(plan: Plan, files: Sequence[DataFile], fates: Fates) -> Counts:
+    return Counts(
         records_in=plan.records,
         records_out=sum(file.record_count for file in files),
         superseded=fates.superseded,

@@ -21,7 +21,7 @@ from firnlake.plan.make import plan_table
 from firnlake.publish.publish import Publication, publish_job
 from firnlake.run import LaneRun, run
 from firnlake.table import records
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
@@ -111,7 +111,7 @@ class Topic:
     def plans(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Plan]:
         return plan_table(self.lake, self.table, lane, now, force)
 
-    def clean(self, lane: str, now: int = NOW, *, force: bool = False) -> list[RecordCounts]:
+    def clean(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Counts]:
         """Plan, compact, validate and publish one lane; every step has to succeed."""
         return [counts for publication in self.publish(lane, now, force=force) if (counts := publication.counts)]
 

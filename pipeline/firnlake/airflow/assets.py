@@ -60,9 +60,9 @@ def announce(table: str, lane: str, publications: "Sequence[Publication]") -> No
     if not counts:
         return
 
-    from firnlake.table.history import RecordCounts
+    from firnlake.table.history import Counts
 
-    figures = {name: count for name, count in RecordCounts.total(counts).model_dump().items() if count}
+    figures = {name: count for name, count in Counts.total(counts).model_dump().items() if count}
     # As text, because 64-bit numbers lose digits in a browser.
     snapshot_id = str(publications[-1].snapshot_id)
     said = {"lane": lane, "snapshot_id": snapshot_id, "topic_partitions": len(counts), **figures}

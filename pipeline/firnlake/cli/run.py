@@ -31,7 +31,7 @@ from firnlake.plan.make import check_clock, plan_lanes, plan_work
 from firnlake.plan.read_states import Scope
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.state import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count, fates
@@ -195,12 +195,12 @@ def _named(plans: Sequence[str], error: FirnError | str) -> FirnError | str:
 
 
 def _show(result: LaneRun) -> None:
-    by_snapshot: dict[int, list[RecordCounts]] = defaultdict(list)
+    by_snapshot: dict[int, list[Counts]] = defaultdict(list)
     for publication in result.publications:
         if publication.counts:
             by_snapshot[publication.snapshot_id].append(publication.counts)
     for snapshot_id, own in by_snapshot.items():
-        counts = RecordCounts.total(own)
+        counts = Counts.total(own)
         records_in = count(counts.records_in, "record")
         if result.lane.traits.writes == "deletes":
             done = f"{count(counts.segments_in_place, 'segment')} unchanged, {records_in} visible as before"
@@ -217,7 +217,7 @@ def _show(result: LaneRun) -> None:
     show.message(f"{result.lane}: {told} published; {steps}{waiting}")
 
 
-def _fates(counts: RecordCounts) -> str:
+def _fates(counts: Counts) -> str:
     """What became of the records that are visible no longer, by number."""
     others = (
         f"{count(counts.restored, 'removed tombstone')} restored" if counts.restored else "",

@@ -33,7 +33,7 @@ from firnlake.job.outcomes import ByPlan, by_plan, sorted_out
 from firnlake.job.plan import STAGED, Plan
 from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.policy import samples_of
 from firnlake_expectations.wording import count
 
@@ -54,7 +54,7 @@ class Compacted:
 
     plan: Plan
     stage: str
-    counts: RecordCounts | None
+    counts: Counts | None
     error: FirnError | None
 
 
@@ -190,7 +190,7 @@ def _change(plan: Plan, own: Rewritten, spec_id: int) -> PlanChange:
     files = [(level, file.data_file(spec_id)) for level, file in own.files]
     change = PlanChange(
         plan=plan,
-        counts=RecordCounts.none(),
+        counts=Counts.none(),
         fingerprint=str(own.fingerprint),
         in_place=own.in_place,
         merged=own.merged,
@@ -203,7 +203,7 @@ def _change(plan: Plan, own: Rewritten, spec_id: int) -> PlanChange:
     return change.model_copy(update={"counts": counts})
 
 
-def _counts(change: PlanChange, own: Rewritten) -> RecordCounts:
+def _counts(change: PlanChange, own: Rewritten) -> Counts:
     """The record counts of ``change``. Lane `convert` reads segments that all stay, and writes delete files."""
     plan, counts, whole = change.plan, own.counts, change.plan.lane.traits.copies
     converts = plan.lane.traits.writes == "deletes"
@@ -214,7 +214,7 @@ def _counts(change: PlanChange, own: Rewritten) -> RecordCounts:
     repeated = counts[Outcome.REPEATED] + listed_again
     restored, deleted = counts[Outcome.RESTORED], counts[Outcome.DELETED]
     records_in = sum(segment.records for segment in (in_place if converts else taken)) - deleted + restored
-    return RecordCounts(
+    return Counts(
         records_in=records_in,
         records_out=records_in if converts else _records(change.kept),
         superseded=counts[Outcome.SUPERSEDED] + repeated,

@@ -23,7 +23,7 @@ from firnlake.errors import RefusedError, WaitingError
 from firnlake.iceberg.files import FrozenModel
 from firnlake.ingest.quarantine import Batch
 from firnlake.job.failures import AGAIN_MS
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.segment import LEVELS
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.table_report import Tombstones
@@ -151,7 +151,7 @@ def sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
     return landed, merged, cleaned, tail
 
 
-class LaneCommit(RecordCounts):
+class LaneCommit(Counts):
     """One commit by Firn, for one or several plans, with the counts of all."""
 
     snapshot_id: int

@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 
 from firnlake.iceberg.files import FrozenModel
 from firnlake.job.plan import Plan
-from firnlake.table.history import PublishedPlan, RecordCounts
+from firnlake.table.history import Counts, PublishedPlan
 
 _VALUES: Final[Mapping[str, Any]] = {
     "int": int,
@@ -123,7 +123,7 @@ class PlanChange(FrozenModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     plan: Plan = Field(exclude=True)
-    counts: RecordCounts
+    counts: Counts
     fingerprint: str = "0"
     in_place: frozenset[str] = frozenset()
     merged: tuple[str, ...] = ()

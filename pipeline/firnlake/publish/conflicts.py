@@ -14,7 +14,7 @@ from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.lanes.retention import retention
-from firnlake.table.history import RecordCounts
+from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
 from firnlake.table.records import COLUMNS
@@ -91,18 +91,18 @@ def _landed(current: Table, changes: Sequence[PlanChange], manifests: Manifests)
     }
 
 
-def _removes(counts: RecordCounts) -> bool:
+def _removes(counts: Counts) -> bool:
     return bool(counts.tombstones_removed or counts.markers_removed)
 
 
-def _problems(target: Table, segments: Segments, plan: Plan, counts: RecordCounts) -> Iterator[str]:
+def _problems(target: Table, segments: Segments, plan: Plan, counts: Counts) -> Iterator[str]:
     if _removes(counts):
         yield from _older_records(segments, plan, counts)
     if plan.transactional:
         yield from _other_markers(target, segments, plan)
 
 
-def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iterator[str]:
+def _older_records(segments: Segments, plan: Plan, counts: Counts) -> Iterator[str]:
     """C9, C10: a tombstone or marker may be removed only if no segment outside the inputs can hold an older record."""
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)

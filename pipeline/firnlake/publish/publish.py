@@ -50,7 +50,7 @@ from firnlake.table.history import (
     VALIDATION,
     WAITING_SEGMENTS,
     WAITING_TOPIC_PARTITIONS,
-    RecordCounts,
+    Counts,
     plans_of,
     published,
     write_document,
@@ -76,7 +76,7 @@ class Publication:
     snapshot_id: int
     attempts: int
     repeated: bool
-    counts: RecordCounts | None
+    counts: Counts | None
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
     return PublishResult(done.publications, {**failures, **done.failures})
 
 
-def _expired(plan: Plan) -> RecordCounts:
+def _expired(plan: Plan) -> Counts:
     """The record counts of ``plan`` of lane `retain`: every record of its inputs has expired (C24)."""
     going = {
         "records_in": plan.records,
@@ -223,7 +223,7 @@ def _expired(plan: Plan) -> RecordCounts:
         "bytes_in": plan.bytes,
         "segments_in": len(plan.inputs),
     }
-    return RecordCounts.none().model_copy(update=going)
+    return Counts.none().model_copy(update=going)
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def _summary(target: Table, job_id: str, changes: Sequence[PlanChange], core_ms:
     """Summary properties of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn
     maintain` removes a document that no snapshot refers to."""
     plans = [one.plan for one in changes]
-    common = RecordCounts.total(one.counts for one in changes).summary() | {
+    common = Counts.total(one.counts for one in changes).summary() | {
         LANE: str(plans[0].lane),
         CORE_MS: str(core_ms),
         # The earliest clock is the safe choice: it makes work due a little sooner, never later.

@@ -55,7 +55,7 @@ WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
 """Topic partitions of the waiting segments (a JSON list of names), if the commit published several plans."""
 
 
-class RecordCounts(FrozenModel):
+class Counts(FrozenModel):
     """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
 
     ``records_in`` counts the records that readers saw in the input segments, plus the ``restored`` records: tombstones
@@ -91,7 +91,7 @@ class RecordCounts(FrozenModel):
     segments_in_place: int = Field(default=0, ge=0)
 
     @classmethod
-    def total(cls, counts: Iterable["RecordCounts"]) -> Self:
+    def total(cls, counts: Iterable["Counts"]) -> Self:
         """Sum of the record counts of several plans."""
         sums: Counter[str] = Counter(dict.fromkeys(cls.model_fields, 0))
         for one in counts:
@@ -142,7 +142,7 @@ class PublishedPlan(FrozenModel):
     reason: str
     snapshot_id: int | None
     """Id of main's snapshot on which the plan was made; None if the commit does not say it."""
-    counts: RecordCounts
+    counts: Counts
     requests: tuple[str, ...] = ()
     """Ids of the requests that the plan served (C30)."""
 
@@ -226,7 +226,7 @@ def _alone(properties: Mapping[str, str]) -> PublishedPlan:
             "lane": properties.get(LANE),
             "reason": properties.get(REASON),
             "snapshot_id": properties.get(PLANNED_ON),
-            "counts": RecordCounts.of_summary(properties),
+            "counts": Counts.of_summary(properties),
             "requests": properties[REQUESTS].split() if REQUESTS in properties else (),
         }
     )
@@ -244,7 +244,7 @@ class CommitSummary:
     reason: str | None
     """None if the commit published several plans."""
     plans: int
-    counts: RecordCounts
+    counts: Counts
     """Sums over the plans."""
     core_ms: int = 0
     """Core time that compacting took, milliseconds; 0 if the summary does not say."""
@@ -260,7 +260,7 @@ class CommitSummary:
         if job_id is None or lane is None or plans is None:
             return None
         try:
-            counts = RecordCounts.of_summary(properties)
+            counts = Counts.of_summary(properties)
         except ValidationError:
             return None
         topic_partition, reason = properties.get(TOPIC_PARTITION), properties.get(REASON)
