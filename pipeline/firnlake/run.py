@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.collect import sweep
+from firnlake.job.garbage import collect
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.plan.lane_plans import LanePlans, Postponed
@@ -77,12 +77,11 @@ def run(
     ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. With
     ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. If
     there are several lanes, lanes that can't respect ``scope`` are left out. Plans that failed before (C20) are left
-    out without a word, because the table's status tells them. The run discards the remains of earlier runs when it
-    starts, and the remains of each lane's plans when the lane ends (C25). Raises RefusedError before anything else if
-    ``now_ms`` is too far ahead of this machine's clock.
+    out without a word, because the table's status tells them. When a lane ends, the run deletes what is left of its
+    plans, and stages that have lost their inputs (C25). Raises RefusedError before anything else if ``now_ms`` is too
+    far ahead of this machine's clock.
     """
     check_clock(identifier, now_ms)
-    sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
     behind: tuple[str, ...] = ()
     rounds = 0
@@ -154,5 +153,7 @@ def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
         ready = {result.stage for result in judged if result.passed or isinstance(result.error, ConflictError)}
         work = {name: [plan.id for plan in own] for name, own in staged.items() if name in ready}
         done.add(publish_stages(lake, work, [plan for name in work for plan in staged[name]]))
-    with done.timed("sweep"):
-        sweep(lake, done.plans[0].table, [plan.id for plan in done.plans])
+    with done.timed("collect"):
+        # Nobody knows yet what became of a commit whose outcome is unknown.
+        unknown = {title for title, error in done.failures.items() if isinstance(error, OutcomeUnknownError)}
+        collect(lake, done.plans[0].table, [plan.id for plan in done.plans if plan.title not in unknown])

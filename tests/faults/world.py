@@ -1,5 +1,6 @@
 """A table that a step of Firn is about to change, and what must hold of it afterwards, read without Firn."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import firnlake
 from firnlake.door import MaintainedTable
 from firnlake.errors import FirnError
 from infra.environment import variable
+from infra.foreign.files import files_under
 from tests.nightly.trials import files
 from tests.nightly.trials.files import Files, on_disk
 from tests.support.commands import Ran, command
@@ -96,7 +98,10 @@ class World:
     # Firn.
 
     def open(self, gate: Gate | None = None, later_ms: int = 0) -> MaintainedTable:
-        """The table through `firnlake.open`, by a clock that is ``later_ms`` ahead."""
+        """The table through `firnlake.open`, ``later_ms`` after now: by the clock, and by the ages of all files."""
+        for path in files_under(self.folder) if later_ms else ():
+            moment = path.stat().st_mtime_ns - later_ms * 1_000_000
+            os.utime(path, ns=(moment, moment))
         now, home = int(time.time() * 1000) + later_ms, self.folder / "home"
         return firnlake.open("lake", now=lambda: now, home=home, properties=self.properties(gate)).table(TABLE)
 

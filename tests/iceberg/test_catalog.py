@@ -23,8 +23,8 @@ from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear
 from firnlake.inspect.explain_key import explain_key
 from firnlake.inspect.gather import status_of, write_snapshot
-from firnlake.job.collect import discard, sweep
 from firnlake.job.failures import mark, retry
+from firnlake.job.garbage import collect, discard
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
@@ -206,7 +206,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     publish(narrow, ready(narrow, only_plan(narrow), kept, fates).identifier)
     assert [batch.records for batch in batches(narrow, TABLE)] == [1]
     assert clear(narrow, TABLE, as_of_now(narrow, TABLE)) == 1
-    sweep(narrow, TABLE)
+    collect(narrow, TABLE)
     maintain_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
     status_of(narrow, TABLE, NOW)
     write_snapshot(narrow, TABLE, NOW)

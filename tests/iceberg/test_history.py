@@ -25,7 +25,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.snapshots import MIN_SNAPSHOTS
-from firnlake.job.collect import newer_snapshot
+from firnlake.job.garbage import newer_snapshot
 from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes

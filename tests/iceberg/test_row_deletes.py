@@ -35,7 +35,7 @@ from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.delete_files import write_positions
 from firnlake.iceberg.deletes import FILE_PATH, Deletes, Placed, partition_values
 from firnlake.iceberg.files import metadata_folder
-from firnlake.job.collect import sweep
+from firnlake.job.garbage import collect
 from firnlake.job.lane import Lane
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.row_deletes import add, equality_file, position_file
@@ -356,7 +356,7 @@ def test_c25_a_stage_that_waits_for_its_publication_is_not_swept(adopted: Upsert
     adopted.append(Row(0, 1), Row(1, 2))
     adopted.delete(["id"], (1,))
     (stage,) = adopted.topic.validated(adopted.topic.plans("convert", force=True))
-    assert sweep(adopted.topic.lake, adopted.topic.table).discarded == {}
+    assert collect(adopted.topic.lake, adopted.topic.table) == {}
     publish(adopted.topic.lake, stage)
     assert adopted.seqs() == [1]
     assert equality_deletes_left(adopted) == 0

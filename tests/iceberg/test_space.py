@@ -142,7 +142,8 @@ def test_c25_what_is_in_use_again_at_the_time_of_deletion_stays(scenario: Scenar
     for line in ("drop offset = 1", "expire", "later 4d"):
         scenario.answer(line)
     lake = scenario.opened.lake
-    listing = Nth(1, lambda: add(lake, scenario.name, [], [file]), only="before commit")
+    found = 9  # It loads the table so often until it has found what goes.
+    listing = Nth(found, lambda: add(lake, scenario.name, [], [file]), only="before load")
     scenario.use(watched(lake, listing))
     said = scenario.answer("maintained")
     assert listing.acted

@@ -47,9 +47,10 @@ def test_killed_in_the_middle_then_run_beside_an_appender(stack: Stack, tmp_path
     later_ms = clock.now_ms() + 4 * DAY
     later = OpenCatalog(workload.lake, lambda: later_ms).table(workload.table)
     shown = later.maintain(dry_run=True)
-    assert [one.files for one in shown if one.goes and one.kind is Kind.DATA] == [1]
-    assert left in workload.staged_files()
+    # A clock that is ahead makes no file old: its age counts by the store's clock.
+    assert [one for one in shown if one.goes and one.kind is Kind.STAGE] == []
     assert later.maintain() == shown
+    assert left in workload.staged_files()
     workload.check_clean()
     assert workload.leaks() == []
 

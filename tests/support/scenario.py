@@ -17,6 +17,7 @@ Firn itself is used through `firnlake.open` and the command alone; other writers
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections import Counter
@@ -72,6 +73,8 @@ class Scenario(Writers, Views, Disturbed):
         super().__init__(opened, folder)
         self._stages: list[list[str]] = []
         self._clearing: list[str] = []
+        self.passed = 0
+        """By how long files are older than the store says."""
 
     def answer(self, line: str, text: Sequence[str] = ()) -> list[str]:
         """Do what ``line`` says, and return what there is to see, masked; a refusal is an answer as well.
@@ -102,8 +105,13 @@ class Scenario(Writers, Views, Disturbed):
         return ()
 
     def do_later(self, rest: str) -> Iterable[str]:
-        """The clock: so long after the machine's, by which files and snapshots have their age."""
-        self.now = clock.now_ms() + span(rest)
+        """The clock: so long after the machine's, by which snapshots have their age. Files that are there by now, or
+        come until the next such line, are older by as much."""
+        passed, self.passed = self.passed, span(rest)
+        self.now = clock.now_ms() + self.passed
+        for path in files_under(on_disk(self.loaded().location())) if self.made else ():
+            moment = path.stat().st_mtime_ns - (self.passed - passed) * 1_000_000
+            os.utime(path, ns=(moment, moment))
         return ()
 
     def do_alone(self, _: str) -> Iterable[str]:

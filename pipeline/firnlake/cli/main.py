@@ -32,7 +32,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "retain": ("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
     "stages": ("steps", "List the stages of a table with their states."),
     "discard": ("steps", "Delete stages and their files, except files that a snapshot refers to."),
-    "sweep": ("steps", "Discard the stages of a table that are stale or can't be published any more."),
     "retry": ("steps", "Let the next run retry failed plans."),
     "report": ("steps", "Build the data-quality pages of all verdicts, and Great Expectations' Data Docs."),
     "maintain": (

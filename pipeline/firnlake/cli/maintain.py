@@ -11,7 +11,8 @@ from firnlake.cli.options import AsJson
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.maintain.maintain import maintain_home, maintain_table
+from firnlake.maintain.home import maintain_home
+from firnlake.maintain.maintain import maintain_table
 from firnlake_expectations.wording import count
 
 LONGEST_REASON: Final = 200

@@ -19,11 +19,10 @@ from firnlake.cli.options import (
     TableName,
     engines,
 )
-from firnlake.errors import FirnError, GoneError, NotFoundError
+from firnlake.errors import FirnError, GoneError, NotFoundError, UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.collect import discard as discard_stage
-from firnlake.job.collect import sweep as sweep_stages
 from firnlake.job.failures import retry as retry_failed
+from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.job import jobs_of
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, stages_of
@@ -212,21 +211,14 @@ def discard(stages: StageNames) -> None:
                 raise GoneError(
                     identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists"
                 )
-            removed = discard_stage(lake, identifier)
+            with lake.answering():
+                stuck = [one for one in discard_stage(lake, identifier) if one.exit_code]
         except FirnError as error:
             failures.append(error)
         else:
-            show.line(f"discarded {identifier}, deleted {count(removed, 'data file')}")
+            show.line(f"discarded {identifier}")
+            failures += (UnavailableError(f"{one.name}: {one.reason}; it goes after three days") for one in stuck)
     show.end(failures)
-
-
-def sweep(table: TableName) -> None:
-    """Discard the stages of a table that are too old or can't be published any more. Failed plans stay on record."""
-    swept = sweep_stages(Lake.load(), table)
-    for name, reason in swept.discarded.items():
-        show.line(f"discarded {name}: {reason}")
-    for name, reason in swept.kept.items():
-        show.line(f"kept {name}: {reason}")
 
 
 def retry(

@@ -24,8 +24,8 @@ from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifest_writers import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.change import PlanChange
-from firnlake.job.collect import delete_attempt, discard
 from firnlake.job.failures import forget
+from firnlake.job.garbage import delete_attempt, discard
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.lane import Lane
@@ -85,9 +85,6 @@ def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[PlanChange]:
     # A user who runs a failed plan again wants another try.
     forget(table, job)
     former = Stage.found(lake, table, job.stage)
-    if former and former.is_abandoned:
-        discard(lake, job.stage)
-        former = None
     # A later change of the table may be in conflict with what an earlier attempt has compacted; publishing checks that.
     done = dict(former.changes) if former and former.attempt and former.attempt.fits(table) else {}
     left = [plan for plan in job if plan.id not in done]

@@ -25,7 +25,7 @@ from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
 from firnlake.iceberg.files import MARKS
-from firnlake.job.collect import delete_attempt
+from firnlake.job.garbage import delete_attempt
 from firnlake.job.job import series
 from firnlake.job.outcomes import ByPlan
 from firnlake.job.plan import Input, Plan

@@ -1,13 +1,13 @@
-"""Findings about items that may be deleted, and a function that deletes many files and reports those that remain.
+"""What maintenance finds, and the deletion of many files, which reports those that remain.
 
 No file system of Arrow deletes several files in one request, so requests are sent in parallel. A file that is already
 gone counts as deleted, because another process deleted it first.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -23,24 +23,24 @@ from firnlake.progress import Progress
 class Kind(StrEnum):
     """Kind of an item; the value is shown to people."""
 
-    STAGE = "stage"
-    PLAN_LIST = "list of plans"
-    """List of the plans of a commit that is not in the table's history."""
-    TOMBSTONES = "removed tombstones"
-    DATA = "data files"
-    PLAN = "plan"
-    REPORT = "report"
     SNAPSHOTS = "snapshots"
     REF = "branch or tag"
     EXPIRED = "expired files"
     """Files that only expired snapshots referred to."""
+    STAGE = "stage"
+    """The documents and files of a job."""
+    FIRN = "Firn's files"
+    """Files in Firn's own folders that belong to no job: those of commits and landings that came to nothing."""
     ORPHANS = "orphans"
-    METADATA = "old metadata"
-    """Former metadata files that the table's metadata log no longer names."""
-    CERTIFICATE = "certificate"
-    """Certificate of an erasure: the finding says that it is issued, or why it is not."""
+    METADATA = "other metadata"
+    """A metadata file of this table that its metadata log does not name."""
     MANIFESTS = "manifests"
     """Manifests that were merged into fewer ones; earlier snapshots still list the original manifests."""
+    TOMBSTONES = "removed tombstones"
+    CERTIFICATE = "certificate"
+    """Certificate of an erasure: the finding says that it is issued, or why it is not."""
+    PLAN = "plan"
+    REPORT = "report"
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Finding:
 
     @classmethod
     def of_files(
-        cls, kind: Kind, name: str, files: Iterable[Stored], now_ms: int, *, goes: bool, reason: str
+        cls, kind: Kind, name: str, files: Iterable[Stored], now_ms: int | None, *, goes: bool, reason: str
     ) -> "Finding":
-        """A finding about all of ``files``."""
+        """A finding about all of ``files``, whose ages count from ``now_ms``, unless that is None."""
         own = list(files)
         newest = newest_ms(own)
-        age_ms = None if newest is None else now_ms - newest
+        age_ms = None if newest is None or now_ms is None else now_ms - newest
         return cls(kind, name, goes, reason, len(own), sum(file.bytes for file in own), age_ms)
 
     @classmethod
@@ -91,73 +91,59 @@ NAMED: Final = 100
 _DOWN: Final = "not tried, because the store failed for all files of an earlier batch"
 
 Deletable = tuple[FileSystem, Stored]
+"""A file and its store."""
 
 
-@dataclass
-class Deleted:
-    """Number and total size of the deleted files, and the files that could not be deleted."""
+@dataclass(frozen=True)
+class Garbage:
+    """Files to delete, and why."""
 
-    files: int = 0
-    bytes: int = 0
-    newest_ms: int | None = None
-    """Time when the newest deleted file was written, in epoch milliseconds; None if a file's time is unknown."""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Reasons by path, for the first NAMED files that could not be deleted."""
-    more: int = 0
-    """Number of further files that could not be deleted."""
+    kind: Kind
+    name: str
+    """What they belong to, such as a job or a folder."""
+    reason: str
+    files: Sequence[Deletable]
+    now_ms: int | None = None
+    """The time from which their ages count (epoch milliseconds); None if ages do not matter."""
 
-    def add(self, file: Stored) -> None:
-        """Count ``file`` as deleted."""
-        self.newest_ms = newest_ms([file]) if not self.files else _newer(self.newest_ms, file.written_ms)
-        self.files += 1
-        self.bytes += file.bytes
+    def finding(self) -> Finding:
+        """What is found, before anything is deleted."""
+        return self._of(file for _, file in self.files)
 
-    def fail(self, file: Stored, reason: str) -> None:
-        """Count ``file`` as not deleted, because of ``reason``."""
-        if len(self.failures) < NAMED:
-            self.failures[file.path] = reason
-        else:
-            self.more += 1
+    def delete(self) -> list[Finding]:
+        """Delete the files; returns findings about the deleted files, and about each that could not be deleted.
 
-    def findings(self, kind: Kind, name: str, reason: str, now_ms: int) -> Iterator[Finding]:
-        """Yield one finding about the deleted files, and one for each file that could not be deleted."""
-        if self.files:
-            age_ms = None if self.newest_ms is None else now_ms - self.newest_ms
-            yield Finding(kind, name, goes=True, reason=reason, files=self.files, bytes=self.bytes, age_ms=age_ms)
-        for path, failure in self.failures.items():
-            yield Finding.of_error(kind, path, UnavailableError(f"could not be deleted: {failure}"), files=1)
-        if self.more:
+        Errors are part of the result and are never raised.
+        """
+        waiting, is_down = iter(self.files), False
+        gone: list[Stored] = []
+        failed: list[tuple[str, str]] = []
+        title = f"deleting {self.kind}"
+        with ThreadPoolExecutor(WORKERS) as workers, Progress(title, len(self.files), weight=len(self.files)) as shown:
+            while batch := list(islice(waiting, BATCH)):
+                # Each worker gets many files at once: to pass it a file costs as much as to delete a local file.
+                shares = [batch[first::WORKERS] for first in range(WORKERS)]
+                answers = ([_DOWN] * len(share) for share in shares) if is_down else workers.map(_delete_all, shares)
+                before = len(failed)
+                for (_, file), problem in zip(chain(*shares), chain.from_iterable(answers), strict=True):
+                    if problem is None:
+                        gone.append(file)
+                    else:
+                        failed.append((file.path, problem))
+                is_down = len(failed) - before == len(batch) > 1
+                shown.advance(len(batch), len(batch))
+        return [*([self._of(gone)] if gone else []), *self._of_failed(failed)]
+
+    def _of(self, files: Iterable[Stored]) -> Finding:
+        return Finding.of_files(self.kind, self.name, files, self.now_ms, goes=True, reason=self.reason)
+
+    def _of_failed(self, failed: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+        for path, problem in failed[:NAMED]:
+            error = UnavailableError(f"could not be deleted: {problem}")
+            yield Finding.of_error(self.kind, path, error, files=1)
+        if more := len(failed[NAMED:]):
             error = UnavailableError("could not be deleted either; try again later")
-            yield Finding.of_error(kind, f"{name}: further files", error, files=self.more)
-
-
-def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) -> Deleted:
-    """Delete ``files``, each given with its file system; without ``remove``, only count the files as deleted.
-
-    The progress display shows ``title`` and ``total``, the number of files. Errors are part of the result and are
-    never raised.
-    """
-    deleted = Deleted()
-    if not remove:
-        for _, file in files:
-            deleted.add(file)
-        return deleted
-    waiting, is_down = iter(files), False
-    with ThreadPoolExecutor(WORKERS) as workers, Progress(title, total, weight=total, parallel=BATCH) as progress:
-        while batch := list(islice(waiting, BATCH)):
-            # Each worker gets many files at once, as passing a file to a worker costs as much as deleting a local file.
-            shares = [batch[first::WORKERS] for first in range(WORKERS)]
-            done = ([_DOWN] * len(share) for share in shares) if is_down else workers.map(_delete_all, shares)
-            failed = 0
-            for (_, file), reason in zip(chain(*shares), chain.from_iterable(done), strict=True):
-                if reason is None:
-                    deleted.add(file)
-                else:
-                    failed += 1
-                    deleted.fail(file, reason)
-            is_down = failed == len(batch) > 1
-            progress.advance(len(batch), len(batch))
-    return deleted
+            yield Finding.of_error(self.kind, f"{self.name}: further files", error, files=more)
 
 
 def _delete_all(files: Iterable[Deletable]) -> list[str | None]:
@@ -178,7 +164,3 @@ def delete_file(access: FileSystem, stored: Stored) -> str | None:
         with suppress(OSError):
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     return None
-
-
-def _newer(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else max(one, other)

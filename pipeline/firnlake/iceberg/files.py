@@ -64,7 +64,10 @@ JOB_ID: Final = "[0-9a-f]{16}"
 """Regular expression of a job id."""
 JOBS_FOLDER: Final = "jobs"
 PLANS_FOLDER: Final = "plans"
-"""Names of the folders with the documents of jobs, and with the plans documents of commits, in ``metadata_folder``."""
+ERASURES_FOLDER: Final = "erasures"
+EXPIRED_FOLDER: Final = "expired"
+"""Names of the folders in ``metadata_folder`` with the documents of jobs, the plans documents of commits, requests to
+erase keys, and what expiries have removed."""
 _FOLDERS: Final = 4096
 """Number of folders whose file systems are cached."""
 _LOCATION: Final = re.compile(f"/.|({'|'.join(SCHEMA_TO_FILE_IO)}):/+.")

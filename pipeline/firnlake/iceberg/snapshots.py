@@ -1,7 +1,6 @@
 """The snapshots in main's history; the retention of snapshots, branches and tags, with reasons for each expiry."""
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -44,26 +43,22 @@ def retained(
     identifier: str,
     metadata: TableMetadata,
     now_ms: int,
-    moving: Collection[str] = (),
     erased_below: int = 0,
     needed: Collection[int] = (),
 ) -> SnapshotRetention:
     """The retention of table ``identifier`` with this ``metadata`` at ``now_ms`` (epoch milliseconds).
 
-    ``moving`` has the name of a branch once for each expected commit to the branch; such a commit counts as a snapshot
-    that was made now. On main and Firn's branches, snapshots with a sequence number below ``erased_below``
-    expire whatever their age, because they may hold erased keys. The newest snapshot of a branch, snapshots that a
+    On main and Firn's branches, snapshots with a sequence number below ``erased_below`` expire whatever their age,
+    because they may hold erased keys. The newest snapshot of a branch, snapshots that a
     tag or another branch keeps, those with an id in ``needed``, and the memory of kept snapshots (``iceberg.branches``)
     do not expire. Raises RefusedError for a limit that is not a whole number.
     """
-    coming = Counter(moving)
     limits = {name: _limit(identifier, metadata.properties, name) for name in _DEFAULTS}
     snapshots = {one.snapshot_id: one for one in metadata.snapshots}
     expired_refs = {
         name: reason
         for name, ref in metadata.refs.items()
         if name != MAIN_BRANCH
-        and name not in moving
         and (reason := _ref_expires(ref, snapshots.get(ref.snapshot_id), now_ms, limits[MAX_REF_AGE]))
     }
     kept: set[int] = set()
@@ -71,8 +66,7 @@ def retained(
     for name, ref in metadata.refs.items():
         if name in expired_refs:
             continue
-        if name not in moving:
-            kept.add(ref.snapshot_id)
+        kept.add(ref.snapshot_id)
         if ref.snapshot_ref_type is SnapshotRefType.TAG:
             reached.setdefault(ref.snapshot_id, "")
             continue
@@ -82,7 +76,7 @@ def retained(
         erasing = f"on branch {name}, from before keys were erased ({ERASE_HISTORY} = expire)"
         has_erased = name in (MAIN_BRANCH, *FIRN_BRANCHES)
         staying = True
-        for place, snapshot in enumerate(line_of(metadata, ref.snapshot_id), start=coming[name]):
+        for place, snapshot in enumerate(line_of(metadata, ref.snapshot_id)):
             is_erased = has_erased and place > 0 and (snapshot.sequence_number or 0) < erased_below
             staying = staying and (place < least or now_ms - snapshot.timestamp_ms <= max_age)
             reached.setdefault(snapshot.snapshot_id, erasing if staying and is_erased else reason)

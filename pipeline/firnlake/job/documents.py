@@ -23,9 +23,8 @@ from firnlake.job.plan import Plan
 PLANS: Final = "plans"
 CHANGE: Final = "change"
 VERDICTS: Final = "verdicts"
-ABANDONED: Final = "abandoned"
-KINDS: Final = (PLANS, CHANGE, VERDICTS, ABANDONED)
-"""Kinds of documents in the order of deletion: plans first, as no stage is published without plans; the mark last."""
+KINDS: Final = (PLANS, CHANGE, VERDICTS)
+"""Kinds of documents in the order of deletion: plans first, as no stage is published without plans."""
 _PLANS: Final = TypeAdapter(tuple[Plan, ...])
 _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[0-9a-f]{{8}})?")
 """On a local file system, the name has a further suffix while the document is being written."""
@@ -129,7 +128,7 @@ def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
     """
     with lake.reachable():
         every = JobDocuments.of_all(lake.table(identifier)).values()
-        possible = [one for one in every if PLANS in one.kinds and ABANDONED not in one.kinds]
+        possible = [one for one in every if PLANS in one.kinds]
         with ThreadPoolExecutor(READERS) as readers:
             return frozenset(plan.snapshot_id for plans in readers.map(_plans, possible) for plan in plans)
 

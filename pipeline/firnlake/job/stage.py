@@ -2,8 +2,8 @@
 
 The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened after its plans' inputs are confirmed. Its
 folder has the plans; for each attempt at compacting them, the changes of the plans that succeeded; and the verdicts on
-the changes of an attempt. Publishing removes the stage. A document ``abandoned`` records that the deletion of the stage
-has begun; then nothing is published.
+the changes of an attempt. Publishing removes the stage. Whoever deletes it deletes the plans first; without them,
+nothing is published.
 """
 
 import uuid
@@ -18,7 +18,7 @@ from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, name_of, store
 from firnlake.job.change import PlanChange
-from firnlake.job.documents import ABANDONED, CHANGE, PLANS, VERDICTS, JobDocuments
+from firnlake.job.documents import CHANGE, PLANS, VERDICTS, JobDocuments
 from firnlake.job.failures import failure_of
 from firnlake.job.job import Job
 from firnlake.job.plan import Plan, stage_name, stage_parts
@@ -179,15 +179,8 @@ class Stage:
         return Job(self.plans).title
 
     @property
-    def is_abandoned(self) -> bool:
-        """True when deletion of the stage has begun."""
-        return ABANDONED in self.documents.kinds
-
-    @property
     def state(self) -> str:
         """The state in a few words, with numbers when the plans of the job differ."""
-        if self.is_abandoned:
-            return "abandoned"
         if self.verdicts is not None:
             passed = sum(self.passed(plan.id) for plan in self.plans)
             return {0: "failed", len(self.plans): "passed"}.get(passed, f"{passed} of {len(self.plans)} passed")
@@ -220,8 +213,10 @@ class Stage:
 
     def check_undisturbed(self) -> None:
         """Raise ConflictError when another process has begun to delete the stage."""
-        kinds = JobDocuments.of(self.documents.table, self.job_id).kinds
-        if PLANS not in kinds or ABANDONED in kinds:
+        found = {(one.kind, one.attempt) for one in JobDocuments.of(self.documents.table, self.job_id).found}
+        # A job that was deleted and is made again has the same plans, but not the same attempts.
+        is_whole = not self.attempt_id or (CHANGE, self.attempt_id) in found
+        if (PLANS, "") not in found or not is_whole:
             raise ConflictError(f"stage {self.identifier} was discarded meanwhile; plan again")
 
     def record_changes(self, changes: Iterable[PlanChange], core_ms: int = 0) -> None:

@@ -1,24 +1,26 @@
 """Expire snapshots, branches and tags by Iceberg's own rules, and delete the files that only they reached.
 
-One commit removes the snapshots and refs from the metadata. Then Firn loads the table again, and deletes the files that
-no snapshot in the new metadata reaches, so an interruption leaves at most orphans. The rules are in the Iceberg spec,
-"Snapshot Retention Policy".
+The rules are in the Iceberg spec, "Snapshot Retention Policy". Before a commit removes snapshots from the metadata,
+Firn writes down what it removes (``Removal``), below its own folder. Afterwards it loads the table again, and deletes
+the files of the removal that nothing reaches any more. If it is interrupted, the next run goes on with the removal.
 
 Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.bookkeeping`), in the same
 commit. A commit can't require that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``),
 and catalogs remove the refs of a snapshot together with it. So a branch or tag that another process creates meanwhile
 on an expiring snapshot goes with the snapshot.
-
-Firn also deletes the metadata files that these commits push out of the table's metadata log (Iceberg docs,
-"Configuration", ``write.metadata.previous-versions-max``); otherwise the next run would find them as orphans.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
+from pyarrow.fs import FileSystem, LocalFileSystem
+from pydantic import ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -29,6 +31,7 @@ from pyiceberg.table.update import (
     RemovePartitionStatisticsUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -39,107 +42,272 @@ from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change, is_live
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
-from firnlake.iceberg.deleter import Finding, Kind, delete
-from firnlake.iceberg.files import Stored, Stores
+from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
+from firnlake.iceberg.files import (
+    DATA_PATH,
+    EXPIRED_FOLDER,
+    METADATA_PATH,
+    FrozenModel,
+    Stored,
+    Stores,
+    files_in,
+    metadata_folder,
+    store,
+    write_whole,
+)
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.referenced_files import Contents
 from firnlake.iceberg.snapshots import SnapshotRetention, retained
 from firnlake.job.documents import planned_on
+from firnlake.job.garbage import OF_AGE, unless_reached
 from firnlake.lanes.erasure.certificate import history_ends
-from firnlake.maintain.listing import OF_AGE, ORPHAN_AGE_MS
-from firnlake.maintain.unreached import Coming, Unreached
+from firnlake.table.history import document_of
 from firnlake.table.policy import Policies
-from firnlake.table.references import metadata_locations, whole_table
+from firnlake.table.reached import Contents, Reached, UnknownReferencesError, statistics_of, whole_table
 from firnlake.table.tombstones import drop_void_tombstones
 from firnlake_expectations.wording import count
 
-_VERSIONS: Final = "write.metadata.previous-versions-max"
-_DEFAULT: Final = 100
-_DELETED_BY_COMMITS: Final = "write.metadata.delete-after-commit.enabled"
+AT_ONCE: Final = 1000
+"""Number of snapshots that one commit removes: PyIceberg's catalogs take seconds for 10,000, and refuse the removal if
+another writer commits meanwhile."""
+_REASON: Final = "only expired snapshots referred to it"
 
 
-def dropped(before: Table, after: Table) -> list[str]:
-    """Locations of the metadata files that ``before`` names, but ``after`` does not."""
-    named = set(metadata_locations(after))
-    return [one for one in metadata_locations(before) if one not in named]
+class Removal(FrozenModel):
+    """What an expiry removes from the metadata: snapshots, and locations and sizes (bytes) of statistics files."""
 
+    snapshots: tuple[Snapshot, ...]
+    statistics: tuple[tuple[str, int], ...]
 
-def dropped_by(table: Table, commits: int) -> list[str]:
-    """Locations that the next ``commits`` commits will drop from the metadata log of ``table``, oldest first."""
-    text = table.properties.get(_VERSIONS, str(_DEFAULT))
-    most = max(1, int(text)) if text.isdecimal() else _DEFAULT
-    locations = metadata_locations(table)
-    return locations[: max(0, len(locations) - 1 + commits - most)] if commits else []
-
-
-def former(table: Table, locations: list[str], now_ms: int, *, remove: bool) -> Iterator[Finding]:
-    """Findings about the files at ``locations`` that are past ``ORPHAN_AGE_MS``; ``remove`` deletes them.
-
-    Yields nothing if the table's commits delete such files themselves.
-    """
-    if table.properties.get(_DELETED_BY_COMMITS, "false").lower() == "true":
-        return
-    stores = Stores(table)
-    located = [(files, files.get_file_info(path)) for files, path in map(stores.of, locations)]
-    stored = [(files, Stored.of(info)) for files, info in located if info.is_file]
-    old = [(files, file) for files, file in stored if file.is_older(now_ms - ORPHAN_AGE_MS)]
-    deleted = delete(old, remove=remove, title="deleting former metadata files", total=len(old))
-    reason = f"no longer named in the metadata log; older than {OF_AGE}"
-    yield from deleted.findings(Kind.METADATA, table.location(), reason, now_ms)
-
-
-_LEAST: Final = 100
-"""Lowest value of ``_Expiry.most``, which each refusal of the catalog halves."""
-
-
-@dataclass(frozen=True)
-class Expired:
-    """Findings about the expired history, and the table's metadata without it."""
-
-    findings: list[Finding]
-    after: TableMetadata
-
-
-def expire(
-    lake: Lake,
-    identifier: str,
-    now_ms: int,
-    contents: Contents,
-    coming: Coming,
-    *,
-    remove: bool,
-) -> Expired:
-    """Expire snapshots, branches and tags of ``identifier`` past their age, and delete the files that only they reach.
-
-    Without ``remove``, nothing is changed, and the findings are as if the ``coming`` commits had been made. Raises the
-    errors of ``settle``.
-    """
-    if not remove:
-        table = whole_table(lake, identifier)
-        retention = retained(
-            identifier,
-            table.metadata,
-            now_ms,
-            coming.moving,
-            history_ends(lake, table, identifier, now_ms),
-            _needed(lake, table, identifier, now_ms),
+    @classmethod
+    def of(cls, metadata: TableMetadata, leaving: Collection[int]) -> "Removal":
+        """What leaves ``metadata`` with the snapshots ``leaving``."""
+        statistics = [one for one in statistics_of(metadata) if one.snapshot_id in leaving]
+        return cls(
+            snapshots=tuple(one for one in metadata.snapshots if one.snapshot_id in leaving),
+            statistics=tuple((one.statistics_path, one.file_size_in_bytes) for one in statistics),
         )
-        after = _without(table.metadata, retention)
-        done = _Done(table, retention, list(retention.expired_snapshots), list(retention.expired_refs))
-        return Expired(_findings(done, after, now_ms, contents, coming, remove=False), after)
-    # What makes removed tombstones void is about to expire.
-    drop_void_tombstones(lake, identifier)
-    expiry = _Expiry(lake, identifier, now_ms)
-    expiry.run()
-    after = whole_table(lake, identifier).metadata
-    garbage: list[Finding] = []
-    told = {one.snapshot_id for one in after.snapshots}, set(after.refs)
-    for one in expiry.sent:
-        done = one.without(*told)
-        garbage += _findings(done, after, now_ms, contents, coming, remove=True)
-        told[0].update(done.snapshots)
-        told[1].update(done.refs)
-    return Expired(garbage, after)
+
+    def gone_from(self, metadata: TableMetadata) -> "Removal":
+        """The part of it that ``metadata`` no longer have."""
+        ids = {one.snapshot_id for one in metadata.snapshots}
+        named = {one.statistics_path for one in statistics_of(metadata)}
+        return Removal(
+            snapshots=tuple(one for one in self.snapshots if one.snapshot_id not in ids),
+            statistics=tuple(one for one in self.statistics if one[0] not in named),
+        )
+
+    def files(self, reached: Reached, contents: Contents, missing: list[str]) -> list[list[tuple[str, int]]]:
+        """Locations and sizes of the data files, and of the metadata files, that nothing else has ``reached``.
+
+        Adds the locations of manifests and manifest lists that are gone or damaged to ``missing``; these stay.
+        """
+        listed = contents.located(contents.manifests_of(self.snapshots, missing))
+        manifests = dict(reached.expired(listed))
+        data: dict[str, int] = {}
+        for files in contents.files_in(manifests, missing):
+            data.update(reached.expired(files))
+        sizes = {
+            **{location: 0 for one in self.snapshots if (location := document_of(one))},
+            **{one.manifest_list: contents.list_bytes(one) for one in self.snapshots},
+            **dict(self.statistics),
+        }
+        metadata = [*manifests.items(), *reached.expired(list(sizes.items()))]
+        return [list(data.items()), [one for one in metadata if one[0] not in missing]]
+
+
+class _Folders:
+    """The folders of a table: its location, and where its properties put data and metadata. What `add_files` took in
+    from elsewhere is not the table's, and neither is what lies behind a symbolic link."""
+
+    def __init__(self, table: Table) -> None:
+        self._stores = Stores(table)
+        named = (table.properties[name] for name in (DATA_PATH, METADATA_PATH) if name in table.properties)
+        roots = [store(table, one.rstrip("/")) for one in (table.location(), *named)]
+        self._roots = [(access, f"{_resolved(access, path)}/") for access, path in roots]
+        self._is_own = cache(self._look)
+
+    def own(self, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
+        """Those of ``files``, locations with sizes, that lie in these folders."""
+        for location, size in files:
+            access, path = self._stores.of(location)
+            if self._is_own(location.rpartition("/")[0]):
+                yield access, Stored(path, size, None)
+
+    def _look(self, folder: str) -> bool:
+        access, path = self._stores.of(f"{folder}/")
+        resolved = f"{_resolved(access, path)}/"
+        return any(access == root and resolved.startswith(own) for root, own in self._roots)
+
+
+def _resolved(access: FileSystem, folder: str) -> str:
+    return os.path.realpath(folder) if isinstance(access, LocalFileSystem) else folder.rstrip("/")
+
+
+@dataclass
+class Expiry:
+    """What expires in table ``identifier`` at ``now_ms`` (epoch milliseconds), and what earlier expiries have left."""
+
+    lake: Lake
+    identifier: str
+    now_ms: int
+    contents: Contents
+    table: Table
+    """The table as it was when it was looked at."""
+    retention: SnapshotRetention
+    leaving: frozenset[int]
+    """Ids of the snapshots that expire, and of those that are gone but still have statistics."""
+    written: str
+    """Location of the document that says what this expiry removes."""
+    removals: dict[str, Removal]
+    """What this expiry and earlier ones remove, by the location of the document that says so."""
+    garbage: dict[str, list[Garbage]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    @classmethod
+    def find(cls, lake: Lake, identifier: str, now_ms: int, contents: Contents) -> "Expiry":
+        """Look at the table; changes nothing. Raises RefusedError for a limit that is not a number."""
+        table = whole_table(lake, identifier)
+        retention = _retention(lake, table, identifier, now_ms)
+        attached = {one.snapshot_id for one in statistics_of(table.metadata)}
+        leaving = frozenset(retention.expired_snapshots) | (attached - retention.snapshots)
+        folder = f"{metadata_folder(table)}/{EXPIRED_FOLDER}"
+        written = f"{folder}/{uuid.uuid4().hex}.json"
+        removals = {written: Removal.of(table.metadata, leaving)} if leaving else {}
+        for file in files_in(*store(table, folder)):
+            location = f"{folder}/{file.path.rpartition('/')[2]}"
+            with suppress(FileNotFoundError, ValidationError), table.io.new_input(location).open() as stream:
+                removals[location] = Removal.model_validate_json(stream.read())
+        return cls(lake, identifier, now_ms, contents, table, retention, leaving, written, removals)
+
+    def look(self, reached: Reached) -> None:
+        """Find the files to delete: those that nothing but the ``leaving`` snapshots has ``reached``."""
+        folders = _Folders(self.table)
+        for location, removal in self.removals.items():
+            # What an earlier expiry has not removed is still in the metadata, or leaves with this one.
+            going = removal if location == self.written else removal.gone_from(self.table.metadata)
+            files = going.files(reached, self.contents, self.missing)
+            self.garbage[location] = [
+                Garbage(Kind.EXPIRED, f"{self.identifier}: {what}", _REASON, list(folders.own(own)))
+                for what, own in zip(("data files", "metadata files"), files, strict=True)
+            ]
+
+    def findings(self) -> list[Finding]:
+        """What is found, before anything is changed."""
+        found = [one.finding() for garbage in self.garbage.values() for one in garbage if one.files]
+        return [*self._history(self.retention.expired_snapshots, self.retention.expired_refs), *self._lost(), *found]
+
+    def delete(self) -> list[Finding]:
+        """Remove it from the metadata, then delete the files; returns the findings.
+
+        Data files go first. As long as one of them can't be deleted, the manifests stay, so that the next run finds it
+        through them. Raises the errors of ``settle``.
+        """
+        if not (self.leaving or self.retention.expired_refs or self.removals):
+            return []
+        if self.leaving:
+            write_whole(self.table, self.written, self.removals[self.written].model_dump_json(by_alias=True).encode())
+        if self.leaving or self.retention.expired_refs:
+            # What makes removed tombstones void is about to expire.
+            drop_void_tombstones(self.lake, self.identifier)
+            self._commit()
+        try:
+            reached = Reached.look(self.lake, self.identifier, self.contents)
+        except UnknownReferencesError as error:
+            return [Finding.of_error(Kind.EXPIRED, self.identifier, error)]
+        now = reached.table.metadata
+        ids = {one.snapshot_id for one in now.snapshots}
+        found = self._history(
+            [one for one in self.retention.expired_snapshots if one not in ids],
+            [name for name in self.retention.expired_refs if name not in now.refs],
+        )
+        found += self._lost()
+        for location, garbage in self.garbage.items():
+            own: list[Finding] = []
+            for one in garbage:
+                if not any(finding.exit_code for finding in own):
+                    own += unless_reached([one], reached)
+            found += own
+            is_over = self.removals[location].gone_from(now) == self.removals[location]
+            if is_over and not reached.others and not any(finding.exit_code for finding in own):
+                access, path = store(self.table, location)
+                delete_file(access, Stored(path, 0, None))
+        return found
+
+    def _commit(self) -> None:
+        """Commit until nothing of it is left in the metadata. Raises the errors of ``settle``."""
+        for _ in range(1 + len(self.retention.expired_snapshots) // AT_ONCE):
+            request = partial(self._request, SnapshotIds())
+            settle(self.lake, self.identifier, request, partial(whole_table, self.lake, self.identifier))
+
+    def _request(self, new: SnapshotIds, table: Table) -> CommitRequest | None:
+        """A request to remove what was found and may still go; ``new`` are the ids of snapshots that it adds."""
+        retention = _retention(self.lake, table, self.identifier, self.now_ms)
+        refs = [name for name in retention.expired_refs if name in self.retention.expired_refs]
+        ids = [one for one in retention.expired_snapshots if one in self.leaving][:AT_ONCE]
+        staying = {one.snapshot_id for one in table.metadata.snapshots}.difference(ids)
+        updates: list[TableUpdate] = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in refs]
+        # Not every catalog removes the statistics of a snapshot together with it.
+        for kind, statistics in (
+            (RemoveStatisticsUpdate, table.metadata.statistics),
+            (RemovePartitionStatisticsUpdate, table.metadata.partition_statistics),
+        ):
+            attached = self.leaving.intersection(one.snapshot_id for one in statistics)
+            updates += (kind.model_validate({"snapshot-id": one}) for one in sorted(attached - staying))
+        if ids:
+            updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
+        if not updates:
+            return None
+        request = self._told_again(table, frozenset(ids), refs, new)
+        # Without a requirement for each ref, a ref that moves to a snapshot while that is removed would be lost.
+        requirements: list[TableRequirement] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
+        for name, ref in table.metadata.refs.items():
+            requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}))
+        return replace(request, requirements=tuple(requirements), updates=(*request.updates, *updates))
+
+    def _told_again(
+        self, table: Table, expired: Collection[int], refs: Collection[str], ids: SnapshotIds
+    ) -> CommitRequest:
+        """The part of a request that tells the progress of sinks again, as ``expired`` snapshots told it."""
+        changes: list[tuple[str, Change]] = []
+        for name, ref in table.metadata.refs.items():
+            if ref.snapshot_ref_type is SnapshotRefType.TAG or name in (*FIRN_BRANCHES, *refs):
+                continue
+            summaries = cut_off(list(ancestors(table, name)), expired, self.now_ms)
+            changes += ((name, Change(summary=summary)) for summary in summaries)
+        if not changes and _loses_memory(table, expired, refs):
+            changes.append((MAIN_BRANCH, Change()))
+        if not changes:
+            return CommitRequest((), ())
+        return Commit(table, changes, ids).request(table, Manifests(table.io))
+
+    def _history(self, snapshots: Collection[int], refs: Collection[str]) -> list[Finding]:
+        """Findings about the refs and snapshots that go; one for each reason, as old as its youngest snapshot."""
+        found, times = [], {one.snapshot_id: one.timestamp_ms for one in self.table.metadata.snapshots}
+        for name in refs:
+            ref, reason = self.table.metadata.refs[name], self.retention.expired_refs[name]
+            taken_ms = times.get(ref.snapshot_id)
+            age_ms = None if taken_ms is None else self.now_ms - taken_ms
+            title = f"{ref.snapshot_ref_type.value} {name}"
+            found.append(Finding(Kind.REF, title, goes=True, reason=reason, files=0, age_ms=age_ms))
+        by_reason: dict[str, list[int]] = defaultdict(list)
+        for one in snapshots:
+            by_reason[self.retention.expired_snapshots[one]].append(times[one])
+        for reason, own in by_reason.items():
+            name, age_ms = f"{self.identifier}: {count(len(own), 'snapshot')}", self.now_ms - max(own)
+            found.append(Finding(Kind.SNAPSHOTS, name, goes=True, reason=reason, files=0, age_ms=age_ms))
+        return found
+
+    def _lost(self) -> list[Finding]:
+        reason = (
+            "it is gone or damaged, so nobody can tell which files it names; those files stay, unless "
+            f"orphans in firn.maintenance deletes them, once {OF_AGE}"
+        )
+        return [Finding(Kind.EXPIRED, location, goes=False, reason=reason, files=0) for location in self.missing]
+
+
+def _retention(lake: Lake, table: Table, identifier: str, now_ms: int) -> SnapshotRetention:
+    erased_below, needed = history_ends(lake, table, identifier, now_ms), _needed(lake, table, identifier, now_ms)
+    return retained(identifier, table.metadata, now_ms, erased_below, needed)
 
 
 def _needed(lake: Lake, table: Table, identifier: str, now_ms: int) -> frozenset[int]:
@@ -152,109 +320,13 @@ def _needed(lake: Lake, table: Table, identifier: str, now_ms: int) -> frozenset
     return needed & {one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms >= young_ms}
 
 
-@dataclass(frozen=True)
-class _Done:
-    """A commit: the table before it, what should expire (``retention``), and the snapshots and refs that it removes."""
-
-    table: Table
-    retention: SnapshotRetention
-    snapshots: Sequence[int]
-    refs: Sequence[str]
-
-    def without(self, snapshots: Collection[int], refs: Collection[str]) -> "_Done":
-        """This commit, but without the ``snapshots`` and ``refs``."""
-        return replace(
-            self,
-            snapshots=[one for one in self.snapshots if one not in snapshots],
-            refs=[name for name in self.refs if name not in refs],
-        )
-
-
-@dataclass
-class _Expiry:
-    """Removes expired snapshots and refs from the metadata of table ``identifier``, at most ``most`` snapshots at once.
-
-    In PyIceberg's catalogs, the removal of 10,000 snapshots takes seconds. If another writer commits meanwhile, the
-    catalog refuses the removal. Therefore each refusal halves ``most``.
-    """
-
-    lake: Lake
-    identifier: str
-    now_ms: int
-    most: int = 2**31
-    sent: list[_Done] = field(default_factory=list)
-    """All requests, in their order. The catalog may have applied each of them, whatever it answered."""
-    _ids: SnapshotIds = field(default_factory=SnapshotIds)
-    """Ids of the snapshots that the commit under way adds."""
-
-    def run(self) -> None:
-        """Commit until nothing is left to expire. Raises the errors of ``settle``."""
-        while True:
-            before = len(self.sent)
-            self._ids = SnapshotIds()
-            settle(
-                self.lake,
-                self.identifier,
-                partial(self._request, before),
-                partial(whole_table, self.lake, self.identifier),
-            )
-            last = self.sent[-1] if len(self.sent) > before else None
-            if not last or len(last.snapshots) == len(last.retention.expired_snapshots):
-                return
-
-    def _request(self, before: int, table: Table) -> CommitRequest | None:
-        """The next request; ``before`` is the number of requests that belong to earlier commits."""
-        if len(self.sent) > before:
-            self.most = max(_LEAST, len(self.sent[-1].snapshots) // 2)
-        retention = retained(
-            self.identifier,
-            table.metadata,
-            self.now_ms,
-            erased_below=history_ends(self.lake, table, self.identifier, self.now_ms),
-            needed=_needed(self.lake, table, self.identifier, self.now_ms),
-        )
-        ids = list(retention.expired_snapshots)[: self.most]
-        updates: list[TableUpdate] = [
-            RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in retention.expired_refs
-        ]
-        if ids:
-            # Removing a snapshot takes its table statistics along, but not in every catalog its partition statistics.
-            counted = {one.snapshot_id for one in table.metadata.partition_statistics}
-            updates += (
-                RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": one}) for one in ids if one in counted
-            )
-            updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
-        if not updates:
-            return None
-        request = self._told_again(table, retention, frozenset(ids))
-        # Without a requirement for each ref, a ref that moves to a snapshot while that is removed would be lost.
-        requirements: list[TableRequirement] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
-        for name, ref in table.metadata.refs.items():
-            requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}))
-        self.sent.append(_Done(table, retention, ids, list(retention.expired_refs)))
-        return replace(request, requirements=tuple(requirements), updates=(*request.updates, *updates))
-
-    def _told_again(self, table: Table, retention: SnapshotRetention, expired: Collection[int]) -> CommitRequest:
-        """The part of a request that tells the progress of sinks again, as ``expired`` snapshots told it."""
-        changes: list[tuple[str, Change]] = []
-        for name, ref in table.metadata.refs.items():
-            if ref.snapshot_ref_type is SnapshotRefType.TAG or name in (*FIRN_BRANCHES, *retention.expired_refs):
-                continue
-            summaries = cut_off(list(ancestors(table, name)), expired, self.now_ms)
-            changes += ((name, Change(summary=summary)) for summary in summaries)
-        if not changes and self._loses_memory(table, retention, expired):
-            changes.append((MAIN_BRANCH, Change()))
-        if not changes:
-            return CommitRequest((), ())
-        return Commit(table, changes, self._ids).request(table, Manifests(table.io))
-
-    def _loses_memory(self, table: Table, retention: SnapshotRetention, expired: Collection[int]) -> bool:
-        """True when main would no longer tell which memory belongs to its history, once ``expired`` snapshots go."""
-        kept = [one for one in table.metadata.snapshots if one.snapshot_id not in expired]
-        refs = {name: ref for name, ref in table.metadata.refs.items() if name not in retention.expired_refs}
-        metadata = table.metadata.model_copy(update={"snapshots": kept, "refs": refs})
-        after = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-        return _memory(after) != _memory(table)
+def _loses_memory(table: Table, expired: Collection[int], refs: Collection[str]) -> bool:
+    """True when main would no longer tell which memory belongs to its history, once ``expired`` snapshots go."""
+    kept = [one for one in table.metadata.snapshots if one.snapshot_id not in expired]
+    named = {name: ref for name, ref in table.metadata.refs.items() if name not in refs}
+    metadata = table.metadata.model_copy(update={"snapshots": kept, "refs": named})
+    after = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+    return _memory(after) != _memory(table)
 
 
 def _memory(table: Table) -> int:
@@ -262,62 +334,3 @@ def _memory(table: Table) -> int:
     named = memory_named(table) or 0
     held = table.snapshot_by_id(named)
     return named if held is not None and any(map(is_live, held.manifests(table.io))) else 0
-
-
-def _findings(
-    done: _Done,
-    after: TableMetadata,
-    now_ms: int,
-    contents: Contents,
-    coming: Coming,
-    *,
-    remove: bool,
-) -> list[Finding]:
-    """Findings about the history that a commit removed, and the files that the metadata ``after`` no longer reaches."""
-    gone = set(done.snapshots).difference(one.snapshot_id for one in after.snapshots)
-    expired = [one for one in done.table.metadata.snapshots if one.snapshot_id in gone]
-    identifier = ".".join(done.table.name())
-    going = [*_of_refs(done, now_ms), *_of_snapshots(identifier, expired, done.retention, now_ms)]
-    if expired:
-        going += Unreached(done.table, expired, after, coming, contents).findings(now_ms, remove=remove)
-    return going
-
-
-def _without(metadata: TableMetadata, retention: SnapshotRetention) -> TableMetadata:
-    """``metadata`` without the expired snapshots and refs, as the commit would leave it."""
-    return metadata.model_copy(
-        update={
-            "snapshots": [one for one in metadata.snapshots if one.snapshot_id in retention.snapshots],
-            "refs": {name: ref for name, ref in metadata.refs.items() if name not in retention.expired_refs},
-            "statistics": [one for one in metadata.statistics if one.snapshot_id in retention.snapshots],
-            "partition_statistics": [
-                one for one in metadata.partition_statistics if one.snapshot_id in retention.snapshots
-            ],
-        }
-    )
-
-
-def _of_refs(done: _Done, now_ms: int) -> Iterator[Finding]:
-    times = {one.snapshot_id: one.timestamp_ms for one in done.table.metadata.snapshots}
-    for name in done.refs:
-        ref = done.table.metadata.refs[name]
-        taken_ms = times.get(ref.snapshot_id)
-        age_ms = None if taken_ms is None else now_ms - taken_ms
-        title = f"{ref.snapshot_ref_type.value} {name}"
-        reason = done.retention.expired_refs[name]
-        yield Finding(Kind.REF, title, goes=True, reason=reason, files=0, age_ms=age_ms)
-
-
-def _of_snapshots(
-    identifier: str, expired: Sequence[Snapshot], retention: SnapshotRetention, now_ms: int
-) -> Iterator[Finding]:
-    """One finding for each reason; its age is that of its youngest snapshot."""
-    reasons = retention.expired_snapshots
-    newest: dict[str, int] = {}
-    for one in expired:
-        reason = reasons[one.snapshot_id]
-        newest[reason] = max(newest.get(reason, one.timestamp_ms), one.timestamp_ms)
-    counts = Counter(reasons[one.snapshot_id] for one in expired)
-    for reason, number in counts.items():
-        name = f"{identifier}: {count(number, 'snapshot')}"
-        yield Finding(Kind.SNAPSHOTS, name, goes=True, reason=reason, files=0, age_ms=now_ms - newest[reason])

@@ -61,12 +61,6 @@ def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool)
         ]
 
 
-def manifests_to_rewrite(table: Table, identifier: str) -> list[str]:
-    """Locations of the manifests on main of ``table`` that ``rewrite_manifests`` would replace now."""
-    chosen = _chosen(table, _Limits.of(table, identifier))
-    return [one.manifest_path for group in chosen for one in group.manifests]
-
-
 @dataclass(frozen=True)
 class _Limits:
     """Iceberg's table properties for the target size of a manifest, and the number of small manifests worth a merge."""

@@ -31,7 +31,7 @@ def staged_conflicts(
 
     Raises ConflictError if the stage was discarded meanwhile.
     """
-    # Check the stage only after `current` was loaded, because a collector first marks the stage, then moves main.
+    # Check the stage only after `current` was loaded: who deletes a stage begins with its documents, then moves main.
     stage.check_undisturbed()
     check_names(current)
     problems: dict[str, FirnError] = dict(_changed_files(stage, changes))

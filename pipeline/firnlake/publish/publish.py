@@ -29,7 +29,7 @@ from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import PlanChange
-from firnlake.job.collect import discard
+from firnlake.job.garbage import discard
 from firnlake.job.job import Job
 from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import DROPPING, Plan, stage_parts
@@ -152,7 +152,7 @@ def _publish(lake: Lake, target: Table, stage: Stage) -> PublishResult:
 def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
     """Delete a published stage, except its ``files`` (names), to which the table now refers.
 
-    After an error, the next sweep deletes the stage.
+    After an error, maintenance deletes the stage.
     """
     with suppress(FirnError), lake.answering():
         discard(lake, identifier, published=files)

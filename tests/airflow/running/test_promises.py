@@ -12,7 +12,7 @@ import pytest
 from firnlake.airflow.configuration import dag_id_of
 from firnlake.compact.compact import compact
 from firnlake.engine.engine import Engine
-from firnlake.job.collect import sweep
+from firnlake.job.garbage import collect
 from firnlake.job.stage import Stage, stages_of
 from firnlake.plan.make import plan_table
 from infra.foreign.files import files_under, on_disk
@@ -69,7 +69,7 @@ def test_r23_an_approval_keeps_its_stage(airflow: LocalAirflow, server: Server) 
     (name,) = stages_of(airflow.lake, OLD)
     for path in files_under(on_disk(Stage.load(airflow.lake, name).documents.location)):
         os.utime(path, (path.stat().st_atime - TWO_DAYS, path.stat().st_mtime - TWO_DAYS))
-    sweep(airflow.lake, OLD)
+    collect(airflow.lake, OLD)
     publish(server, OLD, run_id)
     if airflow.levels(OLD) != {0: [3]}:
         pytest.fail("what was approved is not published")

@@ -245,20 +245,20 @@ def _waiting(table: str, failed: Collection[str]) -> list[str]:
 def sweep(
     table: str, dropped: list[str] | None, jobs_of_lanes: list[list[MappedJob] | None], outcomes: list[Any]
 ) -> None:
-    """Discard the run's leftovers: stages that were not published, and finished plans.
+    """Delete stages that have lost their inputs, and finished plans.
 
-    A dry run discards nothing. The plans of a failed run stay for a day, so that a failed task that is cleared
-    after a repair continues with the same plans.
+    A dry run deletes nothing. The plans and stages of a failed run stay for three days, so that a failed task that is
+    cleared after a repair continues with the same plans.
     """
     from firnlake.iceberg.catalog import Lake
-    from firnlake.job.collect import sweep as sweep_stages
+    from firnlake.job.garbage import collect
 
     context = get_current_context()
     lake = Lake.load()
     if not context["params"]["dry_run"]:
         paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
-        swept = sweep_stages(lake, table, plan_ids=[path.stem for path in paths])
-        log.info("%s", swept)
+        for stage, reason in collect(lake, table).items():
+            log.info("deleted %s: %s", stage, reason)
         planned = len(paths) + len(dropped or [])
         if planned == sum(len(outcome["published"]) for outcome in outcomes if outcome):
             for path in [*paths, *map(Path, dropped or [])]:

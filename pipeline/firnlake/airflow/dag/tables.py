@@ -13,7 +13,7 @@ from typing import Final
 from airflow.sdk import DAG, Param, get_current_context, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
-from firnlake.airflow.configuration import Configured, Settings, TableSettings, dag_id_of
+from firnlake.airflow.configuration import Configured, Settings, TableSettings
 from firnlake.airflow.dag.table import build, default_args, outline
 from firnlake.airflow.discovery import configured_in
 
@@ -117,21 +117,15 @@ def find_tables() -> None:
 
 @task
 def tidy_home() -> None:
-    """Delete all tables' plan files and reports that are past their limits and that no waiting run needs."""
-    context = get_current_context()
-
+    """Delete all tables' plan files and reports that are past their limits."""
     from firnlake import clock
     from firnlake.airflow.dag import publishing
     from firnlake.iceberg.catalog import Lake
     from firnlake.iceberg.deleter import Kind
-    from firnlake.maintain.maintain import maintain_home
-
-    def works(table: str, run_id: str) -> bool:
-        counted = context["ti"].get_dr_count(dag_id_of(table), run_ids=[run_id], states=["queued", "running"])
-        return counted > 0
+    from firnlake.maintain.home import maintain_home
 
     lake = Lake.load()
-    garbage = maintain_home(lake, clock.now_ms(), remove=True, works=works)
+    garbage = maintain_home(lake, clock.now_ms(), remove=True)
     for one in garbage:
         log.info("%s", one)
     if any(one.goes and one.kind is Kind.REPORT for one in garbage):

@@ -37,7 +37,7 @@ from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
 from firnlake.iceberg.commit import commit_changes
-from firnlake.iceberg.files import OWN_FOLDER, FrozenModel, files_in, store, write_whole
+from firnlake.iceberg.files import ERASURES_FOLDER, OWN_FOLDER, FrozenModel, files_in, store, write_whole
 from firnlake.iceberg.keys import Flags
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
 from firnlake.lanes.erasure.digests import digests, digests_of
@@ -49,10 +49,8 @@ from firnlake.table.policy import DAY_MS, LONG_MAX, Policies
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
-_FOLDER: Final = "erasures"
-"""Name of the folder of requests in Firn's folder of a table's metadata."""
 DOCUMENT: Final = re.compile(
-    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{_FOLDER}/([0-9a-f]{{32}})\.(?:(json)|(certificate)\.json|[0-9a-f]+\.(reads)\.json|(withdrawn))"
+    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{ERASURES_FOLDER}/([0-9a-f]{{32}})\.(?:(json)|(certificate)\.json|[0-9a-f]+\.(reads)\.json|(withdrawn))"
 )
 """Locations of the documents of requests, of any table."""
 _WAIT_MS: Final = 3_600_000
@@ -263,7 +261,7 @@ def open_requests(table: Table) -> tuple[Erasure, ...]:
 def _folder(table: Table) -> str:
     # Requests outlive a change of `write.metadata.path`.
     location = table.location().rstrip("/")
-    return f"{location}/metadata/{OWN_FOLDER}/{table.metadata.table_uuid}/{_FOLDER}"
+    return f"{location}/metadata/{OWN_FOLDER}/{table.metadata.table_uuid}/{ERASURES_FOLDER}"
 
 
 def _erasure(table: Table, request_id: str, kinds: Mapping[str, Sequence[str]]) -> Erasure:

@@ -272,7 +272,7 @@ class Search:
             return "firn maintain, once these snapshots have expired (history.expire.*)"
         if where == NOTHING:
             if job := job_of(path):
-                return f"firn discard {self.identifier}/{job}, or firn maintain once older than firn.job.max.age.ms"
+                return f"firn discard {self.identifier}/{job}, or firn maintain once older than 3 days"
             if path.rpartition("/")[2].startswith(("_", ".")) or path in self._unread:
                 return "deletion by whoever wrote it"
             return "its deletion, or firn maintain once older than 3 days (with orphans in firn.maintenance)"

@@ -1,0 +1,339 @@
+"""What may be deleted, and the only module that decides it (C25, C29).
+
+Only a file that nothing reaches (`table.reached`), and of these:
+
+1. what an expiry of Firn has removed from the metadata, at once. The expiry writes down what it removes before it
+   commits, so a later run finishes what a crash has interrupted (``Removal``);
+2. a file in Firn's own folders, ``_firn/<table UUID>``: at once if its job has ended in this process or if each plan of
+   its job has lost an input, otherwise after three days;
+3. any other file below the table's location after three days, and only with `orphans` in ``firn.maintenance``
+   (`maintain.orphans`).
+
+No rule needs a lock or a mark, and none trusts the machine's clock. A publisher loads the table, finds the documents of
+its job, and commits on exactly the version that it has loaded. So a job goes in this order: its documents, beginning
+with its plans; then, if it was judged, main gets a newer snapshot; then the references are read; then the files without
+a reference. A publisher that found the documents either commits before the newer snapshot, so its files have
+references, or the catalog refuses its commit. Days are counted between times of one store.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.change import Change
+from firnlake.iceberg.commit import commit_changes
+from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
+from firnlake.iceberg.files import (
+    ERASURES_FOLDER,
+    EXPIRED_FOLDER,
+    JOB_ID,
+    JOBS_FOLDER,
+    PLANS_FOLDER,
+    Stored,
+    data_folder,
+    job_folder,
+    metadata_folder,
+    name_of,
+    newest_ms,
+    store,
+)
+from firnlake.iceberg.manifests import READERS
+from firnlake.job.documents import KINDS, VERDICTS, JobDocuments
+from firnlake.job.plan import Plan, stage_name, stage_parts
+from firnlake.table.history import FENCE, plans_folder
+from firnlake.table.live_files import LiveInputs
+from firnlake.table.policy import DAY_MS
+from firnlake.table.reached import Contents, Reached
+
+AGE_MS: Final = 3 * DAY_MS
+"""Age, in milliseconds, from which on a file that nothing reaches is deleted, as by Iceberg's remove_orphan_files: a
+writer may still publish a younger one."""
+OF_AGE: Final = "older than 3 days"
+_PART: Final = 10_000
+"""Largest number of files of a folder that are examined together."""
+
+
+_JOB: Final = re.compile(rf"(?:{JOBS_FOLDER}/)?({JOB_ID})/|{PLANS_FOLDER}/\.?({JOB_ID})-")
+"""The beginning of the path of a job's file in one of Firn's folders of the table."""
+_STAYING: Final = (f"{ERASURES_FOLDER}/", f"{EXPIRED_FOLDER}/")
+"""Folders of documents that no age ends."""
+
+
+@dataclass
+class JobFiles:
+    """The documents of a job as they were listed, and its files."""
+
+    documents: JobDocuments
+    files: list[Deletable] = field(default_factory=list)
+    """Data files, and lists of plans, to which a commit may refer."""
+    beside: list[Deletable] = field(default_factory=list)
+    """All files in the folder of its documents, to which no commit refers."""
+
+    @classmethod
+    def of(cls, documents: JobDocuments) -> "JobFiles":
+        """List the files of the job that has these ``documents``."""
+        table, job_id = documents.table, documents.job_id
+        lists = [one for one in _listed(table, plans_folder(table)) if name_of(one[1].path).startswith(f"{job_id}-")]
+        return cls(documents, [*_listed(table, job_folder(table, job_id)), *lists], _listed(table, documents.location))
+
+
+def _listed(table: Table, location: str) -> list[Deletable]:
+    access, folder = store(table, location)
+    return [(access, file) for part in walk(access, folder) for file in part]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A job that goes, and why."""
+
+    job: JobFiles
+    reason: str
+    now_ms: int | None = None
+
+    def garbage(self, identifier: str) -> Garbage:
+        """All its files, as garbage of table ``identifier``."""
+        name = stage_name(identifier, self.job.documents.job_id)
+        return Garbage(Kind.STAGE, name, self.reason, [*self.job.files, *self.job.beside], self.now_ms)
+
+
+def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> list[Finding]:
+    """Delete the stage ``identifier`` with its unreferenced files; what can't be deleted now goes after three days.
+
+    ``published`` are the names of the files that this process has just published. With them, nothing is looked up: all
+    other files are unreferenced, because a job is published once. Raises RefusedError when ``identifier`` is not the
+    name of a stage.
+    """
+    target, job_id = stage_parts(identifier)
+    table = lake.table(target)
+    job = JobFiles.of(JobDocuments.of(table, job_id))
+    if published:
+        _, lists = store(table, plans_folder(table))
+        files = [one for one in job.files if not one[1].path.startswith(f"{lists}/")]
+        job.files = [one for one in files if name_of(one[1].path) not in published]
+    return end(lake, target, [Ending(job, "it was discarded")], look=not published)
+
+
+def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mapping[str, str]:
+    """Delete the stages of table ``identifier`` that nobody will publish; returns the reasons by stage.
+
+    These are the stages of the caller's own plans (``plan_ids``), whose run is over, and stages that have lost an input
+    of each plan.
+    """
+    own = frozenset(plan_ids)
+    with lake.answering():
+        going = [
+            Ending(JobFiles.of(job.documents), job.lost or "its run is over")
+            for job in _jobs(lake, identifier)
+            if job.lost or (job.plans and own.issuperset(plan.id for plan in job.plans))
+        ]
+        found = end(lake, identifier, going)
+    return {one.name: one.reason for one in found}
+
+
+@dataclass(frozen=True)
+class _Job:
+    documents: JobDocuments
+    plans: Sequence[Plan]
+    """None if they can't be read."""
+    lost: str
+    """Why none of the plans can be carried out any more; empty if one can."""
+
+
+def _jobs(lake: Lake, identifier: str) -> Iterator[_Job]:
+    listed = JobDocuments.of_all(lake.table(identifier)).values()
+    with ThreadPoolExecutor(READERS) as readers:
+        plans = list(readers.map(plans_of, listed))
+    # The table is loaded after the plans, because an input that landed in between would seem to be gone.
+    paths = sorted({segment.path for own in plans for plan in own for segment in plan.inputs})
+    gone = frozenset(LiveInputs.find(lake.table(identifier), paths).gone) if paths else frozenset()
+    for documents, own in zip(listed, plans, strict=True):
+        lost = [next((one.path for one in plan.inputs if one.path in gone), None) for plan in own]
+        yield _Job(documents, own, f"its input {lost[0]} is no longer live" if lost and all(lost) else "")
+
+
+def plans_of(documents: JobDocuments) -> Sequence[Plan]:
+    """The plans of a job; none if they can't be read."""
+    try:
+        return documents.plans() or ()
+    except RefusedError:
+        return ()
+
+
+def end(
+    lake: Lake, identifier: str, jobs: Sequence[Ending], others: Sequence[Garbage] = (), *, look: bool = True
+) -> list[Finding]:
+    """Delete ``jobs`` of table ``identifier`` and ``others``, in an order that is safe beside publishers.
+
+    Without ``look``, the caller knows that nothing refers to the files.
+    """
+    table = lake.table(identifier)
+    for one in jobs:
+        one.job.documents.delete(KINDS)
+    if look and any(one.job.files and VERDICTS in one.job.documents.kinds for one in jobs):
+        newer_snapshot(lake, identifier)
+    look = look and bool(others or any(one.job.files for one in jobs))
+    garbage = [*(one.garbage(identifier) for one in jobs), *others]
+    found = unless_reached(garbage, Reached.look(lake, identifier, Contents(table.io)) if look else None)
+    for one in jobs:
+        prune(table, job_folder(table, one.job.documents.job_id))
+        prune(table, one.job.documents.location)
+    return found
+
+
+def unless_reached(garbage: Iterable[Garbage], reached: Reached | None) -> list[Finding]:
+    """Delete the files of ``garbage`` that are not ``reached``; returns the findings."""
+    found: list[Finding] = []
+    for one in garbage:
+        free = one.files
+        if reached is not None:
+            paths = {file.path for file in reached.unreached([file for _, file in one.files])}
+            free = [file for file in one.files if file[1].path in paths]
+        found += replace(one, files=free).delete()
+        if held := len(one.files) - len(free):
+            reason = "in use again at the time of deletion"
+            found.append(Finding(one.kind, one.name, goes=False, reason=reason, files=held))
+    return found
+
+
+def newer_snapshot(lake: Lake, identifier: str) -> None:
+    """Ensure a newer snapshot on main of table ``identifier``: an empty one, unless another writer adds one first.
+
+    A commit asserts the snapshot on which it was made (``assert-ref-snapshot-id`` of the Iceberg REST catalog
+    specification). So the catalog then refuses all commits that were prepared earlier, however late they arrive.
+    """
+    following = lake.table(identifier).metadata.next_sequence_number()
+
+    def changes(table: Table) -> Mapping[str, Change]:
+        current = table.current_snapshot()
+        # Don't compare ids: main may be rolled back and forward again without a new snapshot.
+        is_older = current is None or (current.sequence_number or 0) < following
+        return {MAIN_BRANCH: Change(summary={FENCE: "true"})} if is_older else {}
+
+    commit_changes(lake, identifier, changes)
+
+
+def delete_attempt(table: Table, location: str) -> None:
+    """Delete the files below ``location`` that a try without result wrote; what can't be deleted goes after 3 days."""
+    with suppress(OSError):
+        for one in _listed(table, location):
+            delete_file(*one)
+        prune(table, location)
+
+
+def prune(table: Table, location: str) -> None:
+    """Delete empty folders at and below ``location``. Object stores have no folders; a folder in use is not empty."""
+    files, folder = store(table, location)
+    if isinstance(files, LocalFileSystem):
+        for path, _, _ in os.walk(folder, topdown=False):
+            with suppress(OSError):
+                Path(path).rmdir()
+
+
+def walk(files: FileSystem, folder: str, levels: int = 2) -> Iterator[list[Stored]]:
+    """Yield the files in and below ``folder`` in parts; symbolic links of a local file system are not followed.
+
+    On an object store, a request for every folder would take long, and a single one for all would be large. So each
+    folder that is ``levels`` below ``folder`` is listed in one request, with everything below it.
+    """
+    if isinstance(files, LocalFileSystem):
+        for parent, _, names in os.walk(folder):
+            paths = (Path(parent, name) for name in names)
+            yield [file for path in paths if not path.is_symlink() and (file := Stored.at(path))]
+        return
+    infos = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=levels <= 0))
+    for first in range(0, len(infos), _PART):
+        yield [Stored.of(info) for info in infos[first : first + _PART] if info.is_file]
+    for path in [info.path for info in infos if info.type == FileType.Directory] if levels > 0 else ():
+        yield from walk(files, path, levels - 1)
+
+
+def store_ms(reached: Reached, location: str, newest: Iterable[Stored], *, remove: bool) -> int | None:
+    """The time of the store of ``location``, epoch milliseconds: that of a document which is written there now.
+
+    Without ``remove`` nothing is written, and the ``newest`` files there and of the metadata tell the time. None, and
+    so no file is old, if the store reports no time or if Firn has no folder there.
+    """
+    table = reached.table
+    access, _ = store(table, location)
+    if not remove:
+        return max(newest_ms(newest) or 0, reached.written_ms) or None
+    for folder in (metadata_folder(table), data_folder(table)):
+        files, path = store(table, f"{folder}/now-{uuid.uuid4().hex}.json")
+        if files == access:
+            with table.io.new_output(f"{folder}/{name_of(path)}").create() as stream:
+                stream.write(b"{}")
+            written = Stored.of(files.get_file_info(path))
+            delete_file(files, written)
+            return written.written_ms
+    return None
+
+
+@dataclass(frozen=True)
+class OwnGarbage:
+    """What maintenance deletes in Firn's own folders of table ``identifier``, and findings about what stays there."""
+
+    lake: Lake
+    identifier: str
+    jobs: Sequence[Ending]
+    others: Sequence[Garbage]
+    """Files of no job."""
+    staying: Sequence[Finding]
+
+    @classmethod
+    def find(cls, lake: Lake, identifier: str, reached: Reached, *, remove: bool) -> "OwnGarbage":
+        """Look at all files there that are not ``reached``; without ``remove``, nothing is written."""
+        table = reached.table
+        jobs = {job.documents.job_id: job for job in _jobs(lake, identifier)}
+        by_id: dict[str, JobFiles] = {job_id: JobFiles(job.documents) for job_id, job in jobs.items()}
+        young, others = set[str](), []
+        now_ms: int | None = None
+        for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
+            access, folder = store(table, root)
+            listed = [file for part in walk(access, folder) for file in part]
+            now_ms = store_ms(reached, root, listed, remove=remove)
+            old: list[Deletable] = []
+            for file in reached.unreached(listed):
+                is_old = now_ms is not None and file.is_older(now_ms - AGE_MS)
+                within = file.path[len(folder) :].lstrip("/")
+                if match := _JOB.match(within):
+                    job_id = match[1] or match[2]
+                    own = by_id.setdefault(job_id, JobFiles(JobDocuments(table, job_id, ())))
+                    (own.beside if within.startswith(JOBS_FOLDER) else own.files).append((access, file))
+                    if not is_old:
+                        young.add(job_id)
+                elif is_old and not within.startswith(_STAYING):
+                    old.append((access, file))
+            if old:
+                others.append(Garbage(Kind.FIRN, root, f"unreferenced; {OF_AGE}", old, now_ms))
+        going, staying = [], []
+        for job_id, own in by_id.items():
+            lost = jobs[job_id].lost if job_id in jobs else ""
+            if lost or job_id not in young:
+                going.append(Ending(own, lost or f"unreferenced; {OF_AGE}", now_ms=now_ms))
+            elif job_id in jobs:
+                files = [file for _, file in (*own.files, *own.beside)]
+                reason = f"it may still be published, until it is {OF_AGE}"
+                name = stage_name(identifier, job_id)
+                staying.append(Finding.of_files(Kind.STAGE, name, files, now_ms, goes=False, reason=reason))
+        return cls(lake, identifier, going, others, staying)
+
+    def findings(self) -> list[Finding]:
+        """What is found, before anything is deleted."""
+        garbage = [*(one.garbage(self.identifier) for one in self.jobs), *self.others]
+        return [*self.staying, *(one.finding() for one in garbage)]
+
+    def delete(self) -> list[Finding]:
+        """Delete it; returns the findings."""
+        return [*self.staying, *end(self.lake, self.identifier, self.jobs, self.others)]

@@ -1,0 +1,361 @@
+"""The files that a table's metadata reach, by name: no file of such a name is deleted (C29).
+
+One file may have several paths, because a store may have links and aliases. Therefore a reference protects every file
+of its name. Each manifest list or manifest is read at most once, because it never changes; of the names in it, only
+8 bytes each are kept.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from pyarrow.fs import FileSystem
+from pydantic import ValidationError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from firnlake.errors import RefusedError, UnavailableError
+from firnlake.iceberg.catalog import METADATA_TRIES, Lake
+from firnlake.iceberg.files import Stored, files_in, name_of, newest_ms, store
+from firnlake.iceberg.manifests import DAMAGED, ahead, fetch, records
+from firnlake.table.history import document_of
+
+Hashes = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+"""Numbers of manifests, sorted and without duplicates."""
+
+METADATA_FILE: Final = re.compile(r"(?:v?([0-9]+))?.*\.metadata\.json(?:\.gz)?")
+"""The name of a metadata file, and its number, by which later ones are higher; some catalogs give it no number."""
+_VERSION_HINT: Final = "version-hint.text"
+"""Name of the file by which a Hadoop catalog names the current version."""
+_LIST: Final = (500, 501)
+"""Field ids in a manifest list: path and length of a manifest (Iceberg spec, "Manifest Lists")."""
+_ENTRY: Final = (0, 100, 104)
+"""Field ids in a manifest: status of an entry, path and size of its file (Iceberg spec, "Manifests")."""
+_DELETED: Final = int(ManifestEntryStatus.DELETED)
+_LISTS: Final = 256
+"""Number of manifest lists whose manifest numbers are merged at a time, because together they may need much memory."""
+_TRIES: Final = 5
+
+
+class UnknownReferencesError(UnavailableError):
+    """A manifest or a manifest list is gone, so the files that its snapshot refers to are unknown."""
+
+
+class Contents:
+    """The manifests that manifest lists name, and the live files that manifests name.
+
+    If a manifest list or a manifest is gone or damaged, methods add its location to ``missing``, or raise
+    FileNotFoundError if ``missing`` is None.
+    """
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._manifests: dict[str, int] = {}
+        self._lengths: list[int] = []
+        self._lists: dict[str, tuple[int, Numbers]] = {}
+        self._names: dict[int, Hashes] = {}
+
+    def manifests_of(self, snapshots: Iterable[Snapshot], missing: list[str] | None = None) -> Numbers:
+        """The numbers of the manifests that ``snapshots`` list."""
+        lists = list(dict.fromkeys(one.manifest_list for one in snapshots))
+        for location, (size, rows) in self._read((one for one in lists if one not in self._lists), _LIST, missing):
+            self._lists[location] = size, np.fromiter((self._number(*row) for row in rows), np.int32)
+        numbers = np.empty(0, np.int32)
+        for first in range(0, len(lists), _LISTS):
+            own = [self._lists[one][1] for one in lists[first : first + _LISTS] if one in self._lists]
+            numbers = np.unique(np.concatenate([numbers, *own]))
+        return numbers
+
+    def located(self, manifests: Iterable[int]) -> list[tuple[str, int]]:
+        """Locations of ``manifests``, and their sizes in bytes as manifest lists state them."""
+        locations = list(self._manifests)
+        return [(locations[one], self._lengths[one]) for one in manifests]
+
+    def list_bytes(self, snapshot: Snapshot) -> int:
+        """Size in bytes of the manifest list of ``snapshot``; 0 if the list could not be read."""
+        return self._lists[snapshot.manifest_list][0] if snapshot.manifest_list in self._lists else 0
+
+    def names_in(self, manifests: Iterable[int], missing: list[str] | None = None) -> Hashes:
+        """Hashes of the names of the live files in ``manifests``."""
+        wanted = list(manifests)
+        unread = dict(self.located(one for one in wanted if one not in self._names))
+        for location, files in self._files(unread, missing):
+            self._names[self._manifests[location]] = hashes_of(path for path, _ in files)
+        return np.concatenate([np.empty(0, np.int64), *(self._names[one] for one in wanted if one in self._names)])
+
+    def files_in(self, manifests: Mapping[str, int], missing: list[str]) -> Iterator[list[tuple[str, int]]]:
+        """Yield the locations and sizes (bytes) of the live files of each of ``manifests``: sizes by location."""
+        yield from (files for _, files in self._files(manifests, missing))
+
+    def _files(
+        self, manifests: Mapping[str, int], missing: list[str] | None
+    ) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+        for location, (size, rows) in self._read(manifests, _ENTRY, missing):
+            if size < manifests[location]:
+                _unreadable(location, "it is shorter than its manifest list states", missing)
+            else:
+                yield location, [(path, length) for status, path, length in rows if status != _DELETED]
+
+    def _read(
+        self, locations: Iterable[str], columns: tuple[int, ...], missing: list[str] | None
+    ) -> Iterator[tuple[str, tuple[int, list[Sequence[Any]]]]]:
+        """Yield the location, the size in bytes and the records of each readable file at ``locations``."""
+        for location, content in ahead(partial(_fetch_if_any, self._io), locations):
+            try:
+                rows = None if content is None else list(records(content, columns))
+                reason = "it is gone"
+            except DAMAGED as error:
+                rows, reason = None, f"it is damaged: {error}"
+            if rows is None or content is None:
+                _unreadable(location, reason, missing)
+            else:
+                yield location, (len(content), rows)
+
+    def _number(self, location: str, size: int) -> int:
+        number = self._manifests.setdefault(location, len(self._lengths))
+        if number == len(self._lengths):
+            self._lengths.append(size)
+        return number
+
+
+def _fetch_if_any(io: FileIO, location: str) -> bytes | None:
+    try:
+        return fetch(io, location)
+    except FileNotFoundError:
+        return None
+
+
+def _unreadable(location: str, reason: str, missing: list[str] | None) -> None:
+    if missing is None:
+        raise FileNotFoundError(f"{location}: {reason}")
+    missing.append(location)
+
+
+def hashes_of(locations: Iterable[str]) -> Hashes:
+    """Hashes of the file names in ``locations``."""
+    listed = list(locations)
+    return np.fromiter((hash(name_of(one)) for one in listed), np.int64, len(listed))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Everything that the metadata of ``table`` reach: its current metadata, and those of ``others``."""
+
+    table: Table
+    names: Hashes
+    """Hashes of the names of the files, sorted."""
+    leaving: Hashes
+    """Hashes of the names of all files that snapshots reach which are about to expire, as far as they can be read."""
+    others: Collection[str]
+    """Locations of metadata files of this table that its log does not name: those of another catalog, or of a commit
+    that may still be applied. Nobody knows which, so what they reach stays as long as they are there."""
+    written_ms: int
+    """When the newest metadata file was written, by the store's clock (epoch milliseconds); 0 if it does not say so."""
+
+    @classmethod
+    def look(cls, lake: Lake, identifier: str, contents: Contents, leaving: Collection[int] = ()) -> "Reached":
+        """What is reached now, without the snapshots with the ids ``leaving``, which are about to expire.
+
+        Raises RefusedError when the catalog's answer and the table's metadata file differ; UnknownReferencesError when
+        a manifest is gone or damaged at every try.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type(FileNotFoundError),  # another process has expired snapshots meanwhile
+            stop=stop_after_attempt(_TRIES),
+            retry_error_callback=_unknown,
+        )
+        return attempts(cls._look, lake, identifier, contents, leaving)
+
+    @classmethod
+    def _look(cls, lake: Lake, identifier: str, contents: Contents, leaving: Collection[int]) -> "Reached":
+        # Metadata files are listed before the table is loaded, so that its log names those of earlier commits.
+        before = lake.table(identifier)
+        folder = before.metadata_location.rpartition("/")[0]
+        listed = files_in(*store(before, folder), recursive=False)
+        table = whole_table(lake, identifier)
+        others = _other_metadata(table, folder, [name_of(one.path) for one in listed])
+        expiring = [one for one in table.metadata.snapshots if one.snapshot_id in leaving]
+        kept = [one for one in table.metadata.snapshots if one.snapshot_id not in leaving]
+        names = [
+            _names(table.metadata, kept, contents, None),
+            *(_names(metadata, metadata.snapshots, contents, []) for metadata in others.values()),
+            *(hashes_of(_statistics(metadata)) for metadata in others.values()),
+            hashes_of(one.statistics_path for one in statistics_of(table.metadata) if one.snapshot_id not in leaving),
+            hashes_of([*metadata_locations(table), *others, _VERSION_HINT]),
+        ]
+        gone = [_names(table.metadata, expiring, contents, []), hashes_of(_statistics(table.metadata))]
+        return cls(
+            table,
+            np.unique(np.concatenate(names)),
+            np.unique(np.concatenate(gone)),
+            tuple(others),
+            newest_ms(listed) or 0,
+        )
+
+    def unreached(self, files: Sequence[Stored]) -> list[Stored]:
+        """Those of ``files`` whose names nothing reaches, not even a snapshot that is about to expire."""
+        hashes = hashes_of(file.path for file in files)
+        held = _is_in(hashes, self.names) | _is_in(hashes, self.leaving)
+        return [file for file, is_held in zip(files, held, strict=True) if not is_held]
+
+    def expired(self, files: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Those of ``files``, locations with sizes, that nothing will reach once the leaving snapshots are gone."""
+        held = _is_in(hashes_of(location for location, _ in files), self.names)
+        return [file for file, is_held in zip(files, held, strict=True) if not is_held]
+
+
+def _is_in(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
+    """A flag for each of ``hashes``, true if it is in ``known``, which is sorted."""
+    if not len(known):
+        return np.zeros(len(hashes), np.bool_)
+    hits: npt.NDArray[np.bool_] = known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes
+    return hits
+
+
+def metadata_locations(table: Table) -> list[str]:
+    """Locations of the metadata files of ``table``, oldest first: those in its log, and the current one."""
+    return [*(one.metadata_file for one in table.metadata.metadata_log), table.metadata_location]
+
+
+def statistics_of(metadata: TableMetadata) -> list[StatisticsFile | PartitionStatisticsFile]:
+    """All statistics files that ``metadata`` name, of the table and of its partitions."""
+    return [*metadata.statistics, *metadata.partition_statistics]
+
+
+def _names(
+    metadata: TableMetadata, snapshots: Sequence[Snapshot], contents: Contents, missing: list[str] | None
+) -> Hashes:
+    """Hashes of the names of the files that ``snapshots`` in ``metadata`` reach, and of its former metadata files."""
+    manifests = contents.manifests_of(snapshots, missing)
+    locations = [
+        *(location for location, _ in contents.located(manifests)),
+        *(one.manifest_list for one in snapshots),
+        *filter(None, map(document_of, snapshots)),
+        *(one.metadata_file for one in metadata.metadata_log),
+    ]
+    return np.concatenate([contents.names_in(manifests, missing), hashes_of(locations)])
+
+
+def _other_metadata(table: Table, folder: str, listed: Iterable[str]) -> Mapping[str, TableMetadata]:
+    """The metadata files of ``table`` among the ``listed`` names in ``folder`` that its log does not name, by location.
+
+    Those with a lower number than the log's oldest were named once.
+    """
+    named = {name_of(one) for one in metadata_locations(table)}
+    oldest = min((int(match[1]) for one in named if (match := METADATA_FILE.fullmatch(one)) and match[1]), default=0)
+    access, path = store(table, folder)
+    found = {}
+    for name in sorted(set(listed) - named):
+        match = METADATA_FILE.fullmatch(name)
+        if not match or (match[1] and int(match[1]) < oldest):
+            continue
+        text = text_of(access, f"{path}/{name}")
+        if text and uuid_in(text) == str(table.metadata.table_uuid).lower():
+            try:
+                found[f"{folder}/{name}"] = TableMetadataUtil.parse_raw(text)
+            except ValidationError as error:
+                raise RefusedError(
+                    f"table {'.'.join(table.name())}: nothing is deleted, because its metadata file {folder}/{name} "
+                    f"can't be read: {error.errors()[0]['msg']}; allowed: none that is damaged"
+                ) from error
+    return found
+
+
+def text_of(access: FileSystem, path: str) -> str | None:
+    """The text of the metadata file at ``path``; None if it is gone or torn, as then no table uses it."""
+    try:
+        # Arrow unpacks a file by the suffix of its name, which Iceberg's `.gz.metadata.json` hides.
+        with access.open_input_stream(path, compression=None) as stream:
+            content = stream.read()
+        return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()
+    except (FileNotFoundError, EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError):
+        return None
+
+
+def uuid_in(text: str) -> str | None:
+    """The table UUID in the ``text`` of a metadata file, in lower case; None if the text is torn."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return str(found.get("table-uuid")).lower() if isinstance(found, dict) else None
+
+
+def whole_table(lake: Lake, identifier: str) -> Table:
+    """Load table ``identifier``. Raises RefusedError when the catalog's answer and the table's metadata file differ.
+
+    Raises FileNotFoundError when the metadata file is gone in every try. There are several tries, because commits may
+    delete old metadata files (``write.metadata.delete-after-commit.enabled``).
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type(FileNotFoundError),
+        stop=stop_after_attempt(METADATA_TRIES),
+        wait=wait_random_exponential(multiplier=0.02, max=0.2),
+        reraise=True,
+    )
+    return attempts(_checked, lake, identifier)
+
+
+def _checked(lake: Lake, identifier: str) -> Table:
+    table = lake.table(identifier)
+    if not table.metadata_location:
+        raise RefusedError(
+            f"table {identifier}: catalog {lake.name} does not name the table's metadata file, so nothing is deleted; "
+            "allowed: a catalog that names it"
+        )
+    stored = FromInputFile.table_metadata(table.io.new_input(table.metadata_location))
+    if differences := "; ".join(_differences(table.metadata, stored)):
+        raise RefusedError(
+            f"table {identifier}: nothing is deleted, because catalog {lake.name} and the metadata file "
+            f"{table.metadata_location} differ: {differences}; allowed: a catalog that loads the whole content of "
+            "metadata files (snapshot-loading-mode: all)"
+        )
+    return table
+
+
+def _differences(loaded: TableMetadata, stored: TableMetadata) -> Iterator[str]:
+    if loaded.table_uuid != stored.table_uuid:
+        yield f"table UUID {loaded.table_uuid} in the catalog, {stored.table_uuid} in the file"
+    for what, ours, theirs in (
+        ("snapshots", _manifest_lists(loaded).keys(), _manifest_lists(stored).keys()),
+        ("manifest lists", _manifest_lists(loaded).items(), _manifest_lists(stored).items()),
+        ("references", _references(loaded).items(), _references(stored).items()),
+        ("statistics", _statistics(loaded), _statistics(stored)),
+    ):
+        if ours != theirs:
+            yield f"{what}: {len(ours - theirs)} only in the catalog, {len(theirs - ours)} only in the file"
+            return
+
+
+def _manifest_lists(metadata: TableMetadata) -> Mapping[int, str]:
+    return {one.snapshot_id: one.manifest_list for one in metadata.snapshots}
+
+
+def _references(metadata: TableMetadata) -> Mapping[str, int]:
+    return {name: ref.snapshot_id for name, ref in metadata.refs.items()}
+
+
+def _statistics(metadata: TableMetadata) -> set[str]:
+    return {one.statistics_path for one in statistics_of(metadata)}
+
+
+def _unknown(state: RetryCallState) -> NoReturn:
+    error = state.outcome.exception() if state.outcome else None
+    raise UnknownReferencesError(
+        f"can't read which files its snapshots refer to: {error}; allowed: a table whose snapshots have all their "
+        "manifests (if a snapshot is being expired, try again later)"
+    ) from error
