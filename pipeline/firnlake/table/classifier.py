@@ -58,9 +58,9 @@ class Classifier:
 
     def __init__(self, table: Table, identifier: str) -> None:
         self.roles = roles = ColumnRoles.of(table, identifier)
-        flags = ("is_transactional", "is_control") if has_transactions(table) else ()
+        self._flags = ("is_transactional", "is_control") if has_transactions(table) else ()
         ranged = (roles.offset, roles.timestamp, roles.topic, roles.partition, roles.level, roles.delete_horizon)
-        self._ranged = frozenset(filter(None, (*ranged, *flags)))
+        self._ranged = frozenset(filter(None, (*ranged, *self._flags)))
         self._counted = tuple(filter(None, (*roles.key, roles.tombstone_null)))
         read = dict.fromkeys((*self._ranged, *self._counted))
         fields = {field.name: field for field in table.schema().fields}
@@ -92,6 +92,7 @@ class Classifier:
         told = values[roles.level].fixed or not roles.levels_apart
         level = (values[roles.level].single if told else None) or LANDED
         horizons = values[roles.delete_horizon]
+        flagged = {name for name in self._flags if _may_be_true(values[name])}
         problems = self._problems(file, values, level, partition) if file.records else iter(())
         return Segment(
             path=file.path,
@@ -113,8 +114,8 @@ class Classifier:
             stamped=0 if horizons.nulls is None else file.records - horizons.nulls,
             first_horizon_ms=_rounded_up(horizons.low),
             last_horizon_ms=_rounded_up(horizons.high),
-            transactional=_may_be_true(values.get("is_transactional")),
-            control=_may_be_true(values.get("is_control")),
+            transactional="is_transactional" in flagged,
+            control="is_control" in flagged,
             problem=impossible or next(problems, None),
             snapshot_id=file.snapshot_id,
             place=file.place,
@@ -270,8 +271,8 @@ def _rounded_up(micros: int | None) -> int | None:
     return None if micros is None else -(-micros // 1000)
 
 
-def _may_be_true(flag: "Values | None") -> bool:
-    return flag is not None and not flag.all_null and flag.high is not False
+def _may_be_true(flag: "Values") -> bool:
+    return not flag.all_null and flag.high is not False
 
 
 _FIELDS: Final = (0, 1, 3, 4, 100, 101, 102, 103, 104, 108, 110, 125, 128)
