@@ -39,10 +39,11 @@ from firnlake.iceberg.parquet import names_by_id
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
+from firnlake.table.segments import SCHEMA
 from firnlake.table.topic_partition import TopicPartition
 
 VERSION = 8
-"""Version of cached facts (``ManifestCache``); raise this number when the code derives other facts."""
+"""Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
 _MOST: Final = 1 << 50
@@ -69,7 +70,7 @@ class Classifier:
         ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
         self._ids_at = {one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids}
         """Field ids of the columns that the table had, by the snapshot that was made then."""
-        facts = (VERSION, roles, table.schema(), sorted(table.specs().items()), self._mapping)
+        facts = (VERSION, SCHEMA.names, roles, table.schema(), sorted(table.specs().items()), self._mapping)
         self.version = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
         """Changes with everything about the table on which a classification depends."""
         self.unread: dict[str, str] = {}
