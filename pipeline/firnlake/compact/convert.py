@@ -66,7 +66,18 @@ class ConvertTask:
         marks = {path: own for part in self.found for path, own in part.marks.items()}
         flags = {path: own.read(self.inputs.files).taken_out for path, own in marks.items()}
         positions = {path: np.flatnonzero(own) for path, own in flags.items() if own is not None}
-        return delete_positions(self.inputs, positions, self.target, sum(part.deleted for part in self.found))
+        deletes: list[WrittenDeletes] = []
+        merged: list[str] = []
+        for (spec_id, partition), neighbours in _by_iceberg_partition(self.inputs.segments).items():
+            former = _mergeable(self.inputs, neighbours)
+            rows = _rows(positions, neighbours, former)
+            merged += former
+            if rows:
+                path = f"{self.target.folder}/{uuid.uuid4()}-deletes.parquet"
+                deletes.append(write_positions(self.inputs.files.io(path).new_output(path), spec_id, partition, rows))
+        counts = Counter({Outcome.DELETED: sum(part.deleted for part in self.found)})
+        in_place = frozenset(one.path for one in self.inputs.segments)
+        return Rewritten((), counts, in_place=in_place, deletes=tuple(deletes), merged=tuple(merged))
 
 
 def converted(attempt: Attempt) -> ByPlan[Rewritten]:
@@ -91,26 +102,6 @@ def _by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, t
     for one in segments:
         groups[one.source.spec_id, one.source.partition].append(one)
     return groups
-
-
-def delete_positions(inputs: PlanInputs, positions: Mapping[str, Longs], target: Target, deleted: int) -> Rewritten:
-    """Delete the records at ``positions`` (sorted, by data file) of a plan, which no position delete has hidden before.
-
-    ``deleted`` is the number of input records that deletes of any kind hid before the plan.
-    """
-    deletes: list[WrittenDeletes] = []
-    merged: list[str] = []
-    for (spec_id, partition), neighbours in _by_iceberg_partition(inputs.segments).items():
-        former = _mergeable(inputs, neighbours)
-        rows = _rows(positions, neighbours, former)
-        merged += former
-        if rows:
-            path = f"{target.folder}/{uuid.uuid4()}-deletes.parquet"
-            deletes.append(write_positions(inputs.files.io(path).new_output(path), spec_id, partition, rows))
-    in_place = frozenset(one.path for one in inputs.segments)
-    return Rewritten(
-        (), Counter({Outcome.DELETED: deleted}), in_place=in_place, deletes=tuple(deletes), merged=tuple(merged)
-    )
 
 
 def _rows(
