@@ -155,14 +155,6 @@ class DataFiles:
         except Exception as error:
             raise contained(error, f"{self.subject}: {source.kind} {source.path}") from error
 
-    def constants(self, source: Source) -> dict[int, Any]:
-        """Values of identity partition fields, which all records of ``source`` have, by field id of the column."""
-        return {
-            part.source_id: value
-            for part, value in zip(self.specs[source.spec_id].fields, source.partition, strict=True)
-            if isinstance(part.transform, IdentityTransform)
-        }
-
 
 @dataclass(frozen=True)
 class OpenFile:
@@ -178,17 +170,18 @@ class OpenFile:
         """Yield record batches, as ``DataFiles.batches`` does; ``row_groups`` are numbers, None selects all."""
         self._check_records()
         wanted = self.files.arrow_schema(columns)
-        taken = self._columns(wanted)
-        names = [column.found.name for column in taken if column.found is not None]
+        named = [self._name_of(column.name) for column in wanted]
+        written = [None if name is None else self._schema.field(name) for name in named]
+        names = [name for name in named if name is not None]
         metadata = self.file.metadata
         for group in range(metadata.num_row_groups) if row_groups is None else row_groups:
             rows = metadata.row_group(group).num_rows
             if not names:
-                yield self._fitted(None, rows, wanted, taken)
+                yield self._fitted(None, rows, wanted, written)
                 continue
             size = _batch_records(metadata.row_group(group), set(names))
             for batch in self.file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
-                yield self._fitted(batch, batch.num_rows, wanted, taken)
+                yield self._fitted(batch, batch.num_rows, wanted, written)
 
     def first_record(self, row_group: int) -> int:
         """Number of records before row group ``row_group``, which is the position of the group's first record."""
@@ -196,9 +189,8 @@ class OpenFile:
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise RefusedError unless each of ``columns`` is in the file or among the file's partition values."""
-        constants = self.files.constants(self.source)
         wanted = {name: self.files.schema.find_field(name).field_id for name in columns}
-        missing = [name for name, one in wanted.items() if one not in self._names and one not in constants]
+        missing = [name for name, one in wanted.items() if one not in self._names and one not in self._constants]
         if missing:
             raise RefusedError(
                 f"{self.files.subject}: {self.source.kind} {self.source.path} lacks the column {missing[0]}; allowed: "
@@ -212,11 +204,6 @@ class OpenFile:
         chunks = map(group.column, range(group.num_columns))
         statistics = next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
-
-    def written(self, column: str) -> pa.Field | None:
-        """The file's field for the table's ``column``; None if the file lacks the column."""
-        name = self._name_of(column)
-        return None if name is None else self._schema.field(name)
 
     def _name_of(self, column: str) -> str | None:
         """The file's name for the table's ``column``; None if the file lacks the column."""
@@ -245,60 +232,54 @@ class OpenFile:
             )
         return names
 
-    def _columns(self, wanted: pa.Schema) -> "list[_Column]":
-        """The file's field, or the constant, for each ``wanted`` column."""
-        constants = self.files.constants(self.source)
-        columns = []
-        for column in wanted:
-            field = self.files.schema.find_field(column.name)
-            columns.append(_Column(field, column.type, self.written(column.name), constants.get(field.field_id)))
-        return columns
+    @cached_property
+    def _constants(self) -> Mapping[int, Any]:
+        """Values of identity partition fields, which all records of the file have, by field id of the column."""
+        fields = self.files.specs[self.source.spec_id].fields
+        return {
+            part.source_id: value
+            for part, value in zip(fields, self.source.partition, strict=True)
+            if isinstance(part.transform, IdentityTransform)
+        }
 
     def _fitted(
-        self, batch: pa.RecordBatch | None, rows: int, wanted: pa.Schema, columns: "Sequence[_Column]"
+        self, batch: pa.RecordBatch | None, rows: int, wanted: pa.Schema, written: Sequence[pa.Field | None]
     ) -> pa.RecordBatch:
+        """``rows`` records with the ``wanted`` columns: those that the file has ``written`` from ``batch``, the others
+        constant."""
         arrays = []
-        for column in columns:
-            if batch is None or column.found is None:
-                arrays.append(_constant(column.constant, column.field, column.kind, rows, self))
+        for column, found in zip(wanted, written, strict=True):
+            field = self.files.schema.find_field(column.name)
+            if batch is None or found is None:
+                arrays.append(self._constant(field, column.type, rows))
             else:
-                arrays.append(self._column(batch.column(column.found.name), column.found, column))
+                arrays.append(self._column(batch.column(found.name), found, field, column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
-    def _column(self, values: pa.Array, found: pa.Field, column: "_Column") -> pa.Array:
+    def _constant(self, column: NestedField, kind: pa.DataType, rows: int) -> pa.Array:
+        value = self._constants.get(column.field_id)
+        if value is None and column.required:
+            raise RefusedError(
+                f"{self.files.subject}: {self.source.kind} {self.source.path} lacks the required column {column.name}; "
+                "allowed: a file with all required columns"
+            )
+        return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+
+    def _column(self, values: pa.Array, found: pa.Field, column: NestedField, kind: pa.DataType) -> pa.Array:
         """``values`` of the file's field ``found`` as those of the table's ``column``, with NULL only where it may."""
         subject = f"{self.files.subject}: {self.source.kind} {self.source.path}"
         try:
-            own = fitted(values, found, column.field, column.kind)
+            own = fitted(values, found, column, kind)
         except (pa.ArrowException, ValueError) as error:
-            problem = f"has values in column {column.field.name} that are no {column.field.field_type}"
+            problem = f"has values in column {column.name} that are no {column.field_type}"
             raise RefusedError(f"{subject} {problem}: {' '.join(str(error).split())}; allowed: this type") from error
-        wanted = pa.field(column.field.name, column.kind, nullable=not column.field.required)
+        wanted = pa.field(column.name, kind, nullable=not column.required)
         if (missing := next(required_nulls(own, wanted), None)) is not None:
             raise RefusedError(
                 f"{subject} has NULL in the required column {missing}; allowed: a value in every record (or ALTER "
                 f"COLUMN {missing} DROP NOT NULL)"
             )
         return own
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A table column of type ``kind``: its field ``found`` in the file, or its ``constant`` if the file lacks it."""
-
-    field: NestedField
-    kind: pa.DataType
-    found: pa.Field | None
-    constant: Any
-
-
-def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, file: OpenFile) -> pa.Array:
-    if value is None and column.required:
-        raise RefusedError(
-            f"{file.files.subject}: {file.source.kind} {file.source.path} lacks the required column {column.name}; "
-            "allowed: a file with all required columns"
-        )
-    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
 
 
 def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
