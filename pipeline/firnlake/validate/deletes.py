@@ -4,7 +4,6 @@ The judge's own SQL (``firnlake_expectations.visible``) decides which delete app
 leaves out deletes of other Iceberg partitions.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -106,19 +105,15 @@ class SnapshotDeletes:
     def among(self, files: Iterable[DataFile], reader: DataFiles, until: int | None = None) -> dict[str, Listed]:
         """The entries of the data ``files`` of one case, by path; empty if no delete can apply. ``reader`` reads the
         deletes. Equality deletes with a higher data sequence number than ``until`` are left out."""
-        scopes: dict[str, str] = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
-        by_scope: dict[str | None, list[DeleteFile]] = defaultdict(list)
-        deletes = [
-            one for one in self.deletes if not (one.is_equality and until is not None and one.sequence_number > until)
-        ]
-        for one in deletes:
-            by_scope[_scope(one)].append(one)
-        near = [one for scope in (None, *sorted(set(scopes.values()))) for one in by_scope[scope]]
-        near += [one for one in deletes if one.only in scopes and one not in near]
-        if not near:
-            return {}
-        told = tuple(_told(one, reader) for one in near)
-        return {path: Listed(self.numbers[path], scope, told) for path, scope in scopes.items()}
+        scopes = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
+        places = {None, *scopes.values()}
+        near = tuple(
+            _told(one, reader)
+            for one in self.deletes
+            if (_scope(one) in places or one.only in scopes)
+            and not (one.is_equality and until is not None and one.sequence_number > until)
+        )
+        return {path: Listed(self.numbers[path], scope, near) for path, scope in scopes.items()} if near else {}
 
 
 def live_paths(table: Table) -> pa.Array:
