@@ -107,7 +107,7 @@ def test_c5_null_keys_go_to_quarantine_as_they_are(topic: Topic) -> None:
 
 @pytest.mark.nightly
 def test_c5_c9_c25_maintenance_takes_nothing_from_side_branches_or_a_stage(topic: Topic) -> None:
-    """Of a stage that is going to be published: data, list of files, documents, and its inputs."""
+    """Of a stage that is going to be published: data, documents, and its inputs."""
     topic.land(updates("a=1", "b=1", "a=", "c=1"), [Record(4, None, b"no key")], updates("d=1", start=5)).clean("full")
     topic.clean("full", NOW + DAY, force=True)
     topic.land(updates("b=2", start=6))

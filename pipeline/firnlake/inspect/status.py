@@ -61,7 +61,7 @@ class PartitionCondition(StrEnum):
     UNCLEANABLE = "uncleanable"
     """Some of its segments can't be cleaned in any run (C20), or a transaction has been open for too long (C10)."""
     REFUSED = "refused"
-    """A due plan failed. The plan waits until its segments change (C20)."""
+    """A due plan failed. The plan waits until its segments change, or for a day (C20)."""
     DUE = "due"
     WAITING = "waiting"
     """Some of its segments wait for a lag, a transaction, or a stray file (C7, C10, C11)."""
