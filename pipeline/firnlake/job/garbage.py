@@ -30,6 +30,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from firnlake import clock
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import Change
@@ -46,7 +47,6 @@ from firnlake.iceberg.files import (
     job_folder,
     metadata_folder,
     name_of,
-    newest_ms,
     store,
 )
 from firnlake.iceberg.manifests import READERS
@@ -259,16 +259,15 @@ def walk(files: FileSystem, folder: str, levels: int = 2) -> Iterator[list[Store
         yield from walk(files, path, levels - 1)
 
 
-def store_ms(reached: Reached, location: str, newest: Iterable[Stored], *, remove: bool) -> int | None:
+def store_ms(table: Table, location: str, *, remove: bool) -> int | None:
     """The time of the store of ``location``, epoch milliseconds: that of a document which is written there now.
 
-    Without ``remove`` nothing is written, and the ``newest`` files there and of the metadata tell the time. None, and
-    so no file is old, if the store reports no time or if Firn has no folder there.
+    None, and so no file is old, if the store reports no time or if Firn has no folder there. Without ``remove`` nothing
+    is written, and nothing depends on the time but what is told: it is the machine's.
     """
-    table = reached.table
     access, _ = store(table, location)
     if not remove:
-        return max(newest_ms(newest) or 0, reached.written_ms) or None
+        return clock.now_ms()
     for folder in (metadata_folder(table), data_folder(table)):
         files, path = store(table, f"{folder}/now-{uuid.uuid4().hex}.json")
         if files == access:
@@ -302,7 +301,7 @@ class OwnGarbage:
         for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
             access, folder = store(table, root)
             listed = [file for part in walk(access, folder) for file in part]
-            now_ms = store_ms(reached, root, listed, remove=remove)
+            now_ms = store_ms(table, root, remove=remove)
             old: list[Deletable] = []
             for file in reached.unreached(listed):
                 is_old = now_ms is not None and file.is_older(now_ms - AGE_MS)

@@ -46,12 +46,10 @@ class Orphans:
         access, folder = store(table, location)
         hidden = _Hidden(table)
         unknown: list[Stored] = []
-        newest: list[Stored] = []
         for part in walk(access, folder):
-            newest = sorted([*newest, *part], key=lambda file: file.written_ms or 0)[-1:]
             shown = [file for file in part if not hidden.hides(file.path[len(folder) :].lstrip("/"))]
             unknown += reached.unreached(shown)
-        now_ms = store_ms(reached, location, newest, remove=remove)
+        now_ms = store_ms(table, location, remove=remove)
         limit_ms = 0 if now_ms is None else now_ms - AGE_MS
         old = [file for file in unknown if file.is_older(limit_ms)]
         young = [file for file in unknown if not file.is_older(limit_ms)]

@@ -29,7 +29,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.catalog import METADATA_TRIES, Lake
-from firnlake.iceberg.files import Stored, files_in, name_of, newest_ms, store
+from firnlake.iceberg.files import Stored, files_in, name_of, store
 from firnlake.iceberg.manifests import DAMAGED, ahead, fetch, records
 from firnlake.table.history import document_of
 
@@ -163,8 +163,6 @@ class Reached:
     others: Collection[str]
     """Locations of metadata files of this table that its log does not name: those of another catalog, or of a commit
     that may still be applied. Nobody knows which, so what they reach stays as long as they are there."""
-    written_ms: int
-    """When the newest metadata file was written, by the store's clock (epoch milliseconds); 0 if it does not say so."""
 
     @classmethod
     def look(cls, lake: Lake, identifier: str, contents: Contents, leaving: Collection[int] = ()) -> "Reached":
@@ -203,7 +201,6 @@ class Reached:
             np.unique(np.concatenate(names)),
             np.unique(np.concatenate(gone)),
             tuple(others),
-            newest_ms(listed) or 0,
         )
 
     def unreached(self, files: Sequence[Stored]) -> list[Stored]:
