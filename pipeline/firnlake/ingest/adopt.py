@@ -26,13 +26,13 @@ from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.job.stage import stages_of
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve
-from firnlake.table.condition import Condition
 from firnlake.table.live_files import read_entries
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import PREFIX, Policies
 from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles, Tombstone, check_name
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments
+from firnlake.table.tombstone_condition import Condition
 
 _FIRN_COLUMNS: Final[Mapping[str, PrimitiveType]] = MappingProxyType(
     {"level": IntegerType(), "delete_horizon": TimestamptzType()}

@@ -20,10 +20,10 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.condition import Condition
 from firnlake.table.live_files import PlannedFile, planned
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED
+from firnlake.table.tombstone_condition import Condition
 from firnlake.table.topic_partition import TopicPartition, in_ms
 
 Key: TypeAlias = tuple[bytes, ...] | None

@@ -63,7 +63,7 @@ from firnlake.lanes.erasure.certificate import history_ends
 from firnlake.table.history import document_of
 from firnlake.table.policy import Policies
 from firnlake.table.reached import Contents, Reached, UnknownReferencesError, statistics_of, whole_table
-from firnlake.table.tombstones import drop_void_tombstones
+from firnlake.table.removed_tombstones import drop_void_tombstones
 from firnlake_expectations.wording import count
 
 AT_ONCE: Final = 1000

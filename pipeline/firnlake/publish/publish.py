@@ -55,7 +55,7 @@ from firnlake.table.history import (
     published,
     write_document,
 )
-from firnlake.table.tombstones import drop_void_tombstones, void_tombstones
+from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
 
 RETAINED_PLANS: Final = 1000
 """Maximum number of plans of lane ``retain`` in a commit. Each try of the commit scans the table once for all plans."""

@@ -27,8 +27,8 @@ from pyiceberg.types import (
 
 from firnlake.errors import RefusedError
 from firnlake.table import records
-from firnlake.table.condition import Condition
 from firnlake.table.records import COLUMNS, Column, StoredRoles
+from firnlake.table.tombstone_condition import Condition
 from firnlake.table.topic_partition import TopicPartition
 
 INTEGERS = (IntegerType, LongType)

@@ -29,9 +29,9 @@ from firnlake.table.history import newest_clock
 from firnlake.table.live_files import read_entries
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
+from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.segments import Segments
-from firnlake.table.tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.deletes import SnapshotDeletes
 

@@ -32,7 +32,7 @@ from firnlake.lanes.erasure.snapshot_files import OLDER, locations_of
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
-from firnlake.table.tombstones import removed_tombstones
+from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.docs import build_pages
 from firnlake_expectations.templates import CERTIFICATES, certificate_page, write_page
