@@ -9,7 +9,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.typedef import Record
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.table import records
 from firnlake.table.history import NOW_MS, WAITING_SEGMENTS
@@ -40,11 +40,13 @@ def create(lake: Lake, identifier: str, partitions: int, now_ms: int, properties
         for step, level in enumerate(LEVELS):
             summary = {NOW_MS: str(now_ms - 3_600_000), WAITING_SEGMENTS: "0"} if level else {}
             added = list(_files(table, range(first, min(first + 1000, partitions)), step, level, now_ms))
-            table = commit_changes(lake, identifier, partial(_on_main, Change(added=added, summary=summary))).table
+            table = commit_changes(
+                lake, identifier, partial(_on_main, BranchChange(added=added, summary=summary))
+            ).table
     return table
 
 
-def _on_main(change: Change, _: Table) -> Mapping[str, Change]:
+def _on_main(change: BranchChange, _: Table) -> Mapping[str, BranchChange]:
     return {MAIN_BRANCH: change}
 
 

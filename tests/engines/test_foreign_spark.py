@@ -15,7 +15,7 @@ from pyspark.sql import Row
 from firnlake import clock
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.deleter import Kind
 from firnlake.ingest.adopt import Choice, adopt, preview
@@ -226,7 +226,7 @@ def test_c27_c29_spark_reads_and_writes_manifests_that_firn_merged_or_copied(top
     listed, written = entries(topic), topic.lake.table(topic.table)
     gone = min(delete_files(written))
     assert len(manifests(written, ManifestContent.DELETES)) == 1
-    commit(topic.lake, Commit(written, [(MAIN_BRANCH, Change(removed_deletes=[gone]))]), topic.table)
+    commit(topic.lake, Commit(written, [(MAIN_BRANCH, BranchChange(removed_deletes=[gone]))]), topic.table)
     assert sorted((listed - entries(topic)).elements()) == [one for one in listed if gone in one]
     assert not entries(topic) - listed
     assert len(offsets(topic)) == 4

@@ -14,7 +14,7 @@ from firnlake import clock
 from firnlake.errors import OutcomeUnknownError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.side_branches import create_side_branches
@@ -55,8 +55,8 @@ def moving(lake: Lake, stage: Stage) -> Commit:
     """The commit of publishing ``stage``, prepared on the current table."""
     files, plan = stage.changes[stage.job_id], stage.plans[0]
     changes = {
-        MAIN_BRANCH: Change([one.path for one in plan.inputs], files.kept, {"said": "main"}),
-        QUARANTINE: Change(added=files.quarantined, summary={"said": "aside"}),
+        MAIN_BRANCH: BranchChange([one.path for one in plan.inputs], files.kept, {"said": "main"}),
+        QUARANTINE: BranchChange(added=files.quarantined, summary={"said": "aside"}),
     }
     return Commit(lake.table(TABLE), changes.items())
 
@@ -103,7 +103,7 @@ def test_c22_when_one_of_them_moved_on_none_is_moved(lake: Lake, stage: Stage, s
 def test_an_empty_change_leaves_readers_what_they_saw(lake: Lake, stage: Stage) -> None:
     commit(lake, moving(lake, stage))
     paths, before = lakes.paths(lake.table(TABLE)), seen(lake)
-    commit(lake, Commit(lake.table(TABLE), [(MAIN_BRANCH, Change()), (QUARANTINE, Change())]))
+    commit(lake, Commit(lake.table(TABLE), [(MAIN_BRANCH, BranchChange()), (QUARANTINE, BranchChange())]))
     assert (lakes.paths(lake.table(TABLE)), seen(lake)) == (paths, before)
 
 
@@ -129,10 +129,10 @@ def test_c30_what_a_commit_removes_is_listed_by_its_own_snapshot_alone_and_witho
     append(lake, [row(0, b"key of a person")])
     (file,) = (task.file for task in lake.table(table).scan().plan_files())
     assert b"key of a person" in file.lower_bounds.values()
-    commit(lake, Commit(lake.table(table), [(MAIN_BRANCH, Change(removed=[file.file_path]))]))
+    commit(lake, Commit(lake.table(table), [(MAIN_BRANCH, BranchChange(removed=[file.file_path]))]))
     (gone,) = removed(lake.table(table))
     assert (gone.file_path, bool(gone.lower_bounds), bool(gone.upper_bounds)) == (file.file_path, False, False)
-    commit(lake, Commit(lake.table(table), [(MAIN_BRANCH, Change())]))
+    commit(lake, Commit(lake.table(table), [(MAIN_BRANCH, BranchChange())]))
     assert removed(lake.table(table)) == []
 
 

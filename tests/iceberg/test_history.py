@@ -22,7 +22,7 @@ from firnlake.iceberg.branches import (
     memory_in,
 )
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.snapshots import MIN_SNAPSHOTS
 from firnlake.job.garbage import newer_snapshot
@@ -151,7 +151,7 @@ def remember(lake: Lake, what: str) -> None:
     """Firn's commit that adds a removed tombstone to their branch, and changes nothing on main."""
     table = lake.table(TABLE)
     file = data_file(table, [row(0, value=None, level=REMOVED)], table.spec().spec_id, ("t", 0, REMOVED))
-    commit_changes(lake, TABLE, lambda _: {REMOVED_TOMBSTONES: Change(added=[file], summary={"told": what})})
+    commit_changes(lake, TABLE, lambda _: {REMOVED_TOMBSTONES: BranchChange(added=[file], summary={"told": what})})
 
 
 def remembered(table: Table) -> str | None:

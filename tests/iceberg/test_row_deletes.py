@@ -30,7 +30,7 @@ from firnlake.airflow.dag.planning import jobs_of
 from firnlake.compact import keys, tasks
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.delete_files import write_positions
 from firnlake.iceberg.deletes import FILE_PATH, Deletes, Placed, partition_values
@@ -164,7 +164,7 @@ def hiding(lake: Lake, *wanted: int) -> DataFile:
     return write_positions(output, file.spec_id, partition_values(file), rows).data_file()
 
 
-def commit(lake: Lake, change: Change) -> dict[str, str]:
+def commit(lake: Lake, change: BranchChange) -> dict[str, str]:
     """Commit ``change`` to main; Iceberg's summary of the snapshot."""
     lakes.commit(lake, Commit(lake.table(TABLE), [(MAIN_BRANCH, change)]))
     snapshot = lake.table(TABLE).current_snapshot()
@@ -182,14 +182,14 @@ def landed(lake: Lake, table: str) -> Lake:
 
 def test_delete_files_come_and_go_by_one_commit(landed: Lake) -> None:
     first = hiding(landed, 1, 2)
-    summary = commit(landed, Change(deletes=[first]))
+    summary = commit(landed, BranchChange(deletes=[first]))
     assert offsets(landed) == [0, 3, 4]
     assert summary["operation"] == "delete", "as Iceberg's RowDelta names it"
     assert (summary["added-delete-files"], summary["added-position-deletes"]) == ("1", "2")
     assert (summary["total-delete-files"], summary["total-position-deletes"]) == ("1", "2")
     assert summary["total-data-files"] == "1"
     second = hiding(landed, 1, 2, 3)
-    summary = commit(landed, Change(deletes=[second], removed_deletes=[first.file_path]))
+    summary = commit(landed, BranchChange(deletes=[second], removed_deletes=[first.file_path]))
     assert offsets(landed) == [0, 4]
     assert delete_files(landed.table(TABLE)) == {second.file_path}
     assert (summary["removed-position-deletes"], summary["total-delete-files"], summary["total-position-deletes"]) == (
@@ -199,8 +199,8 @@ def test_delete_files_come_and_go_by_one_commit(landed: Lake) -> None:
 
 def test_c25_manifests_of_deletes_are_prepared_once_however_often_the_race_is_lost(landed: Lake) -> None:
     former = hiding(landed, 1)
-    commit(landed, Change(deletes=[former]))
-    change = Change(deletes=[hiding(landed, 2)], removed_deletes=[former.file_path])
+    commit(landed, BranchChange(deletes=[former]))
+    change = BranchChange(deletes=[hiding(landed, 2)], removed_deletes=[former.file_path])
     prepared = Commit(landed.table(TABLE), [(MAIN_BRANCH, change)])
     before = files_under(on_disk(metadata_folder(landed.table(TABLE))))
     race = Nth(1, lambda: append(landed, [row(7, partition=7)]), only="before swap")
@@ -217,9 +217,9 @@ def test_c27_an_equality_delete_leaves_when_all_that_it_reaches_is_covered(lande
     delete = equality_file(table, ["offset"], [(1,)], file.spec_id, partition_values(file))
     number = add(landed, TABLE, [delete])
     delete_at(landed, TABLE, places(landed, TABLE, [4]))
-    commit(landed, Change(covered={file.file_path: number - 1}))
+    commit(landed, BranchChange(covered={file.file_path: number - 1}))
     assert delete.file_path in delete_files(landed.table(TABLE)), "the plan did not know it"
-    summary = commit(landed, Change(deletes=[hiding(landed, 1)], covered={file.file_path: number}))
+    summary = commit(landed, BranchChange(deletes=[hiding(landed, 1)], covered={file.file_path: number}))
     assert delete.file_path not in delete_files(landed.table(TABLE))
     assert summary["removed-equality-deletes"] == "1"
     assert offsets(landed) == [0, 2, 3]
@@ -231,7 +231,7 @@ def test_c27_an_equality_delete_stays_for_a_file_that_is_not_covered(landed: Lak
     first, *_ = data_files(table)
     delete = equality_file(table, ["offset"], [(1,), (6,)], first.spec_id, partition_values(first))
     number = add(landed, TABLE, [delete])
-    commit(landed, Change(covered={first.file_path: number}))
+    commit(landed, BranchChange(covered={first.file_path: number}))
     assert delete.file_path in delete_files(landed.table(TABLE))
 
 

@@ -17,7 +17,7 @@ from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit
 from firnlake.job.stage import Stage
 from firnlake.lanes import retention
@@ -126,7 +126,7 @@ def forged(topic: Topic, right: Snapshot, kept: Kept, **claimed: int) -> set[str
             values = [file.partition[place] for place in range(len(file.partition))]
             gone.append(file.file_path)
             added.append(data_file(table, remaining, file.spec_id, values))
-    change = Change(gone, added, {**said, **{f"firn.{name}": str(number) for name, number in claimed.items()}})
+    change = BranchChange(gone, added, {**said, **{f"firn.{name}": str(number) for name, number in claimed.items()}})
     commit(topic.lake, Commit(topic.lake.table(topic.table), [(MAIN_BRANCH, change)]), topic.table)
     verified = verify(topic.lake, topic.table, None, LocalEngine())
     return {row.promise.name for one in verified for row in one.rows if row.broken}

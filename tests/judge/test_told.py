@@ -17,7 +17,7 @@ from firnlake.door import OpenCatalog
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.documents import CHANGE
 from firnlake.job.plan import Input, Plan
 from firnlake.job.stage import Changes, Stage
@@ -31,7 +31,7 @@ from tests.support.row_deletes import delete
 from tests.support.scenario import Scenario
 from tests.support.topics import DAY, NOW, Topic, request, updates
 
-MODELS = (Plan, Input, PlanChange, Changes, Counts)
+MODELS = (Plan, Input, Change, Changes, Counts)
 NOBODY: Final = "nobody reads it to decide about a record"
 SIZES: Final = "it decides how large the files are, and how many at a time"
 HARMLESS: Mapping[str, str] = {
@@ -45,7 +45,7 @@ HARMLESS: Mapping[str, str] = {
     "Plan.position_deletes_max": SIZES,
     "Plan.waiting_segments": "it decides when the next cleaning is due",
     "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
-    "PlanChange.plan": "it is the plan of the job, which no document of a change holds",
+    "Change.plan": "it is the plan of the job, which no document of a change holds",
     "Changes.columns": "publishing compares the mapping with the table's",
     "Changes.spec_id": "publishing compares the partitioning with the table's",
     "Changes.core_ms": NOBODY,
@@ -83,14 +83,14 @@ WRONG: Mapping[str, Wrong] = {
     "Input.bytes": ("full", lambda one: one.bytes + 1),
     "Input.copies": ("full", lambda _: 2),
     "Input.deletes": ("full", lambda _: 7),
-    "PlanChange.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
-    "PlanChange.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
-    "PlanChange.in_place": ("erase", lambda _: frozenset()),
-    "PlanChange.merged": ("full", lambda _: ("deletes.parquet",)),
-    "PlanChange.kept": ("full", lambda _: ()),
-    "PlanChange.quarantined": ("full", lambda own: own.kept),
-    "PlanChange.removed_tombstones": ("full", lambda own: own.kept),
-    "PlanChange.deletes": ("convert", lambda _: ()),
+    "Change.counts": ("full", lambda own: own.counts.model_copy(update={"superseded": own.counts.superseded + 1})),
+    "Change.fingerprint": ("full", lambda own: str(int(own.fingerprint) + 1)),
+    "Change.in_place": ("erase", lambda _: frozenset()),
+    "Change.merged": ("full", lambda _: ("deletes.parquet",)),
+    "Change.kept": ("full", lambda _: ()),
+    "Change.quarantined": ("full", lambda own: own.kept),
+    "Change.removed_tombstones": ("full", lambda own: own.kept),
+    "Change.deletes": ("convert", lambda _: ()),
     "Changes.schema_id": ("full", lambda attempt: attempt.schema_id + 100),
     "Changes.changes": ("full", lambda _: {}),
     **{
@@ -160,7 +160,7 @@ class Compaction:
     stage: Stage
     documents: Mapping[Path, bytes]
 
-    def passes(self, change: PlanChange | None = None, attempt: Changes | None = None) -> bool:
+    def passes(self, change: Change | None = None, attempt: Changes | None = None) -> bool:
         """True if validation passes what was compacted, or another ``change`` or ``attempt`` in its place."""
         folder = on_disk(self.stage.documents.location)
         for document in folder.iterdir():
@@ -252,5 +252,5 @@ def test_r15_what_is_told_wrong_is_noticed(compacted: Callable[[str], Compaction
     if isinstance(wrong, Changes):
         assert not right.passes(attempt=wrong)
     else:
-        assert isinstance(wrong, PlanChange)
+        assert isinstance(wrong, Change)
         assert not right.passes(wrong)

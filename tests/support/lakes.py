@@ -25,7 +25,7 @@ from firnlake.iceberg.commit import Commit, Settled, settle
 from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
@@ -150,7 +150,7 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
     files = write(stage, [{"level": plan.level_out} | one for one in kept])
     beside = {level: tuple(file for own, file in files if own == level) for level in (QUARANTINED, REMOVED)}
     main = tuple(file for level, file in files if level not in beside)
-    change = PlanChange(
+    change = Change(
         plan=plan,
         counts=_counts_of(plan, main, fates or Fates()),
         kept=main,

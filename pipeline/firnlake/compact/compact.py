@@ -23,7 +23,7 @@ from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifest_writers import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.failures import forget
 from firnlake.job.garbage import delete_attempt, discard
 from firnlake.job.inputs import CheckedInputs
@@ -76,7 +76,7 @@ def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     return [Compacted(plan, job.stage, counts.get(plan.id), errors.get(plan.id)) for plan in job]
 
 
-def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[PlanChange]:
+def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[Change]:
     """The changes of the job's plans, which are now in its stage, and the errors of the others."""
     for plan in job:
         plan.of_lane(*STAGED)
@@ -102,8 +102,8 @@ def _compacted(
     plans: Sequence[Plan],
     checked: CheckedInputs,
     engine: Engine,
-    done: Mapping[str, PlanChange],
-) -> ByPlan[PlanChange]:
+    done: Mapping[str, Change],
+) -> ByPlan[Change]:
     """Compact ``plans``, and record their changes with those that are ``done``.
 
     Raises ConflictError when another process has discarded the stage meanwhile.
@@ -119,7 +119,7 @@ def _compacted(
         title = f"{stage.target}, {Job(tuple(plans)).title}, {count(sum(plan.records for plan in plans), 'record')}"
         attempt = Attempt(table, _inputs(stage, plans, checked, engine), target, engine, title)
         results, failed = COMPACTIONS[plans[0].lane](attempt)
-        changes: dict[str, PlanChange] = {}
+        changes: dict[str, Change] = {}
         for plan in plans:
             if plan.id in results:
                 try:
@@ -182,10 +182,10 @@ def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:
     return {name: "false" for name in names if name not in stage.documents.table.properties}
 
 
-def _change(plan: Plan, own: Rewritten, spec_id: int) -> PlanChange:
+def _change(plan: Plan, own: Rewritten, spec_id: int) -> Change:
     """The change that ``own`` makes; raises RefusedError when its record counts don't add up."""
     files = [(level, file.data_file(spec_id)) for level, file in own.files]
-    change = PlanChange(
+    change = Change(
         plan=plan,
         counts=Counts.none(),
         fingerprint=str(own.fingerprint),
@@ -200,7 +200,7 @@ def _change(plan: Plan, own: Rewritten, spec_id: int) -> PlanChange:
     return change.model_copy(update={"counts": counts})
 
 
-def _counts(change: PlanChange, own: Rewritten) -> Counts:
+def _counts(change: Change, own: Rewritten) -> Counts:
     """The record counts of ``change``. Lane `convert` reads segments that all stay, and writes delete files."""
     plan, counts, whole = change.plan, own.counts, change.plan.lane.traits.copies
     converts = plan.lane.traits.writes == "deletes"

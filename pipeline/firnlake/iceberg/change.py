@@ -53,7 +53,7 @@ _TOTALS: Final = "total-"
 
 
 @dataclass(frozen=True)
-class Change:
+class BranchChange:
     """A change of one branch: removes the data files at the paths ``removed``, and adds the data files ``added``. A
     change without files still makes a snapshot, in which readers see the same records as before.
 
@@ -90,7 +90,7 @@ class BranchSnapshot:
     It also removes row-level delete files that apply to none of the remaining data files.
     """
 
-    def __init__(self, branch: str, snapshot_id: int, change: Change) -> None:
+    def __init__(self, branch: str, snapshot_id: int, change: BranchChange) -> None:
         self.branch = branch
         self.snapshot_id = snapshot_id
         self.sequence_number = 0

@@ -31,7 +31,7 @@ from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, Unava
 from firnlake.iceberg.bookkeeping import repeated
 from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY, REMOVED_TOMBSTONES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchSnapshot, Change
+from firnlake.iceberg.change import BranchChange, BranchSnapshot
 from firnlake.iceberg.manifests import Manifests
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Commit:
     """
 
     def __init__(
-        self, target: Table, changes: Iterable[tuple[str, Change]] = (), ids: SnapshotIds | None = None
+        self, target: Table, changes: Iterable[tuple[str, BranchChange]] = (), ids: SnapshotIds | None = None
     ) -> None:
         """``changes`` are pairs of a branch and its change; a further change of a branch comes on top of the others."""
         ids, numbers = ids or SnapshotIds(), Counter[str]()
@@ -115,7 +115,7 @@ class Commit:
         # The sort is stable: main comes first, and the changes of a branch stay in their order.
         listed = sorted(changes, key=lambda one: one[0] != MAIN_BRANCH)
         if not any(branch == MAIN_BRANCH for branch, _ in listed):
-            listed.insert(0, (MAIN_BRANCH, Change()))
+            listed.insert(0, (MAIN_BRANCH, BranchChange()))
         for branch, change in listed:
             self._snapshots.append(BranchSnapshot(branch, ids.of(target, branch, numbers[branch]), change))
             numbers[branch] += 1
@@ -161,7 +161,7 @@ class Commit:
 def commit_changes(
     lake: Lake,
     identifier: str,
-    changes: Callable[[Table], Mapping[str, Change]],
+    changes: Callable[[Table], Mapping[str, BranchChange]],
 ) -> Settled:
     """Commit the ``changes`` of main and side branches, which each try finds in the table as it was just loaded.
 

@@ -6,7 +6,7 @@ from pyiceberg.table import Table
 
 from firnlake.iceberg.branches import SIDE_BRANCHES, newest_of
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 
 
@@ -16,7 +16,7 @@ def create_side_branches(lake: Lake, identifier: str) -> Table:
     Raises RefusedError when another tool uses the name of a side branch, and the errors of ``commit_changes``.
     """
 
-    def missing(table: Table) -> Mapping[str, Change]:
-        return {name: Change() for name in SIDE_BRANCHES if newest_of(table, name) is None}
+    def missing(table: Table) -> Mapping[str, BranchChange]:
+        return {name: BranchChange() for name in SIDE_BRANCHES if newest_of(table, name) is None}
 
     return commit_changes(lake, identifier, missing).table

@@ -30,7 +30,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.files import data_folder, files_in, name_of, store
 from firnlake.iceberg.manifests import Manifests
@@ -210,7 +210,7 @@ class _Landing:
         @cache
         def commit(keys: tuple[_Key, ...]) -> Commit:
             added = [self._written[key] for key in keys]
-            return Commit(self._table, [(MAIN_BRANCH, Change(added=added))], ids)
+            return Commit(self._table, [(MAIN_BRANCH, BranchChange(added=added))], ids)
 
         def request(current: Table) -> CommitRequest | None:
             nonlocal left

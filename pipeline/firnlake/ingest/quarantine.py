@@ -23,7 +23,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
 from firnlake.iceberg.branches import QUARANTINE, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import job_of
@@ -310,11 +310,11 @@ def clear(lake: Lake, identifier: str, selection: Selection) -> int:
         )
     cleared = 0
 
-    def changes(table: Table) -> Mapping[str, Change]:
+    def changes(table: Table) -> Mapping[str, BranchChange]:
         nonlocal cleared
         files = [file for *_, file in quarantined_files(table, identifier, selection)]
         cleared = sum(file.record_count for file in files)
-        return {QUARANTINE: Change(removed=[file.file_path for file in files])} if files else {}
+        return {QUARANTINE: BranchChange(removed=[file.file_path for file in files])} if files else {}
 
     commit_changes(lake, identifier, changes)
     return cleared

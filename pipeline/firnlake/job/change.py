@@ -112,7 +112,7 @@ Files = Annotated[tuple[DataFile, ...], PlainValidator(_read), PlainSerializer(_
 """Files with their metrics; in a document, as dicts."""
 
 
-class PlanChange(FrozenModel):
+class Change(FrozenModel):
     """What ``plan`` does to its table. The plan is not part of a document, which has its id.
 
     ``fingerprint`` is a decimal number, the judge's fingerprint of the kept records as they were read (C24).

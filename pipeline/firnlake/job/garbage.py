@@ -33,7 +33,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from firnlake import clock
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
 from firnlake.iceberg.files import (
@@ -215,11 +215,11 @@ def newer_snapshot(lake: Lake, identifier: str) -> None:
     """
     following = lake.table(identifier).metadata.next_sequence_number()
 
-    def changes(table: Table) -> Mapping[str, Change]:
+    def changes(table: Table) -> Mapping[str, BranchChange]:
         current = table.current_snapshot()
         # Don't compare ids: main may be rolled back and forward again without a new snapshot.
         is_older = current is None or (current.sequence_number or 0) < following
-        return {MAIN_BRANCH: Change(summary={FENCE: "true"})} if is_older else {}
+        return {MAIN_BRANCH: BranchChange(summary={FENCE: "true"})} if is_older else {}
 
     commit_changes(lake, identifier, changes)
 

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, name_of, store
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.documents import CHANGE, PLANS, VERDICTS, JobDocuments
 from firnlake.job.failures import failure_of
 from firnlake.job.job import Job
@@ -42,7 +42,7 @@ class Changes(FrozenModel):
     changes: Mapping[str, dict[str, Any]]
 
     @classmethod
-    def on(cls, table: Table, changes: Iterable[PlanChange] = (), core_ms: int = 0) -> Self:
+    def on(cls, table: Table, changes: Iterable[Change] = (), core_ms: int = 0) -> Self:
         """An attempt whose ``changes`` were written for ``table`` as it is."""
         return cls(
             schema_id=table.metadata.current_schema_id,
@@ -102,7 +102,7 @@ class Stage:
     attempt_id: str
     """Id of the attempt that counts; empty before the first one."""
     attempt: Changes | None = field(repr=False)
-    changes: Mapping[str, PlanChange] = field(repr=False)
+    changes: Mapping[str, Change] = field(repr=False)
     """The changes of this attempt, by plan id."""
     verdicts: Verdicts | None = field(repr=False)
     """The verdicts on these changes, by plan id; None before any of them is judged."""
@@ -219,7 +219,7 @@ class Stage:
         if (PLANS, "") not in found or not is_whole:
             raise ConflictError(f"stage {self.identifier} was discarded meanwhile; plan again")
 
-    def record_changes(self, changes: Iterable[PlanChange], core_ms: int = 0) -> None:
+    def record_changes(self, changes: Iterable[Change], core_ms: int = 0) -> None:
         """Store the changes of an attempt, as a new document."""
         attempt = Changes.on(self.documents.table, changes, core_ms)
         self.documents.write(CHANGE, attempt.model_dump_json(), uuid.uuid4().hex[:16])
@@ -238,10 +238,10 @@ def stages_of(lake: Lake, identifier: str) -> list[str]:
         return [stage_name(identifier, job_id) for job_id in JobDocuments.of_all(lake.table(identifier))]
 
 
-def _changes(identifier: str, plans: Iterable[Plan], attempt: Changes | None) -> Mapping[str, PlanChange]:
+def _changes(identifier: str, plans: Iterable[Plan], attempt: Changes | None) -> Mapping[str, Change]:
     told = attempt.changes if attempt else {}
     try:
-        return {one.id: PlanChange.model_validate({**told[one.id], "plan": one}) for one in plans if one.id in told}
+        return {one.id: Change.model_validate({**told[one.id], "plan": one}) for one in plans if one.id in told}
     except (ValueError, LookupError) as error:
         raise _unreadable(f"stage {identifier}: its result", error) from error
 

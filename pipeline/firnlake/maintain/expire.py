@@ -40,7 +40,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.bookkeeping import cut_off
 from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_named
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change, is_live
+from firnlake.iceberg.change import BranchChange, is_live
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
 from firnlake.iceberg.files import (
@@ -268,14 +268,14 @@ class Expiry:
         self, table: Table, expired: Collection[int], refs: Collection[str], ids: SnapshotIds
     ) -> CommitRequest:
         """The part of a request that tells the progress of sinks again, as ``expired`` snapshots told it."""
-        changes: list[tuple[str, Change]] = []
+        changes: list[tuple[str, BranchChange]] = []
         for name, ref in table.metadata.refs.items():
             if ref.snapshot_ref_type is SnapshotRefType.TAG or name in (*FIRN_BRANCHES, *refs):
                 continue
             summaries = cut_off(list(ancestors(table, name)), expired, self.now_ms)
-            changes += ((name, Change(summary=summary)) for summary in summaries)
+            changes += ((name, BranchChange(summary=summary)) for summary in summaries)
         if not changes and _loses_memory(table, expired, refs):
-            changes.append((MAIN_BRANCH, Change()))
+            changes.append((MAIN_BRANCH, BranchChange()))
         if not changes:
             return CommitRequest((), ())
         return Commit(table, changes, ids).request(table, Manifests(table.io))

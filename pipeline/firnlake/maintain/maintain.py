@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from firnlake.clock import exact_span
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import Stored, Stores
@@ -126,9 +126,9 @@ def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) ->
         return []
     paths = {file.path for file in old}
 
-    def changes(current: Table) -> Mapping[str, Change]:
+    def changes(current: Table) -> Mapping[str, BranchChange]:
         own = {entry.data_file.file_path for entry, _ in read_entries(on_branch(current, REMOVED_TOMBSTONES))}
-        return {REMOVED_TOMBSTONES: Change(removed=sorted(paths & own))} if paths & own else {}
+        return {REMOVED_TOMBSTONES: BranchChange(removed=sorted(paths & own))} if paths & own else {}
 
     if remove:
         commit_changes(lake, identifier, changes)

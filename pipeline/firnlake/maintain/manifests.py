@@ -18,7 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change, is_live, place
+from firnlake.iceberg.change import BranchChange, is_live, place
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.manifest_writers import keeps_every_field, manifest_writer, without
@@ -167,7 +167,7 @@ def _replace(lake: Lake, identifier: str, table: Table, chosen: Sequence[_Group]
             elif copy := without(table.io, manifest, (), _location(table), snapshot_id):
                 replaced.append(manifest.manifest_path)
                 written.append(copy)
-    change = Change(replaced=replaced, written=written)
+    change = BranchChange(replaced=replaced, written=written)
     commit = Commit(table, [(MAIN_BRANCH, change)], ids)
 
     def request(current: Table) -> CommitRequest:

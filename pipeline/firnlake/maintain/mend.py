@@ -26,7 +26,7 @@ from firnlake.iceberg.branches import (
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, CommitRequest, settle
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import Stores, path_of
@@ -252,13 +252,15 @@ def _is_to_take(table: Table, named: NamedFiles, manifests: Manifests) -> bool:
     return True
 
 
-def _changes(table: Table, named: NamedFiles) -> Mapping[str, Change]:
+def _changes(table: Table, named: NamedFiles) -> Mapping[str, BranchChange]:
     """The changes of main and of the branch."""
     summary = TakenFiles(files=tuple(one.file_path for one in named.kept), lost=named.lost).summary()
     on_it = {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, MENDED))}
     added = [file for file in named.kept if file.file_path not in on_it]
-    changes: dict[str, Change] = {MAIN_BRANCH: Change(removed=[one.path for one in named.files], summary=summary)}
-    return changes | {MENDED: Change(added=added, summary=summary)} if added else changes
+    changes: dict[str, BranchChange] = {
+        MAIN_BRANCH: BranchChange(removed=[one.path for one in named.files], summary=summary)
+    }
+    return changes | {MENDED: BranchChange(added=added, summary=summary)} if added else changes
 
 
 def past_mendings(table: Table) -> list[PastMending]:

@@ -9,7 +9,7 @@ from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import check_names
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
@@ -25,7 +25,7 @@ from firnlake_expectations.wording import count
 
 
 def staged_conflicts(
-    current: Table, stage: Stage, changes: Sequence[PlanChange], manifests: Manifests
+    current: Table, stage: Stage, changes: Sequence[Change], manifests: Manifests
 ) -> Mapping[str, FirnError]:
     """The conflicts of ``changes`` of ``stage`` with ``current``, the table as it was just loaded, by plan id.
 
@@ -41,7 +41,7 @@ def staged_conflicts(
     return problems
 
 
-def _changed_files(stage: Stage, changes: Sequence[PlanChange]) -> Mapping[str, RefusedError]:
+def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, RefusedError]:
     """Errors for results whose files are no longer those that were judged, by length and time of writing (C23)."""
     there, judged, refused = stage.stored(), stage.judged_files, {}
     for one in changes:
@@ -57,12 +57,12 @@ def _changed_files(stage: Stage, changes: Sequence[PlanChange]) -> Mapping[str, 
     return refused
 
 
-def _changed_inputs(current: Table, changes: Sequence[PlanChange], manifests: Manifests) -> Mapping[str, ConflictError]:
+def _changed_inputs(current: Table, changes: Sequence[Change], manifests: Manifests) -> Mapping[str, ConflictError]:
     return CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts
 
 
 def _changed_shape(
-    current: Table, changes: Sequence[PlanChange], _: Manifests, stage: Stage
+    current: Table, changes: Sequence[Change], _: Manifests, stage: Stage
 ) -> Mapping[str, ConflictError]:
     """Conflicts if the files of ``stage`` no longer fit the table: the mapping or the partitioning has changed."""
     same = stage.table.properties.get(COLUMNS) == current.properties.get(COLUMNS)
@@ -72,7 +72,7 @@ def _changed_shape(
     return {one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in changes}
 
 
-def _landed(current: Table, changes: Sequence[PlanChange], manifests: Manifests) -> Mapping[str, ConflictError]:
+def _landed(current: Table, changes: Sequence[Change], manifests: Manifests) -> Mapping[str, ConflictError]:
     """Conflicts of plans that must be made again because records have landed. One scan of the table serves all plans.
     The table is scanned only if a plan removes tombstones or transaction markers, or depends on transactions."""
     concerned = [

@@ -24,11 +24,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, contained
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.garbage import discard
 from firnlake.job.job import Job
 from firnlake.job.outcomes import sorted_out
@@ -59,7 +59,7 @@ from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombsto
 
 RETAINED_PLANS: Final = 1000
 """Maximum number of plans of lane ``retain`` in a commit. Each try of the commit scans the table once for all plans."""
-Judge: TypeAlias = Callable[[Lake, Table, Sequence[PlanChange]], tuple[Mapping[str, FirnError], str]]
+Judge: TypeAlias = Callable[[Lake, Table, Sequence[Change]], tuple[Mapping[str, FirnError], str]]
 """What judges plans of lane `retain` before they are published: `validate.retention.refused_drops`."""
 
 
@@ -158,9 +158,9 @@ def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
         discard(lake, identifier, published=files)
 
 
-def _passing(stage: Stage) -> tuple[dict[str, PlanChange], dict[str, FirnError]]:
+def _passing(stage: Stage) -> tuple[dict[str, Change], dict[str, FirnError]]:
     """The changes of ``stage`` that have passed validation, and the failures of the other plans, by plan id (C23)."""
-    passing: dict[str, PlanChange] = {}
+    passing: dict[str, Change] = {}
     refused: dict[str, FirnError] = {}
     for plan in stage.plans:
         subject = stage.subject(plan)
@@ -186,7 +186,7 @@ def _refusal(stage: Stage, plan: Plan, subject: str) -> RefusedError:
     return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 
 
-def _validation(stage: Stage, passing: Mapping[str, PlanChange]) -> str:
+def _validation(stage: Stage, passing: Mapping[str, Change]) -> str:
     """Name of Great Expectations' run that judged the changes."""
     return next(
         (str(one.get("validation", "")) for plan_id, one in (stage.verdicts or {}).items() if plan_id in passing), ""
@@ -206,7 +206,7 @@ def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
     before = published(target, job.id)
     if before is not None:
         return _repeated(target, job.id, before, [plan.id for plan in job])
-    changes = {plan.id: PlanChange(plan=plan, counts=_expired(plan)) for plan in job}
+    changes = {plan.id: Change(plan=plan, counts=_expired(plan)) for plan in job}
     unfit = dropping_conflicts(target, list(job), Manifests(target.io))
     refused, validation = judge(lake, target, [one for plan_id, one in changes.items() if plan_id not in unfit])
     failures = {**unfit, **refused}
@@ -232,11 +232,11 @@ class _Work:
 
     table: str
     job_id: str
-    changes: Mapping[str, PlanChange]
+    changes: Mapping[str, Change]
     validation: str
     stage: Stage | None = None
 
-    def only(self, plans: Collection[str]) -> list[PlanChange]:
+    def only(self, plans: Collection[str]) -> list[Change]:
         return [one for plan_id, one in self.changes.items() if plan_id in plans]
 
     def commit(self, target: Table, plans: Collection[str]) -> Commit:
@@ -244,7 +244,7 @@ class _Work:
         chosen = self.only(plans)
         core_ms = self.stage.attempt.core_ms if self.stage and self.stage.attempt else 0
         told = _summary(target, self.job_id, chosen, core_ms)
-        main = Change(
+        main = BranchChange(
             removed=[path for one in chosen for path in one.replaced],
             added=[file for one in chosen for file in one.kept],
             summary=told | {VALIDATION: self.validation},
@@ -254,13 +254,13 @@ class _Work:
             covered=_covered(chosen),
             same_records=chosen[0].plan.lane.traits.replaces,
         )
-        changes: dict[str, Change] = {MAIN_BRANCH: main}
+        changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
         quarantined = [file for one in chosen for file in one.quarantined]
         removed = [file for one in chosen for file in one.removed_tombstones]
         replaced = [path for one in chosen for path in one.replaced_tombstones]
         for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, replaced, removed)):
             if gone or files:
-                changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
+                changes[branch] = BranchChange(gone, files, {JOB_ID: self.job_id})
         return Commit(target, changes.items())
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
@@ -273,7 +273,7 @@ class _Work:
         return dropping_conflicts(current, [one.plan for one in self.only(plans)], manifests)
 
 
-def _summary(target: Table, job_id: str, changes: Sequence[PlanChange], core_ms: int) -> dict[str, str]:
+def _summary(target: Table, job_id: str, changes: Sequence[Change], core_ms: int) -> dict[str, str]:
     """Summary properties of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn
     maintain` removes a document that no snapshot refers to."""
     plans = [one.plan for one in changes]
@@ -298,7 +298,7 @@ def _summary(target: Table, job_id: str, changes: Sequence[PlanChange], core_ms:
     )
 
 
-def _sequence_numbers(chosen: Sequence[PlanChange]) -> dict[str, int]:
+def _sequence_numbers(chosen: Sequence[Change]) -> dict[str, int]:
     """The data sequence numbers of the files that do not inherit the number of their commit, by path."""
     return {
         file.file_path: one.plan.sequence_number
@@ -308,7 +308,7 @@ def _sequence_numbers(chosen: Sequence[PlanChange]) -> dict[str, int]:
     }
 
 
-def _covered(chosen: Sequence[PlanChange]) -> dict[str, int]:
+def _covered(chosen: Sequence[Change]) -> dict[str, int]:
     """By the path of a data file, the data sequence number up to which lane `convert` converts its equality deletes."""
     return {
         segment.path: one.plan.known_through

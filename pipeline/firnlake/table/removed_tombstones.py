@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.table.history import CommitSummary, is_mending
 from firnlake.table.manifest_cache import ManifestCache
@@ -49,9 +49,9 @@ def drop_void_tombstones(lake: Lake, identifier: str) -> None:
     There is no commit if no tombstone is void. Raises the errors of ``commit_changes``.
     """
 
-    def changes(table: Table) -> Mapping[str, Change]:
+    def changes(table: Table) -> Mapping[str, BranchChange]:
         void = void_tombstones(table, identifier)
-        return {REMOVED_TOMBSTONES: Change(removed=sorted(void))} if void else {}
+        return {REMOVED_TOMBSTONES: BranchChange(removed=sorted(void))} if void else {}
 
     commit_changes(lake, identifier, changes)
 

@@ -17,7 +17,7 @@ from firnlake import clock
 from firnlake.clock import show_ms
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import name_of
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.plan import Input, Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.segment import TAIL
@@ -88,7 +88,7 @@ class JudgedRecords:
             uuids=tuple(name for name in columns.key if isinstance(schema.find_field(name).field_type, UUIDType)),
         )
 
-    def case(self, change: JudgedChange, staged: PlanChange | None = None, *, trusted: bool = False) -> Case:
+    def case(self, change: JudgedChange, staged: Change | None = None, *, trusted: bool = False) -> Case:
         """The case of ``change``; ``staged`` is the change itself if it is not committed yet, whose fingerprint counts
         if it is ``trusted``."""
         claim = claim_of(change, staged)
@@ -167,7 +167,7 @@ Figures = dict[str, tuple[object, object]]
 """By name, a figure as it is told, and as the judge has found it."""
 
 
-def claim_of(change: JudgedChange, staged: PlanChange | None = None) -> Claim:
+def claim_of(change: JudgedChange, staged: Change | None = None) -> Claim:
     """The claim about ``change``; ``staged`` is the change itself if it is not committed yet."""
     basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
     transactional = basis.transactional(owner, change.taken, lane)
@@ -251,7 +251,7 @@ def _planned(change: JudgedChange, plan: Plan) -> Figures:
     return told
 
 
-def _resulting(change: JudgedChange, staged: PlanChange) -> Figures:
+def _resulting(change: JudgedChange, staged: Change) -> Figures:
     """What ``staged`` tells beside its counts, and what the files of the change say."""
     told: Figures = {} if change.lane.traits.writes == "nothing" else {"records expired": (staged.counts.expired, 0)}
     if change.lane.traits.writes != "deletes":

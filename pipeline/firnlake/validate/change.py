@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile
 
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
 from firnlake.lanes.erasure.requests import Request
@@ -61,7 +61,7 @@ class JudgedChange:
         return frozenset(one.file_path for one in (*self.removed, *self.left))
 
 
-def staged(stage: Stage, own: PlanChange, inputs: Sequence[DataFile], basis: Basis) -> JudgedChange:
+def staged(stage: Stage, own: Change, inputs: Sequence[DataFile], basis: Basis) -> JudgedChange:
     """The change ``own`` of ``stage``, which is not committed yet. ``inputs`` are the data files of its plan.
 
     Raises RefusedError if the plan merges, and so removes, a delete file that names a live file that is no input.
@@ -95,7 +95,7 @@ def staged(stage: Stage, own: PlanChange, inputs: Sequence[DataFile], basis: Bas
     )
 
 
-def _check_merged(stage: Stage, own: PlanChange, entries: Collection[Listed]) -> None:
+def _check_merged(stage: Stage, own: Change, entries: Collection[Listed]) -> None:
     leaving = {one for entry in entries for one in entry.deletes if one.name in own.merged}
     live = cache(partial(live_paths, stage.table))
     for one in leaving:

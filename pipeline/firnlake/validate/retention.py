@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from firnlake.clock import show_ms
 from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.change import PlanChange
+from firnlake.job.change import Change
 from firnlake.job.failures import mark
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.segment import Segment
@@ -23,7 +23,7 @@ from firnlake_expectations.findings import Findings
 from firnlake_expectations.wording import count
 
 
-def refused_drops(lake: Lake, target: Table, changes: Sequence[PlanChange]) -> tuple[Mapping[str, FirnError], str]:
+def refused_drops(lake: Lake, target: Table, changes: Sequence[Change]) -> tuple[Mapping[str, FirnError], str]:
     """Judge ``changes`` of lane `retain`; by plan id, an error for each that must not be made, and the name of Great
     Expectations' run (empty if nothing was judged).
 

@@ -35,7 +35,7 @@ from firnlake.clock import exact_span
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Change
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.files import ERASURES_FOLDER, OWN_FOLDER, FrozenModel, files_in, store, write_whole
 from firnlake.iceberg.keys import Flags
@@ -369,7 +369,7 @@ def ask(
         if tried:
             _write(table, f"{tried[-1].id}.withdrawn", "withdrawn\n")
 
-    def changes(current: Table) -> Mapping[str, Change]:
+    def changes(current: Table) -> Mapping[str, BranchChange]:
         """Write the request, and then give main a newer snapshot."""
         withdraw()
         asked, log_ends = _log_ends(lake, current, identifier, topic)
@@ -388,7 +388,7 @@ def ask(
         )
         tried.append(request)
         _write(current, f"{request.id}.json", request.model_dump_json())
-        return {MAIN_BRANCH: Change()}
+        return {MAIN_BRANCH: BranchChange()}
 
     try:
         commit_changes(lake, identifier, changes)
