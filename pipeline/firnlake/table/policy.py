@@ -199,7 +199,7 @@ class Policy(BaseModel):
     profile: Annotated[Literal["firn", "kafka", "warpstream"], Setting(one_run=True)] = "firn"
     """The set of defaults for properties that are not set."""
     job_max_age_ms: Annotated[Span, Field(ge=60_000, le=2 * DAY_MS), Setting(table_only=True)] = DAY_MS
-    """The next run discards a stage that is older than this, unless the stage records a failure."""
+    """An expiry keeps the snapshots on which jobs were planned that are younger than this: the judge needs them."""
     report_samples: Annotated[Samples, Setting(table_only=True)] = "keys"
     """What reports and errors show of a record: nothing, the digest of its key, or its key and value."""
     validate_by: Annotated[Validation, Field(alias="validate"), Setting(table_only=True)] = "fingerprint"
