@@ -19,7 +19,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -233,6 +233,10 @@ class Erasure:
 # What is known of requests.
 
 
+_Written: TypeAlias = tuple[str, int, int | None]
+"""Location of a document, its bytes, and the time when it was written, if the store tells it (epoch milliseconds)."""
+
+
 def erasures_of(table: Table) -> tuple[Erasure, ...]:
     """The requests of ``table`` with what is known of them, the oldest first.
 
@@ -240,12 +244,13 @@ def erasures_of(table: Table) -> tuple[Erasure, ...]:
     """
     folder = _folder(table)
     files, path = store(table, folder)
-    listed: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    listed: dict[str, dict[str, list[_Written]]] = defaultdict(lambda: defaultdict(list))
     try:
         for file in files_in(files, path, recursive=False):
             if match := DOCUMENT.fullmatch(file.path):
                 kind = match.group(match.lastindex or 0)
-                listed[match[1]][kind].append(f"{folder}/{file.path.rpartition('/')[2]}")
+                location = f"{folder}/{file.path.rpartition('/')[2]}"
+                listed[match[1]][kind].append((location, file.bytes, file.written_ms))
     except OSError as error:
         raise UnavailableError(f"{folder} can't be listed: {error}") from error
     counting = {request_id: kinds for request_id, kinds in listed.items() if "withdrawn" not in kinds}
@@ -264,14 +269,14 @@ def _folder(table: Table) -> str:
     return f"{location}/metadata/{OWN_FOLDER}/{table.metadata.table_uuid}/{ERASURES_FOLDER}"
 
 
-def _erasure(table: Table, request_id: str, kinds: Mapping[str, Sequence[str]]) -> Erasure:
+def _erasure(table: Table, request_id: str, kinds: Mapping[str, Sequence[_Written]]) -> Erasure:
     if "json" not in kinds:
         raise RefusedError(
             f"table {'.'.join(table.name())}: request {request_id} to erase keys is lost; allowed: its document "
             f"{_folder(table)}/{request_id}.json (without it, delete all files of that name, and ask again)"
         )
     (request, *_), parts, certificates = (
-        [_document(table, kind, location) for location in kinds.get(kind, ())] for kind in _DOCUMENTS
+        [_document(table, kind, written) for written in kinds.get(kind, ())] for kind in _DOCUMENTS
     )
     # Of two readings of a file, that of a search counts.
     files = sorted((file for part in parts for file in part.files), key=lambda file: file.searched)
@@ -296,15 +301,16 @@ _DOCUMENTS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "reads": TypeAdapter(_Reads),
     "certificate": TypeAdapter(dict[str, Any]),
 }
-_parsed: dict[str, Any] = {}
-"""What each document says, by location: documents never change, so a process reads each of them once."""
+_parsed: dict[_Written, Any] = {}
+"""What each document says: Firn never changes a document, so a process reads each of them once."""
 
 
-def _document(table: Table, kind: str, location: str) -> Any:
-    if location not in _parsed:
+def _document(table: Table, kind: str, written: _Written) -> Any:
+    location, *_ = written
+    if written not in _parsed:
         try:
             with table.io.new_input(location).open() as stream:
-                _parsed[location] = _DOCUMENTS[kind].validate_json(stream.read())
+                _parsed[written] = _DOCUMENTS[kind].validate_json(stream.read())
         except OSError as error:
             raise UnavailableError(f"{location} can't be read: {error}") from error
         except ValidationError as error:
@@ -314,7 +320,7 @@ def _document(table: Table, kind: str, location: str) -> Any:
             raise RefusedError(
                 f"{location} is not readable: {reason}; allowed: the document as Firn wrote it"
             ) from error
-    return _parsed[location]
+    return _parsed[written]
 
 
 def write_reads(table: Table, request_id: str, files: Sequence[Read], served: Mapping[int, int] | None = None) -> None:
