@@ -169,6 +169,7 @@ def test_c29_spark_reads_what_it_read_and_finds_nothing_to_remove(topic: Topic) 
     assert remove_orphan_files(topic) == []
 
 
+@pytest.mark.nightly
 def test_c29_c30_sparks_maintenance_keeps_the_requests_and_its_deletes_are_searched(
     topic: Topic, spark_engine: SparkEngine
 ) -> None:

@@ -76,6 +76,7 @@ def found_by(address: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_it_has_no_jar_no_catalog_and_no_credential_and_is_quiet() -> None:
     own = {"FIRN_SPARK_MASTER": "local[2]", "PYICEBERG_CATALOG__SHOP__TOKEN": "open sesame", "PYSPARK_PYTHON": "/none"}
     ran = started(**own)

@@ -73,6 +73,7 @@ def _standing(world: World, step: str, call: str, folder: Path) -> Iterator[list
         codes.append(process.returncode or 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("step", "call"), _most_nightly(STANDING))
 def test_c25_who_stands_still_while_all_that_is_staged_goes_loses_nothing_of_the_table(
     world: World, tmp_path: Path, step: str, call: str

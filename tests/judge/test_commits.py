@@ -52,7 +52,7 @@ HISTORIES = {
 """By what the last commit took: merges and a cleaning, a late record, segments in place, and erasures of every kind."""
 
 
-AT_NIGHT = {"restored 1", "0 to 0", "erased 1"}
+AT_NIGHT = {"superseded 3", "restored 1", "0 to 0", "erased 1"}
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,8 @@ def hides_the_next(flags: Any) -> None:
             pytest.param(
                 HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", *more), lane, "failed", marks=pytest.mark.nightly
             )
-            for lane, more in (("merge", ("delete 1",)), ("clean", ("merge", "delete 1")))
+            for lane, more in (("merge", ("delete 1",)), ("clean", ("merge", "delete 1")), ("full", ("delete 1",)))
         ),
-        (HiddenRecords, ("land a=1 b=1 c=1 | d=1 e=1 f=1", "delete 1"), "full", "failed"),
         (HiddenRecords, UPSERTED, "full", "failed"),
         (PlanInputs, UPSERTED, "convert", "expect_same_visible_records"),
     ],
