@@ -114,7 +114,7 @@ test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch th
 
 SETS = "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)" "$(SET_6)"
 .PHONY: test
-test: setup $(DONE)/jars ## run all tests that run on every change (about a quarter of an hour)
+test: setup $(DONE)/jars ## run all tests that run on every change (about ten minutes)
 	@$(SIDE_BY_SIDE) $(SETS) -- -m "not nightly" $(PYTEST_ARGS)
 
 .PHONY: test-nightly

@@ -54,6 +54,13 @@ def test_any_file_of_a_job(scenario: Scenario, staged: list[Path], data: st.Data
         path.write_bytes(whole)
 
 
+def test_a_job_without_plans_is_refused(scenario: Scenario, staged: list[Path]) -> None:
+    (plans,) = (path for path in staged if path.name == "plans.json")
+    plans.write_bytes(b"[]")
+    (said,) = scenario.answer("publish")
+    assert said.startswith("firn: the plans of stage <id> are not readable: ")
+
+
 @pytest.mark.usefixtures("staged")
 def test_a_job_whose_files_are_whole_is_published(scenario: Scenario) -> None:
     assert (scenario.answer("publish"), scenario.answer("read")) == ([], ["a=2@1"])

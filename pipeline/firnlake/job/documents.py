@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
@@ -25,7 +25,7 @@ CHANGE: Final = "change"
 VERDICTS: Final = "verdicts"
 KINDS: Final = (PLANS, CHANGE, VERDICTS)
 """Kinds of documents in the order of deletion: plans first, as no stage is published without plans."""
-_PLANS: Final = TypeAdapter(tuple[Plan, ...])
+_PLANS: Final = TypeAdapter(Annotated[tuple[Plan, ...], Field(min_length=1)])
 _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[0-9a-f]{{8}})?")
 """On a local file system, the name has a further suffix while the document is being written."""
 

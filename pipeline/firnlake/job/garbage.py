@@ -146,7 +146,7 @@ def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mappin
 class _Job:
     documents: JobDocuments
     plans: Sequence[Plan]
-    """None if they can't be read."""
+    """No plan if they can't be read."""
     lost: str
     """Why none of the plans can be carried out any more; empty if one can."""
 
