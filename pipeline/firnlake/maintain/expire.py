@@ -227,7 +227,8 @@ class Expiry:
                 if not any(finding.exit_code for finding in own):
                     own += unless_reached([one], reached)
             found += own
-            is_over = self.removals[location].gone_from(now) == self.removals[location]
+            # Another process may be about to remove the rest; this one has removed what it could.
+            is_over = location == self.written or self.removals[location].gone_from(now) == self.removals[location]
             if is_over and not reached.others and not any(finding.exit_code for finding in own):
                 access, path = store(self.table, location)
                 delete_file(access, Stored(path, 0, None))

@@ -211,12 +211,14 @@ class Checker:
     def leftovers(self, older_than: int, time_of: Any) -> None:
         """I5: nothing that is Firn's own is left past its age, and nothing at all where orphans may go.
 
-        What a metadata file reaches that the log does not name stays, until its number is below the log's oldest.
+        What a metadata file reaches that the log does not name stays, until its number is below the log's oldest. So
+        long, the list of what an expiry removed stays as well: it may name some of these files.
         """
         left = self.files.unreached(self.pointer)
         oldest = min((_number(one["metadata-file"]) for one in self.metadata.get("metadata-log", [])), default=0)
         others = [path for path in left if path.endswith(".metadata.json") and _number(path) >= oldest]
         held = set[str]().union(*(self.files.reach(path) for path in others))
+        held |= {path for path in left if others and "/expired/" in path}
         for path in left:
             if path not in held and (_is_firns(path) or self.orphans_may_go) and time_of(path) < older_than:
                 self.found("I5", f"a {_kind(path)} that nothing reaches is left", path)
