@@ -118,7 +118,7 @@ def _show_fates(table: str, fates: Iterable[Fate], place: str, now_ms: int, limi
 
 
 def _facts(outlook: Outlook) -> dict[str, Any]:
-    """What is told of a topic partition. Offsets are inclusive; bytes are file sizes."""
+    """A topic partition as JSON shows it. Offsets are inclusive; bytes are file sizes."""
     state = outlook.state
     return {
         "table": outlook.segments.identifier,

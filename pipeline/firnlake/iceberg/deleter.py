@@ -107,7 +107,7 @@ class Garbage:
     """The time from which their ages count (epoch milliseconds); None if ages do not matter."""
 
     def finding(self) -> Finding:
-        """What is found, before anything is deleted."""
+        """The finding about these files, before anything is deleted."""
         return self._of(file for _, file in self.files)
 
     def delete(self) -> list[Finding]:

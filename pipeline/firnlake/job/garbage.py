@@ -329,7 +329,7 @@ class OwnGarbage:
         return cls(lake, identifier, going, others, staying)
 
     def findings(self) -> list[Finding]:
-        """What is found, before anything is deleted."""
+        """The findings about it, before anything is deleted."""
         garbage = [*(one.garbage(self.identifier) for one in self.jobs), *self.others]
         return [*self.staying, *(one.finding() for one in garbage)]
 

@@ -192,7 +192,7 @@ class Expiry:
             ]
 
     def findings(self) -> list[Finding]:
-        """What is found, before anything is changed."""
+        """The findings about it, before anything is changed."""
         found = [one.finding() for garbage in self.garbage.values() for one in garbage if one.files]
         return [*self._history(self.retention.expired_snapshots, self.retention.expired_refs), *self._lost(), *found]
 

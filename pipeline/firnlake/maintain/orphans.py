@@ -74,7 +74,7 @@ class Orphans:
         return cls(lake, identifier, garbage, staying)
 
     def findings(self) -> list[Finding]:
-        """What is found, before anything is deleted."""
+        """The findings about it, before anything is deleted."""
         return [*self.staying, *(one.finding() for one in self.garbage)]
 
     def delete(self) -> list[Finding]:

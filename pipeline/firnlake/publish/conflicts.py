@@ -43,16 +43,15 @@ def staged_conflicts(
 
 def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, RefusedError]:
     """Errors for results whose files are no longer those that were judged, by length and time of writing (C23)."""
-    there, judged, refused = stage.stored(), stage.judged_files, {}
+    stored, judged, refused = stage.stored(), stage.judged_files, {}
     for one in changes:
         paths = [file.file_path for file in one.written]
-        gone = [
-            path for path in paths if (held := there.get(name_of(path))) is None or held != judged.get(name_of(path))
-        ]
-        if gone:
+        names = {path: name_of(path) for path in paths}
+        changed = [path for path, name in names.items() if name not in stored or stored[name] != judged.get(name)]
+        if changed:
             refused[one.plan.id] = RefusedError(
-                f"{stage.subject(one.plan)}: gone or changed: {len(gone)} of {count(len(paths), 'file')}, first "
-                f"{gone[0]}; allowed: all files as they were judged (discard the stage and plan again)"
+                f"{stage.subject(one.plan)}: gone or changed: {len(changed)} of {count(len(paths), 'file')}, first "
+                f"{changed[0]}; allowed: all files as they were judged (discard the stage and plan again)"
             )
     return refused
 

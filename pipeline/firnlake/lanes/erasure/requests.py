@@ -111,7 +111,7 @@ class Request(FrozenModel):
 
 @dataclass
 class Read:
-    """What was found in one file for one request. Offsets decide alone; the file's sequence number is not looked at.
+    """The records of requested keys in a file, counted for a request. Offsets decide; the sequence number does not.
 
     It never says which key was found, only which of the request's keys, by their positions.
     """
@@ -208,7 +208,7 @@ class Erasure:
 
     request: Request
     reads: Mapping[str, Read]
-    """What was found in files, by path."""
+    """The files that were read, by path."""
     served: Mapping[int, int]
     """By partition, the highest sequence number of main at which no live segment held a covered record."""
     certificate: Mapping[str, Any] | None
@@ -217,7 +217,7 @@ class Erasure:
     """Why nobody can look for the keys in the table any more; empty if one can."""
 
     def read(self, path: str, size: int) -> Read | None:
-        """What was found in the file at ``path``, of ``size`` bytes; None if nobody has read it."""
+        """The reading of the file at ``path``, of ``size`` bytes; None if nobody has read it."""
         read = self.reads.get(path)
         return read if read is not None and read.bytes == size else None
 

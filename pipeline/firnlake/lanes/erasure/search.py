@@ -324,7 +324,7 @@ class _Reader:
     """Names of the partition fields that show no key."""
 
     def __call__(self, task: _Task) -> Sequence[Read] | str:
-        """What is found in the file of ``task`` for each request, or why it can't be read.
+        """Read the file of ``task``: a reading for each request, or why it can't be read.
 
         Raises UnavailableError or an OSError when the store does not answer.
         """
@@ -369,7 +369,7 @@ class _Reader:
         return self._reads(task)
 
     def _count(self, source: Source, task: _Task, by_offset: bool) -> Sequence[Read]:
-        """What is found in the file for each request; without offsets, every record of a requested key counts."""
+        """Count the records for each request; without offsets, every record of a requested key counts."""
         columns, reads = self.columns, self._reads(task)
         apart = () if task.owner else (columns.topic, columns.partition)
         more = (columns.offset, self.control, *apart) if by_offset else ()
