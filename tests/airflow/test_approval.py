@@ -1,7 +1,7 @@
 """The figures for a person who is asked before a run publishes."""
 
 from firnlake.airflow.dag.approval import figures_of
-from firnlake.job.job import jobs_of
+from firnlake.job.stage import open_stages
 from tests.support.topics import Topic, request, updates
 
 
@@ -17,11 +17,12 @@ def test_c24_c30_a_cleaning_and_an_erasure_are_told_apart(topic: Topic) -> None:
     rows = {}
     for lane in ("erase", "full"):
         plans = topic.plans(lane, force=True)
-        assert [row["verdict"] for row in figures(figures_of(topic.lake, jobs_of(plans)))] == [
+        stages = open_stages(topic.lake, plans)
+        assert [row["verdict"] for row in figures(figures_of(topic.lake, stages))] == [
             "not compacted, or not validated"
         ]
         topic.validated(plans)
-        (rows[lane],) = figures(figures_of(topic.lake, jobs_of(plans)))
+        (rows[lane],) = figures(figures_of(topic.lake, stages))
     counted = ("records in", "records out", "superseded", "tombstones removed", "erased", "verdict")
     assert [rows["erase"][name] for name in counted] == ["4", "2", "0", "0", "2", "passed"]
     assert [rows["full"][name] for name in counted] == ["5", "3", "2", "0", "0", "passed"]

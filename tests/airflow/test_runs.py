@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from firnlake.job.failures import failed_plans
+from firnlake.job.stage import stages_of
 from tests.airflow.conftest import TABLES, LocalAirflow
 
 pytestmark = pytest.mark.nightly
@@ -98,7 +99,7 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
         1: [(3, "y", "2"), (4, "x", "3")],
     }
     assert (airflow.lake.reports_folder / "index.html").exists()
-    assert list(airflow.lake.plans_folder.iterdir()) == []
+    assert stages_of(airflow.lake, "t.busy") == []
     assert airflow.lake.tables("t") == sorted(TABLES)  # no stage is left
 
 
@@ -118,7 +119,7 @@ def test_c19_what_is_past_retention_is_dropped_without_spark(airflow: LocalAirfl
     }
     # Records carry their offsets as timestamps, so all of them are old; the log end stays (C4).
     assert airflow.seen("t.old") == {0: [(4, "a", "3"), (5, "c", "1")], 1: [(4, "x", "3")]}
-    assert list(airflow.lake.plans_folder.iterdir()) == []
+    assert stages_of(airflow.lake, "t.old") == []
 
 
 def test_a_refused_topic_partition_is_red_once(airflow: LocalAirflow) -> None:

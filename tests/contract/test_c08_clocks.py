@@ -21,7 +21,7 @@ def test_c8_a_run_by_a_clock_ahead_is_refused_at_once_and_nothing_waits(scenario
     deleted(scenario)
     with machine_at(NOW):
         before = scenario.loaded().metadata_location
-        commands = ("run {table} --engine local", "plan {table} --write {folder}/plans")
+        commands = ("run {table} --engine local", "plan {table} --write")
         for (ahead, told), command in product(AHEAD.items(), commands):
             said = scenario.answer(f"firn {command} --now {NOW + ahead} --force")
             assert f" is {told} ahead of this machine's clock, 2027-01-15T08:00:00Z; allowed: at most 1 h" in said[0]

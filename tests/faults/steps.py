@@ -76,16 +76,14 @@ def _command(*words: str) -> Callable[[World, Gate], Ran]:
 def _planned(lane: str) -> Callable[[World], object]:
     def prepare(world: World) -> None:
         filled(world)
-        world.done("plan", TABLE, "--lane", lane, "--force", "--write", world.folder / "plans")
-        world.names["plans"] = [str(path) for path in sorted((world.folder / "plans").iterdir())]
+        world.names["stages"] = world.planned(lane)
 
     return prepare
 
 
 def _compacted(world: World) -> None:
     _planned("full")(world)
-    world.done("compact", *world.names["plans"])
-    world.names["stages"] = [one["stage"] for one in world.done("stages", TABLE, "--json").json]
+    world.done("compact", *world.names["stages"])
 
 
 def _validated(world: World) -> None:
@@ -148,12 +146,12 @@ COMMITS: Final = "load read write commit"
 DELETES: Final = f"{COMMITS} delete"
 STEPS: Final = {
     "land": Step(_command("land", TABLE, "{file}"), _created, COMMITS),
-    "plan": Step(_command("plan", TABLE, "--force"), filled, "load read"),
-    "compact": Step(_command("compact", "{plans}"), _planned("full"), "load read write delete", staged=True),
+    "plan": Step(_command("plan", TABLE, "--force", "--write"), filled, "load read write"),
+    "compact": Step(_command("compact", "{stages}"), _planned("full"), "load read write delete", staged=True),
     "validate": Step(_command("validate", "{stages}"), _compacted, "load read write", staged=True),
     "publish": Step(_command("publish", "{stages}"), _validated, DELETES, staged=True),
     "discard": Step(_command("discard", "{stages}"), _validated, DELETES, staged=True, again=(0, 1)),
-    "retain": Step(_command("retain", "{plans}"), _planned("retain"), COMMITS),
+    "retain": Step(_command("retain", "{stages}"), _planned("retain"), DELETES, again=(0, 1)),
     "ask": Step(_command("erase", TABLE, "--key", "a", "--within", "1h"), filled, COMMITS),
     "erase": Step(_command("run", TABLE, "--lane", "erase", "--force"), _asked, DELETES, staged=True),
     "certify": Step(_command("erase", TABLE, "--certify"), _erased, "load read write"),

@@ -19,7 +19,8 @@ from tests.support.faults import Ending, Gate
 from tests.support.records import DAY, Record
 
 KILLED: Final = (
-    *(("compact", Ending(f"write {kind}", half=True)) for kind in ("data", "plans", "change")),
+    *(("compact", Ending(f"write {kind}", half=True)) for kind in ("data", "change")),
+    ("plan", Ending("write plans", half=True)),
     ("validate", Ending("write verdicts", half=True)),
     ("publish", Ending("commit", after=True)),
 )
@@ -41,7 +42,7 @@ def world(tmp_path: Path) -> World:
 
 
 def _arguments(world: World, step: str) -> list[str]:
-    return [step, *world.names["plans" if step == "compact" else "stages"]]
+    return ["plan", TABLE, "--force", "--write"] if step == "plan" else [step, *world.names["stages"]]
 
 
 @pytest.mark.parametrize(("step", "ending"), _most_nightly(KILLED), ids=str)
@@ -88,7 +89,7 @@ def test_c25_who_stands_still_while_all_that_is_staged_goes_loses_nothing_of_the
     assert codes == [0 if step == "validate" else 3]
     # A compactor takes back what it wrote; others leave that to the collector.
     assert step != "compact" or world.left() == []
-    assert world.firn("publish", *world.names["plans"]).code != 0
+    assert world.firn("publish", *world.names["stages"]).code != 0
     assert (world.seen(), world.lost()) == (before, [])
     finish(world)
     collect(world)
@@ -102,9 +103,8 @@ def test_c26_a_disk_that_is_full_is_said_in_one_line(world: World) -> None:
     world.open().create(PROPERTIES)
     world.land([Record(offset, b"a", os.urandom(6_000_000), 0, NOW - DAY) for offset in range(3)])
     before = world.seen()
-    world.done("plan", TABLE, "--lane", "full", "--force", "--write", world.folder / "plans")
-    (plan,) = (world.folder / "plans").iterdir()
-    limited = ["bash", "-c", f"ulimit -f 4000; exec {sys.executable} -m firnlake compact {plan}"]
+    (stage,) = world.planned("full")
+    limited = ["bash", "-c", f"ulimit -f 4000; exec {sys.executable} -m firnlake compact {stage}"]
     variables = environment(world.lake) | Ending("no call").variables(world.lake)
     refused = subprocess.run(limited, env=variables, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert refused.returncode == 4, refused.stderr

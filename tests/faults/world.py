@@ -135,6 +135,11 @@ class World:
         assert ran.code == 0, ran
         return ran
 
+    def planned(self, lane: str) -> list[str]:
+        """The stages of the work of ``lane``, due or not."""
+        said = self.done("plan", TABLE, "--lane", lane, "--force", "--write").out
+        return [line for line in said.splitlines() if line.startswith(f"{TABLE}/")]
+
     def write(self, records: Sequence[Record]) -> str:
         """A file of ``records`` to land."""
         path = self.folder / f"landing-{records[0].offset}.parquet"

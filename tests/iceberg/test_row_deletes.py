@@ -382,9 +382,9 @@ def test_c17_c27_a_wide_cleaning(adopted: Upserts, monkeypatch: pytest.MonkeyPat
     assert (counts.records_in, counts.superseded, counts.deleted) == (4, 1, 2)
 
 
-def test_c27_the_dag_keeps_a_delete_of_all_topic_partitions_in_one_job(scenario: Scenario, tmp_path: Path) -> None:
+def test_c27_the_dag_keeps_a_delete_of_all_topic_partitions_in_one_job(scenario: Scenario) -> None:
     scenario.answer("upserted")
     scenario.answer("append a=1 b=1 1/a=1 1/c=1")
     scenario.answer("delete_equal */key a")
     work = scenario.table.plan("convert", force=True)[Lane.CONVERT]
-    assert (len(work.plans), len(jobs_of(work.plans, tmp_path, 1))) == (2, 1)
+    assert (len(work.plans), len(jobs_of(scenario.opened.lake, work.plans, 1))) == (2, 1)

@@ -163,11 +163,10 @@ class Scenario(Writers, Views, Disturbed):
         return said or ["nothing due"]
 
     def do_plans(self, rest: str) -> Iterable[str]:
-        """Plan a lane into files, from which ``stage`` without a lane goes on."""
+        """Plan a lane into stages, from which ``stage`` without a lane goes on."""
         lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
-        self.planned = self.folder / f"plans-{next(self.numbers)}"
-        asked = [self.name, "--lane", lane, "--now", str(self.now), "--write", str(self.planned), *force]
-        self._firn("plan", *asked)
+        said = self._firn("plan", self.name, "--lane", lane, "--now", str(self.now), "--write", *force)
+        self.planned = [line for line in said.splitlines() if line.startswith(f"{self.name}/")]
         return ()
 
     def do_stage(self, rest: str) -> Iterable[str]:
@@ -181,10 +180,9 @@ class Scenario(Writers, Views, Disturbed):
 
     def do_compact(self, _: str) -> Iterable[str]:
         """Compact what ``plans`` has written; {stage} is its stage from here on."""
-        files = sorted(map(str, self.planned.glob("*.json")))
-        if not files:
+        if not self.planned:
             return ["nothing due"]
-        compacted = json.loads(self._firn("compact", *files, "--json"))
+        compacted = json.loads(self._firn("compact", *self.planned, "--json"))
         self.staged = list(dict.fromkeys(one["stage"] for one in compacted))
         self._stages.append(self.staged)
         return ()

@@ -57,8 +57,8 @@ class TableUnderTest:
         self.made = False
         self.own_columns = False
         self.text: Sequence[str] = ()
-        self.planned = folder
-        """The folder of the plans that were written last."""
+        self.planned: list[str] = []
+        """The stages that were planned last."""
         self.staged: list[str] = []
         self.named: list[str] = []
         self.marks: list[int] = []
@@ -121,8 +121,8 @@ class TableUnderTest:
     def filled(self, text: str) -> str:
         """``text`` with {table}, {folder}, {home}, {now}, {snapshot}, {stage}, {plans}, {job}, {file 0} filled in."""
         known = {"table": self.name, "folder": self.folder, "home": self.opened.lake.home, "now": self.now}
-        known["job"] = next((path.stem for path in self.planned.glob("*.json")), "")
-        known["plans"] = " ".join(sorted(map(str, self.planned.glob("*.json"))))
+        known["job"] = next((name.rpartition("/")[2] for name in self.planned), "")
+        known["plans"] = " ".join(self.planned)
         known |= {"stage": " ".join(self.staged)} | {f"file {at}": path for at, path in enumerate(self.named)}
         if "{snapshot}" in text:
             known["snapshot"] = self.loaded().metadata.current_snapshot_id

@@ -1,6 +1,5 @@
 """Arguments and options that several subcommands share."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,19 +22,11 @@ def topic_partition_option(description: str) -> Any:
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.name.", show_default=False)]
 StageNames = Annotated[
     list[str],
-    typer.Argument(metavar="STAGE...", help="Stages, as listed by `firn stages`.", show_default=False),
-]
-StagesOrPlans = Annotated[
-    list[str],
     typer.Argument(
         metavar="STAGE...",
-        help="Stages, as listed by `firn stages`, or the plan files that were given to `firn compact`.",
+        help="Stages, as `firn plan --write` names them and `firn stages` lists them.",
         show_default=False,
     ),
-]
-PlanFiles = Annotated[
-    list[Path],
-    typer.Argument(metavar="PLAN...", help="Plan files, written by `firn plan --write`.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[

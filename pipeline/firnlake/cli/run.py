@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +25,7 @@ from firnlake.errors import ConflictError, FirnError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.gather import write_snapshot
 from firnlake.job.lane import Lane
+from firnlake.job.stage import open_stages
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.make import check_clock, plan_lanes, plan_work
 from firnlake.plan.read_states import Scope
@@ -76,11 +76,14 @@ def plan(
     until_time: UntilTime = None,
     properties: Instead = None,
     now: Now = None,
-    write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Also open the stages of the plans, and print their names."),
+    ] = False,
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Print the plans of a run, or of one lane: their segments, bytes and reason. Change nothing."""
+    """Print the plans of a run, or of one lane: their segments, bytes and reason. Without --write, change nothing."""
     bounds = ScopeBounds(from_offset, until_offset, from_time, until_time)
     scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
     lake, now_ms = Lake.load(), at(now)
@@ -88,10 +91,10 @@ def plan(
         check_clock(table, now_ms)
     work = _planned(lake, table, lane, now_ms, force, scope)
     plans = [one for own in work.values() for one in own.plans]
-    written = [one.write(write) for one in plans] if write else []
+    stages = open_stages(lake, plans) if write else []
     _show_plans(table, work, limit, as_json)
-    for path in () if as_json else written:
-        show.line(str(path))
+    for stage in () if as_json else stages:
+        show.line(stage)
 
 
 def run(

@@ -1,6 +1,7 @@
 """Subcommands that run one step each: compact, validate, verify, publish, and the maintenance of stages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,9 +14,7 @@ from firnlake.cli.options import (
     AsJson,
     EngineName,
     Limit,
-    PlanFiles,
     StageNames,
-    StagesOrPlans,
     TableName,
     engines,
 )
@@ -23,9 +22,8 @@ from firnlake.errors import FirnError, GoneError, NotFoundError, UnavailableErro
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
-from firnlake.job.job import jobs_of
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
-from firnlake.job.stage import Stage, stages_of
+from firnlake.job.stage import Stage, plans_in, stages_of
 from firnlake.publish.publish import PublishResult, publish_stages, retain_plans
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.retention import refused_drops
@@ -35,14 +33,15 @@ if TYPE_CHECKING:
     from firnlake.validate.validate import Verified
 
 
-def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Run plans and write the results into stages, where readers of the table do not see them."""
+def compact(stages: StageNames, engine: EngineName = None, as_json: AsJson = False) -> None:
+    """Run the plans of stages and write the results there, where readers of the table do not see them."""
     from firnlake.compact.compact import compact as run_plans
 
     lake = Lake.load()
-    documents = [Plan.read(path).of_lane(*STAGED) for path in plans]
+    jobs = [[plan.of_lane(*STAGED) for plan in plans_in(lake, name)] for name in stages]
     with engines(engine, "firn compact", as_json) as started:
-        outcomes = run_plans(lake, documents, started.of(sum(document.bytes for document in documents)))
+        on = started.of(sum(plan.bytes for plans in jobs for plan in plans))
+        outcomes = [outcome for plans in jobs for outcome in run_plans(lake, plans, on)]
     if as_json:
         show.as_json(
             [{"plan": one.plan.id, "stage": one.stage, "counts": one.counts, "error": one.error} for one in outcomes]
@@ -55,11 +54,12 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
     show.end([one.error for one in outcomes if one.error])
 
 
-def validate(stages: StagesOrPlans, engine: EngineName = None, as_json: AsJson = False) -> None:
+def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = False) -> None:
     """Validate stages with Great Expectations and store each verdict with its stage."""
     from firnlake.validate.validate import validate as judge_stages
 
-    lake, staged = Lake.load(), _staged(stages)
+    lake = Lake.load()
+    staged = _staged(lake, stages)
     with engines(engine, "firn validate", as_json) as started:
         size = _bytes_of(lake, staged) if started.choice == "auto" else 0
         judged = judge_stages(lake, staged, started.of(size))
@@ -148,17 +148,24 @@ def _document(one: "Verified") -> dict[str, object]:
     }
 
 
-def publish(stages: StagesOrPlans, as_json: AsJson = False) -> None:
+def publish(stages: StageNames, as_json: AsJson = False) -> None:
     """Publish validated stages, each with one atomic commit. Starts no JVM."""
-    staged = _staged(stages)
+    lake = Lake.load()
+    staged = _staged(lake, stages)
     names = {name: [plan.id for plan in own] or [name] for name, own in staged.items()}
-    _show(publish_stages(Lake.load(), names, [*chain.from_iterable(staged.values())]), as_json)
+    _show(publish_stages(lake, names, [*chain.from_iterable(staged.values())]), as_json)
 
 
-def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
-    """Drop the segments of `retain` plans with one atomic commit per table. Starts no JVM."""
-    documents = [Plan.read(path).of_lane(*DROPPING) for path in plans]
-    _show(retain_plans(Lake.load(), documents, refused_drops), as_json)
+def retain(stages: StageNames, as_json: AsJson = False) -> None:
+    """Drop the segments of stages of lane `retain` with one atomic commit per table. Starts no JVM."""
+    lake = Lake.load()
+    jobs = {name: [plan.of_lane(*DROPPING) for plan in plans_in(lake, name)] for name in stages}
+    done = retain_plans(lake, [*chain.from_iterable(jobs.values())], refused_drops)
+    published = {one.plan_id for one in done.publications}
+    for name, plans in jobs.items():
+        if published.issuperset(plan.id for plan in plans):
+            discard_stage(lake, name)
+    _show(done, as_json)
 
 
 def _show(done: PublishResult, as_json: bool) -> None:
@@ -267,11 +274,14 @@ def report(data_docs: DataDocs = None) -> None:
         show.line(f"Great Expectations' Data Docs: {build_data_docs(lake.reports_folder, data_docs)}")
 
 
-def _staged(arguments: list[str]) -> dict[str, list[Plan]]:
-    """The stages named in ``arguments``, without plans, and the stages of the plan files in it, with these plans."""
-    names = [one for one in arguments if not one.endswith(".json")]
-    jobs = jobs_of([Plan.read(Path(one)) for one in arguments if one not in names])
-    return {name: [] for name in names} | {job.stage: list(job) for job in jobs}
+def _staged(lake: Lake, names: Iterable[str]) -> dict[str, Sequence[Plan]]:
+    """The plans of the stages ``names``; none of a stage that can't be read, whose error the step reports."""
+    staged: dict[str, Sequence[Plan]] = {}
+    for name in names:
+        staged[name] = ()
+        with suppress(FirnError):
+            staged[name] = plans_in(lake, name)
+    return staged
 
 
 def _bytes_of(lake: Lake, names: Iterable[str]) -> int:

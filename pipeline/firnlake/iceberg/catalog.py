@@ -158,11 +158,6 @@ class Lake:
         return catalog
 
     @property
-    def plans_folder(self) -> Path:
-        """Folder in which ``firn plan --write`` and the DAGs put plans for the next task to read."""
-        return self.home / "plans"
-
-    @property
     def reports_folder(self) -> Path:
         """Folder of validation results and data-quality pages."""
         return self.home / "reports"

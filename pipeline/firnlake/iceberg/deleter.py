@@ -39,7 +39,6 @@ class Kind(StrEnum):
     TOMBSTONES = "removed tombstones"
     CERTIFICATE = "certificate"
     """Certificate of an erasure: the finding says that it is issued, or why it is not."""
-    PLAN = "plan"
     REPORT = "report"
 
 

@@ -94,13 +94,27 @@ class JobDocuments:
         return self.texts(kind).get("")
 
     def plans(self) -> tuple[Plan, ...] | None:
-        """The plans of the job; None if there is no document of plans. Raises RefusedError if it can't be read."""
+        """The plans of the job; None if there is no document of plans.
+
+        Raises RefusedError if the document can't be read, or a plan in it was changed.
+        """
         text = self.text(PLANS)
         try:
-            return None if text is None else _PLANS.validate_json(text)
+            plans = None if text is None else _PLANS.validate_json(text)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise RefusedError(f"the plans of stage {self.job_id} are not readable: {reason}") from error
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"])) or "the document"
+            raise RefusedError(
+                f"the plans of stage {self.job_id} are not readable: {where}: {wrong['msg']}; allowed: the document as "
+                "Firn wrote it"
+            ) from error
+        for plan in plans or ():
+            if plan.id != plan.digest():
+                raise RefusedError(
+                    f"the plans of stage {self.job_id} were changed: plan {plan.id} has the digest {plan.digest()}; "
+                    "allowed: the document as Firn wrote it"
+                )
+        return plans
 
     def write_plans(self, plans: Iterable[Plan]) -> None:
         """Write the document of the job's plans, unless it is there."""

@@ -5,10 +5,9 @@ import json
 import re
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from firnlake.clock import ahead
 from firnlake.errors import RefusedError, UnavailableError, printable
@@ -254,44 +253,6 @@ class Plan(FrozenModel):
     def sealed(self) -> Self:
         """Return the same plan with its id, which is a digest of all other fields."""
         return self.model_copy(update={"id": self.digest()})
-
-    def file_in(self, folder: Path) -> Path:
-        """Path to which ``write`` writes the plan, named by its id."""
-        return folder / f"{self.id}.json"
-
-    def write(self, folder: Path) -> Path:
-        """Write the plan to ``<folder>/<id>.json`` and return that path."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = self.file_in(folder)
-        path.write_text(self.model_dump_json(indent=1), encoding="utf-8")
-        return path
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a plan file; raises RefusedError when it is missing, is not a plan, or was modified later."""
-        try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError as error:
-            raise RefusedError(
-                f"plan {path} can't be read: there is no such file (FIRN_PLANS_AGE_MS says when old plan files are "
-                "deleted); plan again (in Airflow, clear the run from its plan task on)"
-            ) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise RefusedError(f"plan {path} can't be read: {error}") from error
-        return cls.parse(text, str(path))
-
-    @classmethod
-    def parse(cls, text: str, source: str) -> Self:
-        """Parse a plan from JSON ``text``; messages name ``source``."""
-        try:
-            plan = cls.model_validate_json(text)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(str(part) for part in problem["loc"]) or "the document"
-            raise RefusedError(f"plan {source} is not a plan: {place}: {problem['msg']}") from error
-        if plan.id != plan.digest():
-            raise RefusedError(f"plan {source} has id {plan.id!r}; allowed: {plan.digest()}, the digest of its content")
-        return plan
 
     def digest(self) -> str:
         """Digest of the plan's content: equal for equal metadata, policy and clock."""

@@ -20,7 +20,7 @@ from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, na
 from firnlake.job.change import Change
 from firnlake.job.documents import CHANGE, PLANS, VERDICTS, JobDocuments
 from firnlake.job.failures import failure_of
-from firnlake.job.job import Job
+from firnlake.job.job import Job, jobs_of
 from firnlake.job.plan import Plan, stage_name, stage_parts
 from firnlake.table.records import COLUMNS
 
@@ -128,11 +128,7 @@ class Stage:
     def of(cls, target: str, documents: JobDocuments) -> "Stage":
         """The stage that ``documents`` describe, on table ``target``; raises GoneError without a document of plans."""
         identifier, table = stage_name(target, documents.job_id), documents.table
-        plans = documents.plans()
-        if plans is None:
-            raise GoneError(
-                identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {target}` lists"
-            )
+        plans = _there(identifier, documents.plans())
         attempts = {
             name: _parsed(Changes, one, f"stage {identifier}: its result")
             for name, one in documents.texts(CHANGE).items()
@@ -232,10 +228,39 @@ class Stage:
         self.documents.write(VERDICTS, judged.model_dump_json(), self.attempt_id)
 
 
+def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:
+    """Open the stage of each job of ``plans``, so that later steps find the plans there; returns the stages' names."""
+    jobs = jobs_of(plans)
+    with lake.reachable():
+        for job in jobs:
+            JobDocuments.of(lake.table(job.table), job.id).write_plans(job.plans)
+    return [job.stage for job in jobs]
+
+
+def plans_in(lake: Lake, identifier: str) -> tuple[Plan, ...]:
+    """The plans of the stage ``identifier``.
+
+    Raises RefusedError for a wrong name or an unreadable document, GoneError when there is no such stage.
+    """
+    table, job_id = stage_parts(identifier)
+    with lake.reachable():
+        plans = JobDocuments.of(lake.table(table), job_id).plans()
+    return _there(identifier, plans)
+
+
 def stages_of(lake: Lake, identifier: str) -> list[str]:
     """Names of all stages of table ``identifier``, sorted."""
     with lake.reachable():
         return [stage_name(identifier, job_id) for job_id in JobDocuments.of_all(lake.table(identifier))]
+
+
+def _there(identifier: str, plans: tuple[Plan, ...] | None) -> tuple[Plan, ...]:
+    if plans is None:
+        table, _ = stage_parts(identifier)
+        raise GoneError(
+            identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists"
+        )
+    return plans
 
 
 def _changes(identifier: str, plans: Iterable[Plan], attempt: Changes | None) -> Mapping[str, Change]:

@@ -1,4 +1,4 @@
-"""Plan files and data-quality reports in Firn's home: limits of age and size apply to them.
+"""Data-quality reports in Firn's home: limits of age and size apply to them.
 
 A verdict and its page have the same name. Great Expectations keeps the result of a job as
 ``results/<suite>/<run name>/<time>/<batch>.json``; it is a report of its own here. The limits are settings of the
@@ -23,7 +23,6 @@ from firnlake_expectations.templates import PLANS, REFUSALS, RESULTS, VERDICTS
 
 RESTED_MS: Final = 3_600_000
 """Milliseconds since the last write to a file during which no limit of size ends it."""
-_PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
 _UNFINISHED: Final = re.compile(r"\.(.+)\.(?:html|json)\.[0-9a-f]{8}")
 """Name of a page or verdict that is being written, or whose writer has died."""
 _RESULT_PARTS: Final = 4
@@ -66,9 +65,8 @@ def maintain_home(lake: Lake, now_ms: int, *, remove: bool) -> list[Finding]:
     A plan is published within two days or never, so a plan file of three days serves nobody. The front page lists
     deleted reports until it is rebuilt. Raises RefusedError for a wrong limit.
     """
-    plans, reports = _Limits.of("FIRN_PLANS", 3 * DAY_MS, GIB), _Limits.of("FIRN_REPORTS", 90 * DAY_MS, 10 * GIB)
+    reports = _Limits.of("FIRN_REPORTS", 90 * DAY_MS, 10 * GIB)
     return [
-        *_old(Kind.PLAN, _plans(lake.plans_folder), plans, now_ms, remove=remove),
         *_old(Kind.REPORT, _reports(lake.reports_folder), reports, now_ms, remove=remove),
     ]
 
@@ -86,12 +84,6 @@ def _old(
             for file in items[name] if remove else ():
                 Path(file.path).unlink(missing_ok=True)
                 _prune(Path(file.path), name)
-
-
-def _plans(folder: Path) -> Mapping[str, list[Stored]]:
-    paths = (path for path in folder.glob("*.json") if _PLAN_FILE.fullmatch(path.name))
-    # `Stored.at` returns None if the run of the plan has just ended and deleted the file.
-    return {str(path): [file] for path in paths if (file := Stored.at(path))}
 
 
 def _reports(folder: Path) -> Mapping[str, list[Stored]]:

@@ -39,7 +39,7 @@ def drivers(airflow: LocalAirflow) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if "compact" in line and any(str(airflow.lake.plans_folder) in word for word in line):
+        if "compact" in line and any(word.startswith("t.") for word in line):
             found.append(process)
     return found
 

@@ -1,8 +1,6 @@
-"""Planning in a task: due plans are written to files, which later tasks and their commands read."""
+"""Planning in a task: due plans become stages, whose names the later tasks and their commands get."""
 
 import logging
-from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk import get_current_context
@@ -13,10 +11,10 @@ from firnlake.errors import RefusedError
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from firnlake.iceberg.catalog import Lake
-    from firnlake.job.job import Job
     from firnlake.job.lane import Lane
     from firnlake.job.plan import Plan
     from firnlake.plan.read_states import Scope
@@ -29,7 +27,7 @@ PLANS_SHOWN = 50
 
 class MappedJob(TypedDict):
     """One batch of plans: its name, the titles and input bytes of the plans, and the arguments of the two commands that
-    process the plan files."""
+    work on their stages."""
 
     name: str
     plans: list[str]
@@ -54,7 +52,7 @@ def skip_if_left_out(lane: str) -> None:
 
 
 def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
-    """Plan the due work of the lane and store the plans; skips the task if nothing is due, or in a dry run."""
+    """Plan the due work of the lane; skips the task if nothing is due, or in a dry run."""
     from firnlake.plan.make import plan_table
 
     plans = plan_table(lake, table, lane, *_terms(), _lanes())
@@ -64,8 +62,6 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
         raise AirflowSkipException(f"nothing is due in lane {lane}")
     if get_current_context()["params"]["dry_run"]:
         raise AirflowSkipException(f"dry run: {count(len(plans), 'plan')} not run")
-    for plan in plans:
-        plan.write(lake.plans_folder)
     return plans
 
 
@@ -109,44 +105,27 @@ def _terms() -> "tuple[datetime, bool, Scope]":
     return clock_of(context["dag_run"], clock.from_ms(clock.now_ms())), asked["force"], scope_of(asked)
 
 
-def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:
-    """Jobs of up to ``plans_per_job`` plans each, whose files are in ``folder``. Jobs of lane `convert` are larger,
+def jobs_of(lake: "Lake", plans: "Sequence[Plan]", plans_per_job: int) -> list[MappedJob]:
+    """Jobs of up to ``plans_per_job`` plans each, whose stages are now open. Jobs of lane `convert` are larger,
     because the lane removes a delete file only if one job has all topic partitions that the file applies to."""
     from firnlake.job.job import LIMITS
 
     if plans and plans[0].lane.traits.writes == "deletes":
         plans_per_job = max(plans_per_job, LIMITS.plans)
-    return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
+    return [_job(lake, plans[start : start + plans_per_job]) for start in range(0, len(plans), plans_per_job)]
 
 
-def plan_files(jobs: Iterable[MappedJob]) -> list[Path]:
-    """The plan files of all jobs, from the arguments of their `firn compact` commands."""
-    return [Path(path) for job in jobs for path in job["compact"][1:]]
+def _job(lake: "Lake", plans: "Sequence[Plan]") -> MappedJob:
+    from firnlake.job.stage import open_stages
 
-
-def read_plans(paths: Iterable[str | Path]) -> "list[Plan]":
-    """The plans in the files at ``paths``."""
-    from firnlake.job.plan import Plan
-
-    return [Plan.read(Path(path)) for path in paths]
-
-
-def packed(paths: Iterable[str | Path]) -> "list[Job]":
-    """The plans of one job grouped by shared stage, as `firn compact` packs them."""
-    from firnlake.job.job import jobs_of as pack
-
-    return pack(read_plans(paths))
-
-
-def _job(plans: "Sequence[Plan]", folder: Path) -> MappedJob:
+    stages = open_stages(lake, plans)
     others = f" and {len(plans) - 1} more" if len(plans) > 1 else ""
     shown = [plan.title for plan in plans[:PLANS_SHOWN]]
     more = [f"… and {len(plans) - PLANS_SHOWN} more"] if len(plans) > PLANS_SHOWN else []
-    files = [str(plan.file_in(folder)) for plan in plans]
     return MappedJob(
         name=f"{plans[0].topic_partition}{others}",
         plans=shown + more,
         input_bytes=sum(plan.read_bytes for plan in plans),
-        compact=["compact", *files],
-        validate=["validate", *files],
+        compact=["compact", *stages],
+        validate=["validate", *stages],
     )

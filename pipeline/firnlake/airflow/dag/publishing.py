@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.providers.standard.operators.hitl import HITLOperator
@@ -14,17 +13,16 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
-from firnlake.airflow.dag.planning import MappedJob, packed, plan_files
 from firnlake.airflow.site.links import AS_OF, address_of, links_of
-from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
+from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, UnavailableError
 from firnlake.job import lease
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from firnlake.airflow.dag.planning import MappedJob
     from firnlake.iceberg.catalog import Lake
-    from firnlake.job.job import Job
     from firnlake.job.plan import Plan
     from firnlake.publish.publish import Publication, PublishResult
 
@@ -84,7 +82,7 @@ class PublishOperator(HITLOperator):
             lake = Lake.load()
             build(lake)
             pages = address_of(self.table, "/reports", as_of=parse(self.as_of))
-            self.body = f"{figures_of(lake, self._due())}\n\n[Data-quality reports]({pages})"
+            self.body = f"{figures_of(lake, self._stages())}\n\n[Data-quality reports]({pages})"
             waits: LaneOutcome = super().execute(context)
             return waits
         return self._publish()
@@ -100,42 +98,55 @@ class PublishOperator(HITLOperator):
         raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected the results: nothing was published")
 
     def _publish(self) -> LaneOutcome:
+        from firnlake.iceberg.catalog import Lake
         from firnlake.publish.publish import publish_stages
 
+        lake = Lake.load()
+        left = ((stage, plans_left(lake, stage)) for stage in self._stages())
         return each(
             *(self.table, self.lane),
             (
-                (own.plans, partial(publish_stages, plans={own.stage: [plan.id for plan in own]}, known=own.plans))
-                for own in self._due()
+                (plans, partial(publish_stages, lake, {stage: [plan.id for plan in plans] or [stage]}, plans))
+                for stage, plans in left
             ),
         )
 
-    def _due(self) -> "list[Job]":
+    def _stages(self) -> list[str]:
         jobs: list[MappedJob] = self.jobs
-        return [own for job in jobs for own in packed(plan_files([job]))]
+        return [stage for job in jobs for stage in job["compact"][1:]]
 
 
-def each(
-    table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[Lake], PublishResult]]]"
-) -> LaneOutcome:
+def plans_left(lake: "Lake", stage: str) -> "Sequence[Plan]":
+    """The plans of ``stage``; none if it is gone, because an earlier try has published it, other commits have taken its
+    inputs, or a person has discarded it."""
+    from firnlake.job.stage import plans_in
+
+    try:
+        return plans_in(lake, stage)
+    except GoneError as error:
+        log.info("%s", error)
+        return ()
+
+
+def each(table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[], PublishResult]]]") -> LaneOutcome:
     """Run the commits of ``work`` in turn, each for its plans. The outcome names the plans that could not be published.
 
     Raises UnavailableError if a service did not answer and the task has tries left. Published plans stay published.
     """
-    from firnlake.iceberg.catalog import Lake
-
-    lake = Lake.load()
     publications: list[Publication] = []
     outcome = LaneOutcome(lane=lane, published=[], failed={})
     unanswered: list[str] = []
     for plans, commit in work:
-        done, reasons = _carried_out(lake, plans, commit)
+        done, reasons = _carried_out(plans, commit)
         publications += done
-        published = {one.plan_id: one.snapshot_id for one in done}
+        titles = {plan.id: plan.title for plan in plans}
+        for one in done:
+            title = titles.get(one.plan_id, f"plan {one.plan_id}")
+            log.info("%s: published as snapshot %s", title, one.snapshot_id)
+            outcome["published"].append(title)
+        published = {one.plan_id for one in done}
         for plan in plans:
             if plan.id in published:
-                log.info("%s: published as snapshot %s", plan.title, published[plan.id])
-                outcome["published"].append(plan.title)
                 continue
             reason = reasons.get(plan.id, "its job was already published without it")
             log.error("%s was not published: %s", plan.title, reason)
@@ -150,10 +161,10 @@ def each(
 
 
 def _carried_out(
-    lake: "Lake", plans: "Collection[Plan]", commit: "Callable[[Lake], PublishResult]"
+    plans: "Collection[Plan]", commit: "Callable[[], PublishResult]"
 ) -> "tuple[Sequence[Publication], Mapping[str, FirnError | str]]":
     try:
-        done = commit(lake)
+        done = commit()
     except Exception as error:  # no error may hold up the other topic partitions
         log.exception("%s not published", count(len(plans), "plan"))
         reason = error if isinstance(error, FirnError) else str(error)
@@ -242,13 +253,11 @@ def _waiting(table: str, failed: Collection[str]) -> list[str]:
 
 
 @task
-def sweep(
-    table: str, dropped: list[str] | None, jobs_of_lanes: list[list[MappedJob] | None], outcomes: list[Any]
-) -> None:
-    """Delete stages that have lost their inputs, and finished plans.
+def sweep(table: str) -> None:
+    """Delete stages that have lost their inputs, unless this is a dry run.
 
-    A dry run deletes nothing. The plans and stages of a failed run stay for three days, so that a failed task that is
-    cleared after a repair continues with the same plans.
+    The other stages of a failed run stay for three days, so that a failed task that is cleared after a repair continues
+    with the same plans.
     """
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.garbage import collect
@@ -256,11 +265,6 @@ def sweep(
     context = get_current_context()
     lake = Lake.load()
     if not context["params"]["dry_run"]:
-        paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
         for stage, reason in collect(lake, table).items():
             log.info("deleted %s: %s", stage, reason)
-        planned = len(paths) + len(dropped or [])
-        if planned == sum(len(outcome["published"]) for outcome in outcomes if outcome):
-            for path in [*paths, *map(Path, dropped or [])]:
-                path.unlink(missing_ok=True)
     lease.give_back(lake.runs_folder, table, context["dag_run"].run_id)

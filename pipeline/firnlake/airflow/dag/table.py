@@ -21,8 +21,8 @@ from firnlake.airflow.assets import compacted, outlet_of, schedule_of
 from firnlake.airflow.configuration import Settings, TableSettings
 from firnlake.airflow.dag import lane_docs
 from firnlake.airflow.dag.params import LANES, RETAIN, params
-from firnlake.airflow.dag.planning import MappedJob, jobs_of, lanes_to_skip, plans_due, read_plans, skip_if_left_out
-from firnlake.airflow.dag.publishing import LaneOutcome, PublishOperator, each, report, sweep, turn, verdict
+from firnlake.airflow.dag.planning import MappedJob, jobs_of, lanes_to_skip, plans_due, skip_if_left_out
+from firnlake.airflow.dag.publishing import LaneOutcome, PublishOperator, each, plans_left, report, sweep, turn, verdict
 from firnlake.airflow.dag.spark import FirnOperator, spark_environment, task_of
 from firnlake.airflow.notices import deadlines, notifiers
 from firnlake.airflow.site.links import AS_OF, links_of
@@ -72,24 +72,22 @@ def build(settings: TableSettings) -> DAG:
     The report covers the lanes that were validated; the verdict covers every lane.
     """
     with outline(settings) as dag:
-        # Any, because these are references to results of tasks; the tasks receive the annotated types.
-        jobs_of_lanes: list[Any] = []
         first = turn.override(doc_md=lane_docs.TASKS["turn"])(settings.name)
         second = due.override(doc_md=lane_docs.TASKS["due"])(settings.name)
         dropped, outcome = retain_lane(settings)
         chain(first, second, dropped)
+        # Any, because these are references to results of tasks; the tasks receive the annotated types.
         outcomes: list[Any] = [outcome]
         for lane in LANES:
             jobs, outcome = compacting_lane(settings, lane)
             chain(outcomes[-1], jobs)  # a lane plans on the snapshot that the previous lane published
-            jobs_of_lanes.append(jobs)
             outcomes.append(outcome)
         reported: Any = report.override(doc_md=lane_docs.TASKS["report"])(settings.name, outcomes[1:], as_of=AS_OF)
         reported.operator.operator_extra_links = links_of(settings.name)
         judged = verdict.override(
             doc_md=lane_docs.TASKS["verdict"], on_failure_callback=notifiers(settings), retries=0
         )(settings.name, outcomes)
-        swept = sweep.override(doc_md=lane_docs.TASKS["sweep"])(settings.name, dropped, jobs_of_lanes, outcomes)
+        swept = sweep.override(doc_md=lane_docs.TASKS["sweep"])(settings.name)
         # A teardown always runs, and does not affect the state of the run.
         chain(outcomes, reported, judged, swept.as_teardown())
     # Set last, because a task that is made in a DAG with params gets copies of them, which Airflow checks and stores.
@@ -98,7 +96,7 @@ def build(settings: TableSettings) -> DAG:
 
 
 def retain_lane(settings: TableSettings) -> tuple[Any, Any]:
-    """Build the task group of lane `retain`; returns references to its plan files and its outcome."""
+    """Build the task group of lane `retain`; returns references to its stages and its outcome."""
     with TaskGroup(group_id=RETAIN, tooltip=lane_docs.LANES[RETAIN]):
         dropped: Any = plan_retain.override(doc_md=lane_docs.of_lane(RETAIN, "plan"))(settings.name)
         outcome: Any = drop.override(outlets=[outlet_of(settings.name)], doc_md=lane_docs.of_lane(RETAIN, "drop"))(
@@ -162,20 +160,23 @@ def due(table: str) -> None:
 def plan_retain(table: str) -> list[str]:
     """Plan the drop of segments that are past their retention; the task is skipped if there are none."""
     from firnlake.iceberg.catalog import Lake
+    from firnlake.job.stage import open_stages
 
     skip_if_left_out(RETAIN)
     lake = Lake.load()
-    return [str(one.file_in(lake.plans_folder)) for one in plans_due(lake, table, RETAIN)]
+    return open_stages(lake, plans_due(lake, table, RETAIN))
 
 
 @task
-def drop(table: str, plans: list[str]) -> LaneOutcome:
+def drop(table: str, stages: list[str]) -> LaneOutcome:
     """Drop the segments of every plan. This changes metadata only, so there is nothing to compact or validate."""
+    from firnlake.iceberg.catalog import Lake
     from firnlake.publish.publish import retain_plans
     from firnlake.validate.retention import refused_drops
 
-    due = read_plans(plans)
-    return each(table, RETAIN, [(due, partial(retain_plans, plans=due, judge=refused_drops))])
+    lake = Lake.load()
+    due = [plan for stage in stages for plan in plans_left(lake, stage)]
+    return each(table, RETAIN, [(due, partial(retain_plans, lake, due, refused_drops))])
 
 
 @task
@@ -190,4 +191,4 @@ def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> l
     if connection:
         spark_environment(connection, {})
     lake = Lake.load()
-    return jobs_of(plans_due(lake, table, lane), lake.plans_folder, plans_per_job)
+    return jobs_of(lake, plans_due(lake, table, lane), plans_per_job)
