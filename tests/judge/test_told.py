@@ -46,7 +46,6 @@ HARMLESS: Mapping[str, str] = {
     "Plan.waiting_segments": "it decides when the next cleaning is due",
     "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
     "Change.plan": "it is the plan of the job, which no document of a change holds",
-    "Changes.columns": "publishing compares the mapping with the table's",
     "Changes.spec_id": "publishing compares the partitioning with the table's",
     "Changes.core_ms": NOBODY,
 }
@@ -70,7 +69,7 @@ WRONG: Mapping[str, Wrong] = {
     "Plan.log_end_offset": ("full", lambda plan: plan.log_end_offset + 10),
     "Plan.kept_from": ("full", lambda _: 0),
     "Plan.sequence_number": ("full", lambda _: 1),
-    "Plan.delete_retention_ms": ("full", lambda _: 0),
+    "Plan.rules": ("full", lambda plan: plan.rules | {"delete.retention.ms": "0"}),
     "Plan.clock_behind_ms": ("full", lambda plan: plan.clock_behind_ms + DAY),
     "Plan.transactional": ("transactions", lambda _: False),
     "Plan.markers": ("transactions", lambda _: (Marker(1, 2, commit=False),)),

@@ -132,6 +132,8 @@ def changed(value: Any) -> Any:
             return value + "x"
         case list():
             return [*value, *value]
+        case dict():
+            return value | {"null.keys": "fail"}
     return 77
 
 

@@ -253,7 +253,7 @@ def test_c2_to_c5_c7_to_c10_every_record_meets_the_fate_that_the_contract_says(c
 
 @pytest.mark.parametrize(("per_ms", "now", "stamp"), [(1, 50, 57), (1000, 50_000, 57_000)])
 def test_c8_horizons_are_asked_for_in_the_unit_of_the_column(per_ms: int, now: int, stamp: int) -> None:
-    plan = plans.example(now_ms=50, clean_below=4, delete_retention_ms=7)
+    plan = plans.example(now_ms=50, clean_below=4, rules={"delete.retention.ms": "7"})
     assert Parameters.of(plan, per_ms) == Parameters(9, 4, now, stamp)
 
 

@@ -54,7 +54,6 @@ def example(**changes: Any) -> Plan:
         "segment_bytes": 1000,
         "clean_below": None,
         "log_end_offset": 9,
-        "delete_retention_ms": 0,
     }
     return Plan(**facts | changes).sealed()
 
@@ -71,7 +70,7 @@ def plan_inputs(folder: Path, segments: Sequence[Held]) -> PlanInputs:
         inputs=tuple(inputs),
         segment_bytes=1 << 30,
         log_end_offset=max(offsets, default=0),
-        delete_retention_ms=DAY,
+        rules={"delete.retention.ms": str(DAY)},
     )
     files = DataFiles(TABLE, f"table {TABLE}", SCHEMA, {0: SPEC}, None, {})
     by_path = {source.path: source for source in sources}

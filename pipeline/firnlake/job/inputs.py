@@ -1,8 +1,9 @@
-"""Checks that the inputs of plans are still as planned (C22)."""
+"""Checks that the inputs of plans, and the rules that decided, are still as planned (C22)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -11,9 +12,15 @@ from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.deletes import FileDeletes
 from firnlake.iceberg.manifests import Manifests
+from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.live_files import LiveInputs
+from firnlake.table.policy import NAMES, Policies, Policy
+from firnlake.table.records import COLUMNS
+
+_RULES: Final = ("cleanup.policy", "min.compaction.lag.ms", "active.segments", "null.keys", "delete.retention.ms")
+"""The settings that say which segments a cleaning may take, and what becomes of their records."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +42,10 @@ class CheckedInputs:
     ) -> "CheckedInputs":
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
-        A plan matches if its inputs are live and the same row-level deletes apply to them as when the plan was made.
-        Later equality deletes are no conflict if they apply to the results and hide no record that supersedes another
-        (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises RefusedError for another table's plan,
-        and for removed tombstones with row-level deletes.
+        A plan matches if its rules have not changed, its inputs are live, and the same row-level deletes apply to them
+        as when the plan was made. Later equality deletes are no conflict if they apply to the results and hide no
+        record that supersedes another (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises
+        RefusedError for another table's plan, and for removed tombstones with row-level deletes.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -50,7 +57,7 @@ class CheckedInputs:
         listed: dict[str, list[DataFile]] = defaultdict(list)
         for file in live.files:
             listed[file.file_path].append(file)
-        removed = _removed_tombstones(target, plans)
+        removed, changed = _removed_tombstones(target, plans), _changed_rules(target, plans)
         files, conflicts = {}, {}
         deletes = dict(live.deletes)
         for plan in plans:
@@ -58,12 +65,43 @@ class CheckedInputs:
                 if segment.path in deletes:
                     deletes[segment.path] = _without_later(target, plan, deletes[segment.path])
             problem = _problem(plan, listed, removed) or (None if row_deletes else _other_deletes(plan, deletes))
-            if problem:
+            if problem := problem or changed.get(plan.id):
                 conflicts[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}): {problem}; plan again")
             else:
                 files[plan.id] = [file for segment in plan.inputs for file in listed[segment.path]]
                 files[plan.id] += [removed[one.path] for one in plan.removed_tombstones]
         return cls(files, conflicts, deletes)
+
+
+def rules_of(lane: Lane, policy: Policy, mapping: str | None) -> dict[str, str]:
+    """The properties that decide what a plan of ``lane`` takes and keeps, with their values.
+
+    ``mapping`` is what ``firn adopt`` recorded about the columns. The lanes that only copy records know no other rule,
+    and lane `retain` looks at the whole policy again (``publish.conflicts``).
+    """
+    rules = {name: str(getattr(policy, NAMES[name])) for name in _RULES if lane.traits.cleans}
+    return rules if mapping is None else {**rules, COLUMNS: mapping}
+
+
+def _changed_rules(target: Table, plans: Sequence[Plan]) -> Mapping[str, str]:
+    """By plan id, the first rule that has changed in ``target`` since the plan was made."""
+    changed = {}
+    try:
+        policies = Policies.parse(".".join(target.name()), target.properties)
+    except RefusedError as error:
+        return {plan.id: str(error) for plan in plans}
+    for plan in plans:
+        policy = policies.of(plan.topic)
+        now = rules_of(plan.lane, policy, target.properties.get(COLUMNS))
+        names = [name for name in (*now, COLUMNS) if now.get(name) != plan.rules.get(name)]
+        if policy.problem:
+            changed[plan.id] = policy.problem
+        elif names[:1] == [COLUMNS]:
+            changed[plan.id] = f"the mapping of table {plan.table} has changed since"
+        elif names:
+            was, value = plan.rules.get(names[0]), now[names[0]]
+            changed[plan.id] = f"it was made with {names[0]} = {was}; topic {plan.topic} has {value} by now"
+    return changed
 
 
 def _removed_tombstones(target: Table, plans: Sequence[Plan]) -> Mapping[str, DataFile]:

@@ -132,8 +132,8 @@ class Plan(FrozenModel):
     equality deletes that land later apply to the results (C27). None if results get the number of their own
     commit. A plan of lane `convert` takes equality deletes up to this number into account; later equality deletes apply
     to the segments, which stay in place."""
-    delete_retention_ms: Count
-    """The policy's delete.retention.ms: how long a tombstone stays after a cleaning has first found it clean (C8)."""
+    rules: dict[str, str] = Field(default_factory=dict)
+    """The properties by which the plan chose its inputs and decides over records, with their values (``rules_of``)."""
     clock_behind_ms: Count = 0
     """Milliseconds by which ``now_ms`` is behind the clock of an earlier commit of Firn, from which new delete horizons
     count instead (C8)."""
@@ -150,6 +150,11 @@ class Plan(FrozenModel):
     writes say so, and lane `erase` reads them (C30)."""
     position_deletes_max: Count = 0
     """Lane `convert`: maximum number of position delete files per Iceberg partition before a merge."""
+
+    @property
+    def delete_retention_ms(self) -> int:
+        """How long a tombstone stays after a cleaning has first found it clean (C8); 0 for lanes that clean nothing."""
+        return int(self.rules.get("delete.retention.ms", 0))
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -22,7 +22,6 @@ from firnlake.job.documents import CHANGE, PLANS, VERDICTS, JobDocuments
 from firnlake.job.failures import failure_of
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.plan import Plan, stage_name, stage_parts
-from firnlake.table.records import COLUMNS
 
 Verdicts = Mapping[str, dict[str, Any]]
 """Verdicts as documents, by plan id."""
@@ -31,13 +30,12 @@ Verdicts = Mapping[str, dict[str, Any]]
 class Changes(FrozenModel):
     """One attempt at compacting a job: ``changes`` has the changes, by plan id, of the plans that succeeded.
 
-    ``schema_id``, ``spec_id`` and ``columns`` describe the table at the time of writing. ``core_ms`` is the core time
-    that the attempt took, in milliseconds.
+    ``schema_id`` and ``spec_id`` describe the table at the time of writing. ``core_ms`` is the core time that the
+    attempt took, in milliseconds.
     """
 
     schema_id: int
     spec_id: int
-    columns: str | None
     core_ms: int = 0
     changes: Mapping[str, dict[str, Any]]
 
@@ -47,7 +45,6 @@ class Changes(FrozenModel):
         return cls(
             schema_id=table.metadata.current_schema_id,
             spec_id=table.metadata.default_spec_id,
-            columns=table.properties.get(COLUMNS),
             core_ms=core_ms,
             changes={one.plan.id: one.model_dump(mode="json") for one in changes},
         )
@@ -66,13 +63,8 @@ class Changes(FrozenModel):
                 f"table {'.'.join(table.name())} no longer has schema {self.schema_id} or partition spec "
                 f"{self.spec_id}, with which a staged result was written; plan again"
             )
-        properties = {name: value for name, value in table.properties.items() if name != COLUMNS}
         metadata = table.metadata.model_copy(
-            update={
-                "current_schema_id": self.schema_id,
-                "default_spec_id": self.spec_id,
-                "properties": properties | ({} if self.columns is None else {COLUMNS: self.columns}),
-            }
+            update={"current_schema_id": self.schema_id, "default_spec_id": self.spec_id}
         )
         return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 

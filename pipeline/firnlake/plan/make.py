@@ -9,6 +9,7 @@ from firnlake.clock import ahead, show_ms, show_seconds, to_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
+from firnlake.job.inputs import rules_of
 from firnlake.job.job import jobs_of
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
@@ -233,7 +234,7 @@ def plan_of(work: Work, segments: Segments, state: State, asked: str = "") -> Pl
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
         sequence_number=segments.snapshot_number if by_position else segments.sequence_number,
-        delete_retention_ms=policy.delete_retention_ms,
+        rules=rules_of(work.lane, policy, segments.mapping),
         clock_behind_ms=behind_ms(segments, state.now_ms),
         waiting_segments=work.waiting_segments,
         transactional=traits.decides and any(one.transactional or one.control for one in work.inputs),

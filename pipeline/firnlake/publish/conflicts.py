@@ -5,11 +5,13 @@ from functools import partial
 
 from pyiceberg.table import Table
 
+from firnlake.clock import show_span
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import check_names
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
+from firnlake.job.garbage import store_ms
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
@@ -17,7 +19,6 @@ from firnlake.lanes.retention import retention
 from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
-from firnlake.table.records import COLUMNS
 from firnlake.table.segments import Segments
 from firnlake.table.state import State
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
@@ -33,12 +34,27 @@ def staged_conflicts(
     """
     # Check the stage only after `current` was loaded: who deletes a stage begins with its documents, then moves main.
     stage.check_undisturbed()
+    _check_age(current, stage)
     check_names(current)
     problems: dict[str, FirnError] = dict(_changed_files(stage, changes))
     for find in (_changed_inputs, partial(_changed_shape, stage=stage), _landed):
         left = [one for one in changes if one.plan.id not in problems]
         problems |= find(current, left, manifests)
     return problems
+
+
+def _check_age(current: Table, stage: Stage) -> None:
+    """Raise ConflictError if the job of ``stage`` is older than ``firn.job.max.age.ms``, by the store's times.
+
+    A store that reports no times keeps jobs open.
+    """
+    begun_ms, now_ms = stage.documents.written_ms, store_ms(current, stage.documents.location, remove=True)
+    allowed_ms = Policies.parse(stage.target, current.properties).default.job_max_age_ms
+    if begun_ms is not None and now_ms is not None and now_ms - begun_ms > allowed_ms:
+        raise ConflictError(
+            f"stage {stage.identifier} is {show_span(now_ms - begun_ms)} old; allowed: {show_span(allowed_ms)} "
+            "(firn.job.max.age.ms); plan again"
+        )
 
 
 def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, RefusedError]:
@@ -63,11 +79,10 @@ def _changed_inputs(current: Table, changes: Sequence[Change], manifests: Manife
 def _changed_shape(
     current: Table, changes: Sequence[Change], _: Manifests, stage: Stage
 ) -> Mapping[str, ConflictError]:
-    """Conflicts if the files of ``stage`` no longer fit the table: the mapping or the partitioning has changed."""
-    same = stage.table.properties.get(COLUMNS) == current.properties.get(COLUMNS)
-    if same and stage.table.spec() == current.spec():
+    """Conflicts if the files of ``stage`` no longer fit the partitioning of the table."""
+    if stage.table.spec() == current.spec():
         return {}
-    changed = f"{'the partitioning' if same else 'the mapping'} of table {stage.target} has changed since; plan again"
+    changed = f"the partitioning of table {stage.target} has changed since; plan again"
     return {one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in changes}
 
 

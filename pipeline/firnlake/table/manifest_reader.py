@@ -23,6 +23,7 @@ from firnlake.table.classifier import Classifier, ListedFile, listed_files
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.history import CommitClock, commit_clocks
 from firnlake.table.manifest_cache import ManifestCache, ManifestContents
+from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
 from firnlake.table.segments import Ints, Segments, rows, segments_in
 
@@ -58,6 +59,7 @@ def read(
         sequence_number=None if classifier.roles.levels_apart else number,
         snapshot_number=number,
         relieved=relieved,
+        mapping=table.properties.get(COLUMNS),
     )
     return _relieved(segments, relieved) if relieved else segments
 

@@ -199,7 +199,8 @@ class Policy(BaseModel):
     profile: Annotated[Literal["firn", "kafka", "warpstream"], Setting(one_run=True)] = "firn"
     """The set of defaults for properties that are not set."""
     job_max_age_ms: Annotated[Span, Field(ge=60_000, le=2 * DAY_MS), Setting(table_only=True)] = DAY_MS
-    """An expiry keeps the snapshots on which jobs were planned that are younger than this: the judge needs them."""
+    """A job that is older than this is not published. An expiry keeps the snapshots on which younger jobs were planned:
+    the judge needs them."""
     report_samples: Annotated[Samples, Setting(table_only=True)] = "keys"
     """What reports and errors show of a record: nothing, the digest of its key, or its key and value."""
     validate_by: Annotated[Validation, Field(alias="validate"), Setting(table_only=True)] = "fingerprint"

@@ -71,6 +71,8 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
     relieved: Callable[[Collection[str]], Collection[str]] | None = None
     """Of the data files at some paths, those with an equality delete file that reaches no other file
     (``Deletes.relieved``); None if the snapshot has no equality delete files."""
+    mapping: str | None = None
+    """What ``firn adopt`` recorded about the columns; None if the table has Kafka's columns."""
     newest_clock_ms: int | None = None
     """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
 

@@ -193,8 +193,8 @@ class Bases:
     def of(self, target: Table, plan: Plan) -> Basis | ConflictError:
         """The basis of ``plan`` in ``target``, its table.
 
-        It is a conflict if the plan's snapshot is no longer in main's history or does not hold the plan's inputs, or if
-        a property that a rule reads has changed since. Raises UnavailableError as ``Plan.check_clock`` does.
+        It is a conflict if the plan's snapshot is no longer in main's history or does not hold the plan's inputs.
+        Raises UnavailableError as ``Plan.check_clock`` does.
         """
         plan.check_clock()
         key = plan.table_uuid, plan.snapshot_id
@@ -206,11 +206,6 @@ class Bases:
             return ConflictError(
                 f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in "
                 "main's history, or does not hold its inputs; plan again"
-            )
-        if plan.lane.traits.cleans and (retention := basis.retention_ms(plan.topic)) != plan.delete_retention_ms:
-            return ConflictError(
-                f"plan {plan.id} ({plan.title}) was made with delete.retention.ms = {plan.delete_retention_ms}; topic "
-                f"{plan.topic} has {retention} by now; plan again"
             )
         return basis
 
