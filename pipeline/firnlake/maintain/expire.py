@@ -101,18 +101,17 @@ class Removal(FrozenModel):
 
         Adds the locations of manifests and manifest lists that are gone or damaged to ``missing``; these stay.
         """
-        listed = contents.located(contents.manifests_of(self.snapshots, missing))
-        manifests = dict(reached.expired(listed))
+        manifests = reached.expired(contents.manifests_of(self.snapshots, missing))
         data: dict[str, int] = {}
-        for files in contents.files_in(manifests, missing):
-            data.update(reached.expired(files))
+        for _, files in contents.files_in(manifests, missing):
+            data |= reached.expired(files)
         sizes = {
             **{location: 0 for one in self.snapshots if (location := document_of(one))},
             **{one.manifest_list: contents.list_bytes(one) for one in self.snapshots},
             **dict(self.statistics),
         }
-        metadata = [*manifests.items(), *reached.expired(list(sizes.items()))]
-        return [list(data.items()), [one for one in metadata if one[0] not in missing]]
+        metadata = manifests | reached.expired(sizes)
+        return [list(data.items()), [one for one in metadata.items() if one[0] not in missing]]
 
 
 class _Folders:

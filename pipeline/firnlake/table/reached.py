@@ -9,9 +9,10 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -34,8 +35,6 @@ from firnlake.iceberg.manifests import DAMAGED, ahead, fetch, records
 from firnlake.table.history import document_of
 
 Hashes = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
-"""Numbers of manifests, sorted and without duplicates."""
 
 METADATA_FILE: Final = re.compile(r"(?:v?([0-9]+))?.*\.metadata\.json(?:\.gz)?")
 """The name of a metadata file, and its number, by which later ones are higher; some catalogs give it no number."""
@@ -46,8 +45,6 @@ _LIST: Final = (500, 501)
 _ENTRY: Final = (0, 100, 104)
 """Field ids in a manifest: status of an entry, path and size of its file (Iceberg spec, "Manifests")."""
 _DELETED: Final = int(ManifestEntryStatus.DELETED)
-_LISTS: Final = 256
-"""Number of manifest lists whose manifest numbers are merged at a time, because together they may need much memory."""
 _TRIES: Final = 5
 
 
@@ -64,55 +61,43 @@ class Contents:
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
-        self._manifests: dict[str, int] = {}
-        self._lengths: list[int] = []
-        self._lists: dict[str, tuple[int, Numbers]] = {}
-        self._names: dict[int, Hashes] = {}
+        self._manifests: dict[tuple[str, int], tuple[str, int]] = {}
+        self._lists: dict[str, tuple[int, list[tuple[str, int]]]] = {}
+        self._names: dict[str, Hashes] = {}
 
-    def manifests_of(self, snapshots: Iterable[Snapshot], missing: list[str] | None = None) -> Numbers:
-        """The numbers of the manifests that ``snapshots`` list."""
+    def manifests_of(self, snapshots: Iterable[Snapshot], missing: list[str] | None = None) -> Mapping[str, int]:
+        """The manifests that ``snapshots`` list: their sizes in bytes, as manifest lists state them, by location."""
         lists = list(dict.fromkeys(one.manifest_list for one in snapshots))
-        for location, (size, rows) in self._read((one for one in lists if one not in self._lists), _LIST, missing):
-            self._lists[location] = size, np.fromiter((self._number(*row) for row in rows), np.int32)
-        numbers = np.empty(0, np.int32)
-        for first in range(0, len(lists), _LISTS):
-            own = [self._lists[one][1] for one in lists[first : first + _LISTS] if one in self._lists]
-            numbers = np.unique(np.concatenate([numbers, *own]))
-        return numbers
-
-    def located(self, manifests: Iterable[int]) -> list[tuple[str, int]]:
-        """Locations of ``manifests``, and their sizes in bytes as manifest lists state them."""
-        locations = list(self._manifests)
-        return [(locations[one], self._lengths[one]) for one in manifests]
+        for location, size, rows in self._read((one for one in lists if one not in self._lists), _LIST, missing):
+            # Snapshots list mostly the same manifests, so each is kept in memory once.
+            manifests = ((path, length) for path, length in rows)
+            self._lists[location] = size, [self._manifests.setdefault(one, one) for one in manifests]
+        return dict(chain.from_iterable(self._lists[one][1] for one in lists if one in self._lists))
 
     def list_bytes(self, snapshot: Snapshot) -> int:
         """Size in bytes of the manifest list of ``snapshot``; 0 if the list could not be read."""
         return self._lists[snapshot.manifest_list][0] if snapshot.manifest_list in self._lists else 0
 
-    def names_in(self, manifests: Iterable[int], missing: list[str] | None = None) -> Hashes:
-        """Hashes of the names of the live files in ``manifests``."""
-        wanted = list(manifests)
-        unread = dict(self.located(one for one in wanted if one not in self._names))
-        for location, files in self._files(unread, missing):
-            self._names[self._manifests[location]] = hashes_of(path for path, _ in files)
-        return np.concatenate([np.empty(0, np.int64), *(self._names[one] for one in wanted if one in self._names)])
+    def names_in(self, manifests: Mapping[str, int], missing: list[str] | None = None) -> Hashes:
+        """Hashes of the names of the live files in ``manifests``: sizes by location."""
+        unread = {location: size for location, size in manifests.items() if location not in self._names}
+        for location, files in self.files_in(unread, missing):
+            self._names[location] = hashes_of(files)
+        return np.concatenate([np.empty(0, np.int64), *(self._names[one] for one in manifests if one in self._names)])
 
-    def files_in(self, manifests: Mapping[str, int], missing: list[str]) -> Iterator[list[tuple[str, int]]]:
-        """Yield the locations and sizes (bytes) of the live files of each of ``manifests``: sizes by location."""
-        yield from (files for _, files in self._files(manifests, missing))
-
-    def _files(
+    def files_in(
         self, manifests: Mapping[str, int], missing: list[str] | None
-    ) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-        for location, (size, rows) in self._read(manifests, _ENTRY, missing):
+    ) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """Yield the location of each readable one of ``manifests``, and the sizes of its live files by location."""
+        for location, size, rows in self._read(manifests, _ENTRY, missing):
             if size < manifests[location]:
                 _unreadable(location, "it is shorter than its manifest list states", missing)
             else:
-                yield location, [(path, length) for status, path, length in rows if status != _DELETED]
+                yield location, {path: length for status, path, length in rows if status != _DELETED}
 
     def _read(
         self, locations: Iterable[str], columns: tuple[int, ...], missing: list[str] | None
-    ) -> Iterator[tuple[str, tuple[int, list[Sequence[Any]]]]]:
+    ) -> Iterator[tuple[str, int, list[Sequence[Any]]]]:
         """Yield the location, the size in bytes and the records of each readable file at ``locations``."""
         for location, content in ahead(partial(_fetch_if_any, self._io), locations):
             try:
@@ -123,13 +108,7 @@ class Contents:
             if rows is None or content is None:
                 _unreadable(location, reason, missing)
             else:
-                yield location, (len(content), rows)
-
-    def _number(self, location: str, size: int) -> int:
-        number = self._manifests.setdefault(location, len(self._lengths))
-        if number == len(self._lengths):
-            self._lengths.append(size)
-        return number
+                yield location, len(content), rows
 
 
 def _fetch_if_any(io: FileIO, location: str) -> bytes | None:
@@ -209,10 +188,10 @@ class Reached:
         held = _is_in(hashes, self.names) | _is_in(hashes, self.leaving)
         return [file for file, is_held in zip(files, held, strict=True) if not is_held]
 
-    def expired(self, files: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Those of ``files``, locations with sizes, that nothing will reach once the leaving snapshots are gone."""
-        held = _is_in(hashes_of(location for location, _ in files), self.names)
-        return [file for file, is_held in zip(files, held, strict=True) if not is_held]
+    def expired(self, files: Mapping[str, int]) -> dict[str, int]:
+        """Those of ``files``, sizes by location, that nothing will reach once the leaving snapshots are gone."""
+        held = _is_in(hashes_of(files), self.names)
+        return {location: size for (location, size), is_held in zip(files.items(), held, strict=True) if not is_held}
 
 
 def _is_in(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
@@ -239,7 +218,7 @@ def _names(
     """Hashes of the names of the files that ``snapshots`` in ``metadata`` reach, and of its former metadata files."""
     manifests = contents.manifests_of(snapshots, missing)
     locations = [
-        *(location for location, _ in contents.located(manifests)),
+        *manifests,
         *(one.manifest_list for one in snapshots),
         *filter(None, map(document_of, snapshots)),
         *(one.metadata_file for one in metadata.metadata_log),
@@ -315,39 +294,26 @@ def _checked(lake: Lake, identifier: str) -> Table:
             "allowed: a catalog that names it"
         )
     stored = FromInputFile.table_metadata(table.io.new_input(table.metadata_location))
-    if differences := "; ".join(_differences(table.metadata, stored)):
+    if differing := [what for what, facts in _REACHING.items() if facts(table.metadata) != facts(stored)]:
         raise RefusedError(
             f"table {identifier}: nothing is deleted, because catalog {lake.name} and the metadata file "
-            f"{table.metadata_location} differ: {differences}; allowed: a catalog that loads the whole content of "
-            "metadata files (snapshot-loading-mode: all)"
+            f"{table.metadata_location} differ in their {', '.join(differing)}; allowed: a catalog that loads the "
+            "whole content of metadata files (snapshot-loading-mode: all)"
         )
     return table
 
 
-def _differences(loaded: TableMetadata, stored: TableMetadata) -> Iterator[str]:
-    if loaded.table_uuid != stored.table_uuid:
-        yield f"table UUID {loaded.table_uuid} in the catalog, {stored.table_uuid} in the file"
-    for what, ours, theirs in (
-        ("snapshots", _manifest_lists(loaded).keys(), _manifest_lists(stored).keys()),
-        ("manifest lists", _manifest_lists(loaded).items(), _manifest_lists(stored).items()),
-        ("references", _references(loaded).items(), _references(stored).items()),
-        ("statistics", _statistics(loaded), _statistics(stored)),
-    ):
-        if ours != theirs:
-            yield f"{what}: {len(ours - theirs)} only in the catalog, {len(theirs - ours)} only in the file"
-            return
-
-
-def _manifest_lists(metadata: TableMetadata) -> Mapping[int, str]:
-    return {one.snapshot_id: one.manifest_list for one in metadata.snapshots}
-
-
-def _references(metadata: TableMetadata) -> Mapping[str, int]:
-    return {name: ref.snapshot_id for name, ref in metadata.refs.items()}
-
-
 def _statistics(metadata: TableMetadata) -> set[str]:
     return {one.statistics_path for one in statistics_of(metadata)}
+
+
+_REACHING: Final[Mapping[str, Callable[[TableMetadata], object]]] = {
+    "table UUID": lambda metadata: metadata.table_uuid,
+    "snapshots": lambda metadata: {one.snapshot_id: one.manifest_list for one in metadata.snapshots},
+    "references": lambda metadata: {name: ref.snapshot_id for name, ref in metadata.refs.items()},
+    "statistics": _statistics,
+}
+"""What metadata reach files by."""
 
 
 def _unknown(state: RetryCallState) -> NoReturn:
