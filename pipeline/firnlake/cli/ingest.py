@@ -124,7 +124,7 @@ def adopt(
     properties: Properties = None,
     as_json: AsJson = False,
 ) -> None:
-    """Adopt an existing table with its own columns. Change only metadata; `firn release --drop-columns` undoes it."""
+    """Adopt an existing table with its own columns. Change only metadata; `firn release` undoes it."""
     names = tuple(name.strip() for name in key.split(","))
     choice = Choice(names, offset, timestamp, topic, partition, tombstone, keep_partitioning)
     lake = Lake.load()
@@ -204,19 +204,10 @@ def _document(adoption: Adoption, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def release(
-    table: TableName,
-    drop_columns: Annotated[
-        bool,
-        typer.Option(
-            "--drop-columns",
-            help="Also drop the columns and partition fields that adopting added, with all levels and delete horizons.",
-        ),
-    ] = False,
-) -> None:
-    """Stop maintaining an adopted table: remove its mapping and all its properties `firn.*`. Change only metadata."""
-    gone = release_table(Lake.load(), table, drop_columns)
-    show.line(f"released {table}" + (f"; removed: {', '.join(gone)}" if gone else ""))
+def release(table: TableName) -> None:
+    """Stop maintaining an adopted table, and undo what `adopt` did to its metadata; all levels are forgotten."""
+    gone = release_table(Lake.load(), table)
+    show.line(f"released {table}; removed: {', '.join(gone)}")
 
 
 def quarantine(

@@ -29,7 +29,7 @@ from firnlake.table.columns import ColumnRoles, check_type, position, resolve
 from firnlake.table.live_files import read_entries
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import PREFIX, Policies
-from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles, Tombstone, check_name
+from firnlake.table.records import COLUMNS, Added, Column, StoredRoles, Tombstone, check_name
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments
 from firnlake.table.tombstone_condition import Condition
@@ -92,10 +92,9 @@ def adopt(
 ) -> Adoption:
     """Adopt table ``identifier`` as ``choice`` says, in one commit that changes only the table's metadata.
 
-    The commit also sets ``properties``. A released table that kept Firn's columns resumes in its former state. Raises
-    RefusedError for an unknown column, a type not allowed for its role, a condition that does not parse, a table
-    already adopted in another way, a format version other than 2, a file format without the metrics that Firn reads, or
-    an invalid policy.
+    The commit also sets ``properties``. Raises RefusedError for an unknown column, a type not allowed for its role, a
+    condition that does not parse, a table already adopted in another way, a format version other than 2, a file format
+    without the metrics that Firn reads, or an invalid policy.
     """
     check_name(identifier)
 
@@ -138,11 +137,10 @@ def _prepare(
     before = table.properties.get(COLUMNS)
     chosen = _mapping(table.schema(), identifier, choice)
     if before is None:
-        if _left_behind(table, identifier) is None:
-            _check_nothing_beside(table, identifier)
+        _check_nothing_beside(table, identifier)
         _adopt(transaction, table, identifier, chosen)
     else:
-        _like(StoredRoles.parse(before, identifier), chosen, table.schema(), identifier)
+        _check_same(StoredRoles.parse(before, identifier), chosen, table.schema(), identifier)
     if properties:
         transaction.set_properties(dict(properties))
     return before is not None
@@ -150,28 +148,17 @@ def _prepare(
 
 def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
     """Add Firn's columns, the partition fields and the properties that ``chosen`` needs, and store ``chosen``."""
-    left = _left_behind(table, identifier)
-    if left:
-        mapping = _like(left, chosen, table.schema(), identifier)
-    else:
-        level, horizon = _add_columns(transaction)
-        firns = {"level": level, "delete_horizon": horizon, "added": Added(columns=(level.id, horizon.id))}
-        apart = chosen.levels_apart and not _has_equality_deletes(table)
-        mapping = chosen.model_copy(update={**firns, "levels_apart": apart})
+    level, horizon = _add_columns(transaction)
+    apart = chosen.levels_apart and not _has_equality_deletes(table)
+    mapping = chosen.model_copy(update={"level": level, "delete_horizon": horizon, "levels_apart": apart})
     columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
     if not columns.levels_apart:
         _check_partitions(table, columns, identifier)
     fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
     pinned = _metrics(transaction.table_metadata.properties, columns)
-    added = Added(
-        columns=mapping.added.columns,
-        partition_fields=(*mapping.added.partition_fields, *fields),
-        properties=(*mapping.added.properties, *pinned),
-    )
+    added = Added(columns=(level.id, horizon.id), partition_fields=fields, properties=tuple(pinned))
     document = mapping.model_copy(update={"added": added}).model_dump_json()
     transaction.set_properties(pinned | {COLUMNS: document})
-    if RELEASED in table.properties:
-        transaction.remove_properties(RELEASED)
 
 
 def _has_equality_deletes(table: Table) -> bool:
@@ -286,35 +273,20 @@ def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> To
     return Tombstone(condition=text, columns=tuple(Column.of(fields[name]) for name in read_as.reads))
 
 
-def _left_behind(table: Table, identifier: str) -> StoredRoles | None:
-    """The mapping of a released table that still has Firn's two columns; None for any other table."""
-    text = table.properties.get(RELEASED)
-    if text is None:
-        return None
-    left = StoredRoles.parse(text, identifier, RELEASED)
-    there = {field.field_id for field in table.schema().fields}
-    return left if {left.level.id, left.delete_horizon.id} <= there else None
-
-
-def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: str) -> StoredRoles:
-    """``chosen`` with Firn's two columns of ``before``.
-
-    Raises RefusedError when the mappings differ under the columns' current names: segments that are clean for one key
-    are not clean for another, so another mapping requires a new adoption.
-    """
+def _check_same(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: str) -> None:
+    """Refuse another mapping than ``before``, which the table was adopted with, by the columns' current names: segments
+    that are clean for one key are not clean for another, so another mapping requires a new adoption."""
     if before.levels_apart and not chosen.levels_apart:
         raise RefusedError(
             f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
-            "--keep-partitioning, or `firn release --drop-columns` first"
+            "--keep-partitioning, or `firn release` first"
         )
-    kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
-    mapping = chosen.model_copy(update=kept)
-    if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
+    firns = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
+    if resolve(before, schema, identifier) != resolve(chosen.model_copy(update=firns), schema, identifier):
         raise RefusedError(
             f"table {identifier} was adopted with {_said(before)}; found: {_said(chosen)}; allowed: the same "
-            "mapping, or `firn release --drop-columns` first"
+            "mapping, or `firn release` first"
         )
-    return mapping
 
 
 def _said(mapping: StoredRoles) -> str:
@@ -382,21 +354,18 @@ def _metrics(properties: Mapping[str, str], columns: ColumnRoles) -> dict[str, s
     return {name: mode for name, mode in wanted.items() if name not in properties}
 
 
-def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Sequence[str]:
+def release(lake: Lake, identifier: str) -> Sequence[str]:
     """Release the adopted table ``identifier``, in one commit that changes only the table's metadata; name the columns,
     partition fields and properties that are removed.
 
-    The commit removes the mapping and the policies (``firn.`` properties). Firn's two columns and the partition fields
-    stay, so that a new adoption resumes in the former state. ``drop_columns`` also removes the columns, the partition
-    fields and the properties that the adoption added; then Firn no longer knows which segments are clean. Raises
-    RefusedError for a table that is not adopted, and for a table with stages, because their results could no longer be
-    published.
+    The commit removes the mapping, the policies (``firn.`` properties), and what the adoption added; then Firn no
+    longer knows which segments are clean. Raises RefusedError for a table that is not adopted, and for a table with
+    stages, because their results could no longer be published.
     """
 
     def commit() -> Sequence[str]:
         table = lake.table(identifier)
-        name = COLUMNS if COLUMNS in table.properties or not drop_columns else RELEASED
-        if name not in table.properties:
+        if COLUMNS not in table.properties:
             raise RefusedError(f"table {identifier} is not adopted; allowed: a table that `firn adopt` maps")
         stages = stages_of(lake, identifier)
         if stages:
@@ -404,31 +373,24 @@ def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Sequence
                 f"table {identifier} has open stages: {len(stages)}, first {stages[0]}; allowed: none (publish or "
                 "discard them: firn publish, firn discard)"
             )
-        mapping = StoredRoles.parse(table.properties[name], identifier, name)
+        added = StoredRoles.parse(table.properties[COLUMNS], identifier).added
         with lake.single_attempt(table).transaction() as transaction:
-            return _release(transaction, table, mapping, identifier, drop_columns)
+            return _release(transaction, table, added, identifier)
 
     return lake.until_committed(commit)
 
 
-def _release(
-    transaction: Transaction, table: Table, mapping: StoredRoles, identifier: str, drop_columns: bool
-) -> Sequence[str]:
-    marks = [key for key in (COLUMNS, RELEASED) if key in table.properties]
-    policies = [key for key in table.properties if key.startswith(PREFIX) and key not in marks]
-    if not drop_columns:
-        transaction.remove_properties(*policies, *marks)
-        transaction.set_properties({RELEASED: mapping.model_dump_json()})
-        return [f"property {name}" for name in policies]
-    pinned = [key for key in mapping.added.properties if key in table.properties]
-    transaction.remove_properties(*policies, *marks, *pinned)
+def _release(transaction: Transaction, table: Table, added: Added, identifier: str) -> Sequence[str]:
+    policies = [key for key in table.properties if key.startswith(PREFIX) and key != COLUMNS]
+    pinned = [key for key in added.properties if key in table.properties]
+    transaction.remove_properties(COLUMNS, *policies, *pinned)
     # Partition fields come first, because a column can't be dropped while the table is partitioned by it.
     metadata = transaction.table_metadata
-    fields = [field.name for field in metadata.spec().fields if field.field_id in mapping.added.partition_fields]
+    fields = [field.name for field in metadata.spec().fields if field.field_id in added.partition_fields]
     with transaction.update_spec() as update:
         for name in fields:
             update.remove_field(name)
-    columns = [field.name for field in metadata.schema().fields if field.field_id in mapping.added.columns]
+    columns = [field.name for field in metadata.schema().fields if field.field_id in added.columns]
     try:
         with transaction.update_schema() as update_schema:
             for name in columns:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, Ty
 
 from firnlake.clock import SPANS, parse_span
 from firnlake.errors import RefusedError
-from firnlake.table.records import COLUMNS, RELEASED, StoredRoles
+from firnlake.table.records import COLUMNS, StoredRoles
 
 PREFIX: Final = "firn."
 TOPIC_PREFIX: Final = "firn.topic."
@@ -278,7 +278,7 @@ class Policy(BaseModel):
         slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
         return int(slots * self.load_factor)
 
-    @property
+    @cached_property
     def small_segment(self) -> tuple[int, int]:
         """The bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
         records = min(self.plan_max_records, self.keys_per_plan) if self.compacts else self.plan_max_records
@@ -464,7 +464,7 @@ def owner_of(identifier: str, key: str, value: str) -> tuple[str | None, str] | 
             topic = rest.removesuffix(f".{name}")
             if topic and topic != rest:
                 return topic, name
-    elif key in (COLUMNS, RELEASED):
+    elif key == COLUMNS:
         return None
     elif key != name and name in NAMES:
         return None, name

@@ -54,9 +54,6 @@ def check_name(identifier: str) -> None:
 COLUMNS = "firn.columns"
 """Table property that holds the column mapping of an adopted table, as JSON."""
 
-RELEASED = "firn.released"
-"""Table property that holds the former column mapping of a released table that kept Firn's columns."""
-
 
 class Column(FrozenModel):
     """A column of the table: its field id, and its name at the time of adoption."""
@@ -104,15 +101,15 @@ class StoredRoles(FrozenModel):
     table is not partitioned by level."""
 
     @classmethod
-    def parse(cls, text: str, identifier: str, name: str = COLUMNS) -> Self:
-        """Parse the mapping from the property ``name`` of table ``identifier``."""
+    def parse(cls, text: str, identifier: str) -> Self:
+        """Parse the mapping of table ``identifier``."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
             problem = error.errors()[0]
             place = ".".join(str(part) for part in problem["loc"]) or "the document"
             raise RefusedError(
-                f"table {identifier}: property {name} is not readable: {place}: {problem['msg']}; allowed: the "
+                f"table {identifier}: property {COLUMNS} is not readable: {place}: {problem['msg']}; allowed: the "
                 "document that `firn adopt` writes"
             ) from error
 
