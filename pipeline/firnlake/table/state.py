@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from firnlake.clock import exact_span, show_ms
+from firnlake.table.dirty_ratio import bytes_of, dirty_ratio
 from firnlake.table.policy import LONG_MAX, Policy
 from firnlake.table.segment import LANDED, TAIL, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
@@ -47,21 +48,16 @@ class ScopeBounds:
 
     def __str__(self) -> str:
         """The bounds in words, such as ``offsets 100..``; empty if there are none."""
-        offsets = _between(self.from_offset, self.until_offset)
-        times = _between(
-            None if self.from_ms is None else show_ms(self.from_ms),
-            None if self.until_ms is None else show_ms(self.until_ms),
+        times = (None if one is None else show_ms(one) for one in (self.from_ms, self.until_ms))
+        ranges = (("offsets", self.from_offset, self.until_offset), ("times", *times))
+        return ", ".join(
+            f"{name} {'' if first is None else first}..{'' if last is None else last}"
+            for name, first, last in ranges
+            if first is not None or last is not None
         )
-        return ", ".join(f"{name} {text}" for name, text in (("offsets", offsets), ("times", times)) if text)
 
 
 UNBOUNDED = ScopeBounds()
-
-
-def _between(first: object, last: object) -> str:
-    if first is None and last is None:
-        return ""
-    return f"{'' if first is None else first}..{'' if last is None else last}"
 
 
 @dataclass(frozen=True)
@@ -262,24 +258,23 @@ class State:
 
     @property
     def tail_bytes(self) -> int:
-        """Bytes of the tail, as all bytes here are counted (``Segment.data_bytes``)."""
-        return sum(segment.data_bytes for segment in self.tail)
+        """Bytes of the tail."""
+        return bytes_of(self.tail)
 
     @property
     def cleanable_bytes(self) -> int:
         """Bytes of the cleanable head."""
-        return sum(segment.data_bytes for segment in self.cleanable)
+        return bytes_of(self.cleanable)
 
     @property
     def uncleanable_bytes(self) -> int:
         """Head bytes that C10, C11 or the policy hold back; the dirty ratio does not count them."""
-        return sum(segment.data_bytes for segment in self.head) - self.cleanable_bytes
+        return bytes_of(self.head) - self.cleanable_bytes
 
     @property
     def dirty_ratio(self) -> float:
-        """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when both sizes are 0 (C12)."""
-        total = self.tail_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
+        """The share of the bytes that full cleans have not cleaned yet (C12)."""
+        return dirty_ratio(self.tail, self.cleanable)
 
     @property
     def cleaned_through(self) -> int | None:
@@ -349,42 +344,40 @@ class State:
             return problems
         return problems + self.excess_with_tail(self.cleanable[0])
 
-    @cached_property
-    def _small(self) -> tuple[int, int]:
-        return self.policy.small_segment
-
     def too_large(self, segment: Segment) -> tuple[str, ...]:
         """A message for each limit of a cleaning that ``segment`` exceeds on its own."""
-        size, records = self._small
+        size, records = self.policy.small_segment
         if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
             return ()  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
-        policy, keys = self.policy, keys_of([segment])
-        if segment.level == TAIL or not policy.compacts or keys <= policy.keys_per_plan:
-            return self.excess(segment)
-        key, room = policy.bytes_per_key, policy.keys_per_plan
-        problem = (
-            f"segment {segment} needs {keys * key} bytes for {keys} keys; available: {room * key} bytes for {room} "
-            f"keys (firn.cleaner.dedupe.buffer.size = {policy.cleaner_dedupe_buffer_size})"
-        )
-        return (*self.excess(segment), problem)
+        return self.excess(segment, compares_keys=segment.level != TAIL and self.policy.compacts)
 
-    def excess(self, segment: Segment) -> tuple[str, ...]:
-        """A message for each limit that ``segment`` exceeds on its own, so that no plan can take it, not even a merge,
-        which compares no keys."""
-        problems = _over("max.input.bytes", self.policy.max_input_bytes, segment.bytes, "bytes")
+    def excess(self, segment: Segment, compares_keys: bool = False) -> tuple[str, ...]:
+        """A message for each limit that ``segment`` exceeds on its own, so that no plan can take it; only with
+        ``compares_keys`` also for its keys, which a merge does not compare."""
+        policy, keys = self.policy, keys_of([segment])
+        limits = [("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes")]
         if segment.level != TAIL:
-            problems += _over("plan.max.bytes", self.policy.plan_max_bytes, segment.bytes, "bytes")
-            problems += _over("plan.max.records", self.policy.plan_max_records, segment.records, "records")
-            problems += _over("run.max.bytes", self.policy.run_max_bytes, segment.bytes, "bytes")
-        return tuple(f"segment {segment} {problem}" for problem in problems)
+            limits.append(("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"))
+            limits.append(("plan.max.records", policy.plan_max_records, segment.records, "records"))
+            limits.append(("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes"))
+        problems = [
+            f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
+            for name, limit, size, unit in limits
+            if size > limit
+        ]
+        if compares_keys and keys > policy.keys_per_plan:
+            key, room = policy.bytes_per_key, policy.keys_per_plan
+            problems.append(
+                f"segment {segment} needs {keys * key} bytes for {keys} keys; available: {room * key} bytes for {room} "
+                f"keys (firn.cleaner.dedupe.buffer.size = {policy.cleaner_dedupe_buffer_size})"
+            )
+        return tuple(problems)
 
     def excess_with_tail(self, segment: Segment) -> tuple[str, ...]:
         """A message if the head segment ``segment`` and the tail together exceed what a run may read."""
         together = segment.bytes + sum(one.bytes for one in self.tail_inputs)
-        problems = _over("run.max.bytes", self.policy.run_max_bytes, together, "bytes")
+        if together <= self.policy.run_max_bytes:
+            return ()
         tail = f"together with the tail (segments: {len(self.tail_inputs)})"
-        return tuple(f"segment {segment} {tail} {problem}" for problem in problems)
-
-
-def _over(name: str, limit: int, size: int, unit: str) -> list[str]:
-    return [f"needs {size} {unit}; available: {limit} (firn.{name})"] if size > limit else []
+        limit = f"available: {self.policy.run_max_bytes} (firn.run.max.bytes)"
+        return (f"segment {segment} {tail} needs {together} bytes; {limit}",)
