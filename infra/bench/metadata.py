@@ -12,7 +12,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.table import records
-from firnlake.table.history import NOW_MS, WAITING_SEGMENTS
+from firnlake.table.history import CommitSummary, Counts
 
 LEVELS = (3, 2, 2, 1, 1, None, None, None, None, None)
 """The levels of a topic partition's ten segments in offset order, as the lanes leave them."""
@@ -38,7 +38,10 @@ def create(lake: Lake, identifier: str, partitions: int, now_ms: int, properties
     table = records.create(lake, identifier, properties)
     for first in range(0, partitions, 1000):
         for step, level in enumerate(LEVELS):
-            summary = {NOW_MS: str(now_ms - 3_600_000), WAITING_SEGMENTS: "0"} if level else {}
+            told = CommitSummary(
+                job_id="full", lane="full", now_ms=now_ms - 3_600_000, waiting_segments=0, counts=Counts.none()
+            )
+            summary = told.properties() if level else {}
             added = list(_files(table, range(first, min(first + 1000, partitions)), step, level, now_ms))
             table = commit_changes(
                 lake, identifier, partial(_on_main, BranchChange(added=added, summary=summary))

@@ -118,7 +118,7 @@ def test_progress_that_an_expiry_has_told_again_keeps_its_age() -> None:
 
 
 def test_what_is_about_one_snapshot_alone_is_not_repeated() -> None:
-    alone = ("wap.id", "published-wap-id", "commit-user", "added-records", "engine-name", "firn.plan-id")
+    alone = ("wap.id", "published-wap-id", "commit-user", "added-records", "engine-name", "firn.job-id")
     assert repeated(snapshots([dict.fromkeys(alone, "1")])) == {}
 
 

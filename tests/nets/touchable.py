@@ -20,8 +20,7 @@ from typer.core import TyperGroup
 from firnlake import errors
 from firnlake.airflow.configuration import Notifier, Settings
 from firnlake.cli.main import app
-from firnlake.table import history
-from firnlake.table.history import Counts
+from firnlake.table.history import FENCE, MENDED_FILES, CommitSummary, Counts
 from tests.nets.layout import ROOT, modules
 
 if TYPE_CHECKING:
@@ -111,8 +110,9 @@ def page_sections() -> Iterator[str]:
 
 def summary_keys() -> Iterator[str]:
     """What Firn writes into the summary of a snapshot."""
-    constants = (value for name, value in vars(history).items() if name.isupper())
-    yield from (value for value in constants if str(value).startswith(history.SUMMARY_PREFIX) and value != "firn.")
+    yield from (FENCE, MENDED_FILES)
+    fields = CommitSummary.model_fields.items()
+    yield from (str(field.alias) for name, field in fields if name != "counts")
     yield from Counts.total([]).summary()
 
 

@@ -154,14 +154,7 @@ COUNTS = Counts(
 )  # fmt: skip
 
 
-def test_c24_counts_add_up_or_are_refused_and_come_back_from_a_summary() -> None:
-    assert COUNTS.check("stage x") is COUNTS
-    for name in ("records_in", "records_out", "superseded", "tombstones_removed", "expired", "quarantined"):
-        wrong = COUNTS.model_copy(update={name: getattr(COUNTS, name) + 1})
-        with pytest.raises(
-            RefusedError, match=r"stage x: records in = 1[01], but .* = 1[01]; allowed: records in = out [+]"
-        ):
-            wrong.check("stage x")
+def test_c24_counts_come_back_from_a_summary() -> None:
     figures = COUNTS.model_dump()
     assert COUNTS.summary() == {f"firn.{name.replace('_', '-')}": str(figure) for name, figure in figures.items()}
     assert Counts.of_summary(COUNTS.summary()) == COUNTS

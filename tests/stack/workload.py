@@ -21,7 +21,7 @@ from firnlake.door import OpenCatalog
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_folder, job_of, store
 from firnlake.job.stage import stages_of
-from firnlake.table.history import NOW_MS
+from firnlake.table.history import CommitSummary
 from infra.environment import CHECKOUT, SOURCES
 from infra.stack.stack import Stack
 from tests.support.commands import until
@@ -143,7 +143,7 @@ class Workload:
     def published(self) -> int:
         """Number of Firn's commits in the table."""
         snapshots = self.loaded().metadata.snapshots
-        return sum(NOW_MS in snapshot.summary.additional_properties for snapshot in snapshots if snapshot.summary)
+        return sum(CommitSummary.of(snapshot) is not None for snapshot in snapshots)
 
     def staged_files(self) -> list[str]:
         """Data files that jobs have written, published or not."""

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from typing import Final
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from firnlake.clock import exact_span
 from firnlake.errors import FirnError, RefusedError, UnavailableError
@@ -36,7 +36,7 @@ from firnlake.maintain.mend import mended
 from firnlake.plan.read_states import read_once
 from firnlake.progress import Progress
 from firnlake.table import records
-from firnlake.table.history import CommitSummary, appended
+from firnlake.table.history import CommitSummary, added_bytes
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.records import COLUMNS
 from firnlake.table.settings import thresholds
@@ -146,7 +146,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         quarantine=tuple(quarantined[:QUARANTINED_SHOWN]),
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
-        thresholds=tuple(thresholds(identifier, policies.default, table.properties)),
+        thresholds=tuple(thresholds(identifier, table.properties)),
         doubts=(*wrong_limits, *policies.doubts()),
         partitions=parts,
         **work.model_dump(),
@@ -243,8 +243,8 @@ def work_on(table: Table) -> tuple[LaneWork, tuple[LaneCommit, ...]]:
         if told := CommitSummary.of(snapshot):
             publications.append(_publication(snapshot, told))
             core_ms += told.core_ms
-        elif added := appended(snapshot):
-            landed += added.bytes
+        elif snapshot.summary and snapshot.summary.operation is Operation.APPEND:
+            landed += added_bytes(snapshot) or 0
     work = LaneWork(
         landed_bytes=landed,
         written_bytes=sum(one.bytes_out for one in publications),
@@ -268,7 +268,7 @@ def _publication(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
         snapshot_id=snapshot.snapshot_id,
         at_ms=snapshot.timestamp_ms,
         lane=told.lane,
-        what=told.topic_partition or count(told.plans, "topic partition"),
+        what=str(told.topic_partition or count(told.plans, "topic partition")),
         reason=told.reason,
         validation=told.validation,
         **told.counts.model_dump(),

@@ -157,8 +157,7 @@ class Change(FrozenModel):
         plan = self.plan
         return PublishedPlan(
             id=plan.id,
-            topic=plan.topic,
-            partition=plan.partition,
+            topic_partition=plan.topic_partition,
             lane=str(plan.lane),
             reason=plan.reason,
             snapshot_id=plan.snapshot_id,

@@ -11,7 +11,6 @@ each try looks for needless files in the version of the table that it has loaded
 commit only removes files, after they were judged by their metadata (C19).
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,26 +34,7 @@ from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import DROPPING, Plan, stage_parts
 from firnlake.job.stage import Stage
 from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
-from firnlake.table.history import (
-    CORE_MS,
-    JOB_ID,
-    LANE,
-    NOW_MS,
-    PLAN_ID,
-    PLANNED_ON,
-    PLANS,
-    PLANS_DOCUMENT,
-    REASON,
-    REQUESTS,
-    TOPIC_PARTITION,
-    VALIDATION,
-    WAITING_SEGMENTS,
-    WAITING_TOPIC_PARTITIONS,
-    Counts,
-    plans_of,
-    published,
-    write_document,
-)
+from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, published, write_document
 from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
 
 RETAINED_PLANS: Final = 1000
@@ -167,7 +147,6 @@ def _passing(stage: Stage) -> tuple[dict[str, Change], dict[str, FirnError]]:
         try:
             if plan.id not in stage.changes or not stage.passed(plan.id):
                 raise stage.refused(plan) or _refusal(stage, plan, subject)
-            stage.changes[plan.id].counts.check(subject)
             passing[plan.id] = stage.changes[plan.id]
         except RefusedError as error:
             refused[plan.id] = error
@@ -243,11 +222,11 @@ class _Work:
         """The commit that carries out ``plans``."""
         chosen = self.only(plans)
         core_ms = self.stage.attempt.core_ms if self.stage and self.stage.attempt else 0
-        told = _summary(target, self.job_id, chosen, core_ms)
+        told = _summary(target, self.job_id, chosen, core_ms, self.validation)
         main = BranchChange(
             removed=[path for one in chosen for path in one.replaced],
             added=[file for one in chosen for file in one.kept],
-            summary=told | {VALIDATION: self.validation},
+            summary=told.properties(),
             sequence_numbers=_sequence_numbers(chosen),
             deletes=[file for one in chosen for file in one.deletes],
             removed_deletes=[path for one in chosen for path in one.merged],
@@ -273,29 +252,28 @@ class _Work:
         return dropping_conflicts(current, [one.plan for one in self.only(plans)], manifests)
 
 
-def _summary(target: Table, job_id: str, changes: Sequence[Change], core_ms: int) -> dict[str, str]:
-    """Summary properties of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn
-    maintain` removes a document that no snapshot refers to."""
+def _summary(target: Table, job_id: str, changes: Sequence[Change], core_ms: int, validation: str) -> CommitSummary:
+    """The summary of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn maintain`
+    removes a document that no snapshot refers to."""
     plans = [one.plan for one in changes]
-    common = Counts.total(one.counts for one in changes).summary() | {
-        LANE: str(plans[0].lane),
-        CORE_MS: str(core_ms),
+    told = CommitSummary(
+        job_id=job_id,
+        lane=plans[0].lane,
         # The earliest clock is the safe choice: it makes work due a little sooner, never later.
-        NOW_MS: str(min(plan.now_ms for plan in plans)),
-        WAITING_SEGMENTS: str(sum(plan.waiting_segments for plan in plans)),
-    }
+        now_ms=min(plan.now_ms for plan in plans),
+        waiting_segments=sum(plan.waiting_segments for plan in plans),
+        core_ms=core_ms,
+        validation=validation,
+        counts=Counts.total(one.counts for one in changes),
+    )
     if [plan.id for plan in plans] == [job_id]:
         (plan,) = plans
-        place = {TOPIC_PARTITION: str(plan.topic_partition), PLANNED_ON: str(plan.snapshot_id)}
-        served = {REQUESTS: " ".join(plan.requests)} if plan.requests else {}
-        return common | {PLAN_ID: plan.id, REASON: plan.reason} | place | served
+        same = {name: getattr(plan, name) for name in ("topic_partition", "reason")}
+        return told.model_copy(update={**same, "planned_on": plan.snapshot_id, "requests": " ".join(plan.requests)})
+    waiting = frozenset(str(plan.topic_partition) for plan in plans if plan.waiting_segments)
+    several = {"plans": len(plans), "waiting_topic_partitions": waiting}
     document = write_document(target, job_id, [one.published for one in changes])
-    waiting = [str(plan.topic_partition) for plan in plans if plan.waiting_segments]
-    return (
-        common
-        | {JOB_ID: job_id, PLANS: str(len(plans)), PLANS_DOCUMENT: document.model_dump_json()}
-        | ({WAITING_TOPIC_PARTITIONS: json.dumps(waiting)} if waiting else {})
-    )
+    return told.model_copy(update={**several, "plans_document": document})
 
 
 def _sequence_numbers(chosen: Sequence[Change]) -> dict[str, int]:

@@ -7,52 +7,29 @@ every reader loads the summaries of all snapshots; a document in the table's fol
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
 from itertools import islice
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, Json, TypeAdapter, ValidationError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.authorship import firn_properties, number_of, properties_of
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
 from firnlake.table.topic_partition import TopicPartition
-from firnlake_expectations.wording import FATES, fate
 
-SUMMARY_PREFIX: Final = "firn."
-PLAN_ID: Final = f"{SUMMARY_PREFIX}plan-id"
-JOB_ID: Final = f"{SUMMARY_PREFIX}job-id"
-"""Id of the job; set only if the commit published several plans."""
-LANE: Final = f"{SUMMARY_PREFIX}lane"
+_PREFIX: Final = "firn."
+JOB_ID: Final = f"{_PREFIX}job-id"
+"""Id of the job; a job of one plan has the plan's id."""
+FENCE: Final = f"{_PREFIX}fence"
+"""Marks an empty snapshot; the catalog refuses commits that were prepared on its parent (`firnlake.job.garbage`)."""
+MENDED_FILES: Final = f"{_PREFIX}mended"
+"""A JSON document of what a mending has taken (C36)."""
 ERASE: Final = "erase"
 """The lane whose commits only remove requested keys; they clean nothing else, and segments keep their levels."""
-REASON: Final = f"{SUMMARY_PREFIX}reason"
-TOPIC_PARTITION: Final = f"{SUMMARY_PREFIX}topic-partition"
-PLANS: Final = f"{SUMMARY_PREFIX}plans"
-"""Number of plans that the commit published; set only if there are several."""
-PLANS_DOCUMENT: Final = f"{SUMMARY_PREFIX}plans-document"
-"""Reference to the document that describes several plans (`firnlake.iceberg.files`)."""
-FENCE: Final = f"{SUMMARY_PREFIX}fence"
-"""Marks an empty snapshot; the catalog refuses commits that were prepared on its parent (`firnlake.job.garbage`)."""
-VALIDATION: Final = f"{SUMMARY_PREFIX}validation"
-"""Name of Great Expectations' run that judged the plans."""
-CORE_MS: Final = f"{SUMMARY_PREFIX}core-ms"
-"""Core time of compacting, milliseconds: the duration of the work times the number of tasks that could run at once."""
-PLANNED_ON: Final = f"{SUMMARY_PREFIX}planned-on"
-"""Id of main's snapshot on which the plan was made; for several plans, their document says it."""
-REQUESTS: Final = f"{SUMMARY_PREFIX}requests"
-"""Ids of the requests that the plan served, with blanks between them; for several plans, their document has them."""
-NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
-"""The time for which the plan was made (its clock), in epoch milliseconds; for several plans, the earliest clock."""
-WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
-"""Number of cleanable segments that had no room in the plans."""
-MENDED_FILES: Final = f"{SUMMARY_PREFIX}mended"
-"""A JSON document of what a mending has taken (C36)."""
-WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
-"""Topic partitions of the waiting segments (a JSON list of names), if the commit published several plans."""
 
 
 class Counts(FrozenModel):
@@ -103,19 +80,6 @@ class Counts(FrozenModel):
         """Counts that are all 0."""
         return cls.total(())
 
-    def check(self, subject: str) -> Self:
-        """Return self when the counts add up; otherwise raise RefusedError, which names ``subject``."""
-        figures = self.model_dump()
-        terms = {"out": self.records_out, **{fate(0, words): figures[name] for name, words in FATES.items()}}
-        total = sum(terms.values())
-        if total != self.records_in:
-            told = " + ".join(f"{count} {name}" for name, count in terms.items())
-            raise RefusedError(
-                f"{subject}: records in = {self.records_in}, but {told} = {total}; "
-                f"allowed: records in = {' + '.join(terms)}"
-            )
-        return self
-
     @classmethod
     def of_summary(cls, properties: Mapping[str, str]) -> Self:
         """The counts in a summary's ``properties``; raises pydantic's ValidationError if one is missing or wrong."""
@@ -128,16 +92,16 @@ class Counts(FrozenModel):
         return {_key(name): str(value) for name, value in self.model_dump().items()}
 
 
+@cache
 def _key(name: str) -> str:
-    return f"{SUMMARY_PREFIX}{name.replace('_', '-')}"
+    return f"{_PREFIX}{name.replace('_', '-')}"
 
 
 class PublishedPlan(FrozenModel):
     """One plan of a commit, with its record counts."""
 
     id: str
-    topic: str
-    partition: int
+    topic_partition: TopicPartition
     lane: str
     reason: str
     snapshot_id: int | None
@@ -146,10 +110,67 @@ class PublishedPlan(FrozenModel):
     requests: tuple[str, ...] = ()
     """Ids of the requests that the plan served (C30)."""
 
+
+_Number = Annotated[int, Field(ge=0, lt=10**18)]
+
+
+class CommitSummary(FrozenModel):
+    """The summary of a commit that published plans; each field is a property, such as ``firn.job-id`` (C24)."""
+
+    model_config = ConfigDict(extra="ignore", alias_generator=lambda name: _key(name), populate_by_name=True)
+
+    job_id: str
+    """Id of the job; a job of one plan has the plan's id."""
+    lane: str
+    topic_partition: TopicPartition | None = None
+    """None if the commit published several plans."""
+    reason: str | None = None
+    """None if the commit published several plans."""
+    planned_on: int | None = None
+    """Id of main's snapshot on which the plan was made; for several plans, their document says it."""
+    requests: str = ""
+    """Ids of the requests that the plan served, with blanks between them; for several plans, their document says it."""
+    plans: _Number = 1
+    plans_document: Json[Document] | None = None
+    """Reference to the document that describes several plans (`firnlake.iceberg.files`)."""
+    now_ms: _Number
+    """The time for which the plan was made (its clock), epoch milliseconds; for several plans, the earliest clock."""
+    waiting_segments: _Number | None = None
+    """Number of cleanable segments that had no room in the plans."""
+    waiting_topic_partitions: Json[frozenset[str]] = frozenset()
+    """Topic partitions of the waiting segments, if the commit published several plans."""
+    core_ms: _Number = 0
+    """Core time of compacting, ms: the duration of the work times the number of tasks that could run at once."""
+    validation: str | None = None
+    """Name of Great Expectations' run that judged the plans."""
+    counts: Counts
+    """Sums over the plans."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self | None:
+        """Parse the summary of ``snapshot``; None if it publishes no plan of Firn, or is malformed."""
+        properties = firn_properties(snapshot)
+        if JOB_ID not in properties:
+            return None
+        try:
+            return cls.model_validate({**properties, _key("counts"): Counts.of_summary(properties)})
+        except ValidationError:
+            return None
+
+    def properties(self) -> dict[str, str]:
+        """The properties of the snapshot's summary."""
+        told = self.model_dump(mode="json", by_alias=True, exclude={"counts"}, exclude_defaults=True, round_trip=True)
+        return {name: str(value) for name, value in told.items()} | self.counts.summary()
+
     @property
-    def topic_partition(self) -> TopicPartition:
-        """The plan's topic partition."""
-        return TopicPartition(self.topic, self.partition)
+    def is_whole(self) -> bool:
+        """True when the commit's plan, or each of its plans, took everything cleanable; a commit of several plans also
+        when it names the ``waiting_topic_partitions``, so that it was whole for all others.
+
+        Without a count, the clean may have been partial; assuming so costs at most one more full clean. A commit of
+        lane `erase` cleans nothing.
+        """
+        return self.lane != ERASE and (self.waiting_segments == 0 or bool(self.waiting_topic_partitions))
 
 
 _DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])
@@ -167,7 +188,7 @@ def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -
 
 def document_of(snapshot: Snapshot) -> str | None:
     """Location of the plans document of ``snapshot``; None when it has none."""
-    text = firn_properties(snapshot).get(PLANS_DOCUMENT)
+    text = firn_properties(snapshot).get(_key("plans_document"))
     return Document.parse(text, f"snapshot {snapshot.snapshot_id}").location if text else None
 
 
@@ -176,26 +197,24 @@ def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
 
     Raises RefusedError when the document of several plans is gone, or when plans can't be read.
     """
-    properties = firn_properties(snapshot)
+    told = CommitSummary.of(snapshot)
+    if told is None:
+        return ()
     subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
     try:
-        if PLANS_DOCUMENT in properties:
-            return _DOCUMENT.validate_json(Document.parse(properties[PLANS_DOCUMENT], subject).read(target, subject))
-        return (_alone(properties),) if PLAN_ID in properties else ()
+        if told.plans_document:
+            return _DOCUMENT.validate_json(told.plans_document.read(target, subject))
+        plan = {"id": told.job_id, "snapshot_id": told.planned_on, "requests": told.requests.split()}
+        same = ("topic_partition", "lane", "reason", "counts")
+        return (PublishedPlan.model_validate({**{name: getattr(told, name) for name in same}, **plan}),)
     except ValidationError as error:
         raise RefusedError(f"{subject} are not readable: {error.errors()[0]['msg']}") from error
 
 
 def published(target: Table, job_id: str) -> int | None:
-    """Id of the snapshot that published the job; None if the history of main in ``target`` has no such snapshot.
-
-    A job of one plan has the plan's id.
-    """
-    for snapshot in ancestors(target):
-        properties = firn_properties(snapshot)
-        if job_id in (properties.get(PLAN_ID), properties.get(JOB_ID)):
-            return snapshot.snapshot_id
-    return None
+    """Id of the snapshot that published the job; None if the history of main in ``target`` has no such snapshot."""
+    line = ancestors(target)
+    return next((one.snapshot_id for one in line if firn_properties(one).get(JOB_ID) == job_id), None)
 
 
 _SEARCHED: Final = 100
@@ -215,100 +234,9 @@ def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple
     return by_id
 
 
-def _alone(properties: Mapping[str, str]) -> PublishedPlan:
-    """The only plan of a commit, which the summary describes completely."""
-    place = TopicPartition.parse(properties.get(TOPIC_PARTITION, ""))
-    return PublishedPlan.model_validate(
-        {
-            "id": properties[PLAN_ID],
-            "topic": place.topic,
-            "partition": place.partition,
-            "lane": properties.get(LANE),
-            "reason": properties.get(REASON),
-            "snapshot_id": properties.get(PLANNED_ON),
-            "counts": Counts.of_summary(properties),
-            "requests": properties[REQUESTS].split() if REQUESTS in properties else (),
-        }
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class CommitSummary:
-    """The summary of a commit that Firn made, without the document of its plans."""
-
-    job_id: str
-    """Id of the job; the plan's id if the commit published one plan."""
-    lane: str
-    topic_partition: str | None
-    """None if the commit published several plans."""
-    reason: str | None
-    """None if the commit published several plans."""
-    plans: int
-    counts: Counts
-    """Sums over the plans."""
-    core_ms: int = 0
-    """Core time that compacting took, milliseconds; 0 if the summary does not say."""
-    validation: str | None = None
-    """Name of Great Expectations' run that judged the plans."""
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Self | None:
-        """Parse the summary of ``snapshot``; None if another writer made it, or it is malformed."""
-        properties = firn_properties(snapshot)
-        job_id, lane = properties.get(PLAN_ID, properties.get(JOB_ID)), properties.get(LANE)
-        plans = number_of(properties.get(PLANS, "1"))
-        if job_id is None or lane is None or plans is None:
-            return None
-        try:
-            counts = Counts.of_summary(properties)
-        except ValidationError:
-            return None
-        topic_partition, reason = properties.get(TOPIC_PARTITION), properties.get(REASON)
-        core_ms = number_of(properties.get(CORE_MS)) or 0
-        return cls(job_id, lane, topic_partition, reason, plans, counts, core_ms, properties.get(VALIDATION))
-
-
-_NAMES = TypeAdapter(tuple[str, ...])
-
-
-@dataclass(frozen=True, slots=True)
-class CommitClock:
-    """The time of a commit in epoch milliseconds; if ``by_firn``, this is the clock of a plan that Firn published."""
-
-    at_ms: int
-    by_firn: bool
-    whole: bool = False
-    """True when the commit's plan, or each of its plans, took everything cleanable."""
-    erases: bool = False
-    """True for a commit of lane `erase`: the segments that it wrote do not count as the work of another lane."""
-    waiting_topic_partitions: frozenset[str] = frozenset()
-    """Topic partitions that have waiting segments, if the commit published several plans; all others have none."""
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Self:
-        properties = firn_properties(snapshot)
-        now_ms = number_of(properties.get(NOW_MS))
-        if now_ms is None:
-            return cls(snapshot.timestamp_ms, by_firn=False)
-        # Without a count, the clean may have been partial; assuming so costs at most one more full clean.
-        erases = properties.get(LANE) == ERASE
-        whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
-        waiting = frozenset(_NAMES.validate_json(properties.get(WAITING_TOPIC_PARTITIONS, "[]")))
-        return cls(now_ms, by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
-
-
-def commit_clocks(table: Table) -> Mapping[int, CommitClock]:
-    """The commit time of every snapshot of ``table``, on any branch, by snapshot id; expired snapshots are missing.
-
-    All branches are included, because a file may have come to main from a snapshot of another branch.
-    """
-    return {snapshot.snapshot_id: CommitClock.of(snapshot) for snapshot in table.metadata.snapshots}
-
-
 def newest_clock(table: Table) -> int | None:
     """The latest planning time (epoch ms) of the plans that Firn published; None if main's history has no plan."""
-    clocks = map(CommitClock.of, ancestors(table))
-    return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)
+    return max((told.now_ms for told in map(CommitSummary.of, ancestors(table)) if told), default=None)
 
 
 class TakenFiles(FrozenModel):
@@ -334,22 +262,6 @@ class TakenFiles(FrozenModel):
 def is_mending(snapshot: Snapshot) -> bool:
     """True when a mending made ``snapshot``."""
     return MENDED_FILES in firn_properties(snapshot)
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Number of records, and of file bytes, that another writer appended."""
-
-    records: int
-    bytes: int
-
-
-def appended(snapshot: Snapshot) -> Appended | None:
-    """Additions of ``snapshot``, from Iceberg's own summary; None if the snapshot is no append, or if Firn made it."""
-    if snapshot.summary is None or snapshot.summary.operation is not Operation.APPEND or CommitSummary.of(snapshot):
-        return None
-    properties = snapshot.summary.additional_properties
-    return Appended(*(number_of(properties.get(name)) or 0 for name in ("added-records", "added-files-size")))
 
 
 def added_bytes(snapshot: Snapshot) -> int | None:

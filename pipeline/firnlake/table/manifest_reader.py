@@ -5,7 +5,7 @@ depends on the table's snapshots, on its row-level deletes, and on how often it 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.iceberg.deletes import DeleteFile, Deletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of
 from firnlake.table.classifier import Classifier, ListedFile, listed_files
 from firnlake.table.columns import ColumnRoles, position
-from firnlake.table.history import CommitClock, commit_clocks
+from firnlake.table.history import ERASE, CommitSummary
 from firnlake.table.manifest_cache import ManifestCache, ManifestContents
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
@@ -51,7 +52,7 @@ def read(
     placed = [*_placed(contents.rows), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
     relieved = partial(deletes.relieved, placed) if deletes.equality else None
     described = _with_problems(contents.rows, {path: problem for path, (problem, _) in beyond.items()})
-    described = _described(described, classifier, commit_clocks(table), deletes)
+    described = _described(described, classifier, table.metadata.snapshots, deletes)
     number = None if snapshot is None else snapshot.sequence_number
     segments = replace(
         Segments.of(described, identifier, str(table.metadata.table_uuid), snapshot.snapshot_id if snapshot else None),
@@ -68,7 +69,7 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Unas
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     classifier = Classifier(table, identifier)
     contents = _classified(classifier, [ListedFile.of(entry)])
-    described = _described(contents.rows, classifier, commit_clocks(table), Deletes((), {}))
+    described = _described(contents.rows, classifier, table.metadata.snapshots, Deletes((), {}))
     return next(iter(contents.strays), None) or next(segments_in(described), None)
 
 
@@ -120,42 +121,42 @@ def _classified(classifier: Classifier, files: Iterable[ListedFile]) -> Manifest
     return ManifestContents(rows(one for one in found if isinstance(one, Segment)), strays)
 
 
-def _described(
-    listed: pa.Table, classifier: Classifier, commits: Mapping[int, CommitClock], deletes: Deletes
-) -> pa.Table:
-    """The segments that a snapshot lists, with all facts; ``commits`` are those of the table's unexpired snapshots."""
-    dated = _dated(listed, commits, classifier.roles.timestamp is None)
+def _described(listed: pa.Table, classifier: Classifier, snapshots: Sequence[Snapshot], deletes: Deletes) -> pa.Table:
+    """The segments that a snapshot lists, with all facts; ``snapshots`` are all of the table, on any branch, because a
+    file may have come to main from a snapshot of another branch."""
+    dated = _dated(listed, snapshots, classifier.roles.timestamp is None)
     for name, column in {**dated, **_reached(listed, deletes, classifier.roles.levels_apart)}.items():
         place = listed.schema.get_field_index(name)
         listed = listed.set_column(place, listed.schema.field(place), column)
     return _once(listed)
 
 
-def _dated(listed: pa.Table, commits: Mapping[int, CommitClock], times_of_commits: bool) -> _Columns:
+def _dated(listed: pa.Table, snapshots: Sequence[Snapshot], times_of_commits: bool) -> _Columns:
     """Facts of the commit that added each segment; the time is null if the snapshot has expired.
 
     With ``times_of_commits``, a record has the time of its commit, as under Kafka's LogAppendTime; if that commit's
     snapshot has expired, the record has the time of the oldest known commit.
     """
-    known = list(commits.values())
-    places = pc.index_in(listed["snapshot_id"].combine_chunks(), pa.array(list(commits), pa.int64()))
+    commits = [(one.snapshot_id, one.timestamp_ms, CommitSummary.of(one)) for one in snapshots]
+    ids = pa.array([of for of, *_ in commits], pa.int64())
+    places = pc.index_in(listed["snapshot_id"].combine_chunks(), ids)
 
     def column(values: Iterable[int | bool], kind: pa.DataType) -> pa.Array:
         return pa.array(list(values), kind).take(places)
 
-    committed = column((commit.at_ms for commit in known), pa.int64())
-    by_firn = column((commit.by_firn and not commit.erases for commit in known), pa.bool_())
-    whole = column((commit.whole or bool(commit.waiting_topic_partitions) for commit in known), pa.bool_())
+    times = [told.now_ms if told else at_ms for _, at_ms, told in commits]
+    committed = column(times, pa.int64())
+    by_firn = column((told is not None and told.lane != ERASE for *_, told in commits), pa.bool_())
+    whole = column((told is not None and told.is_whole for *_, told in commits), pa.bool_())
     # A commit of several plans was whole for the topic partitions in which no segment waits.
-    waiting = [f"{of}-{name}" for of, commit in commits.items() for name in commit.waiting_topic_partitions]
+    waiting = [f"{of}-{name}" for of, _, told in commits if told for name in told.waiting_topic_partitions]
     if waiting:
         owners = (pc.cast(listed[name], pa.string()) for name in ("snapshot_id", "topic", "partition"))
         names = pc.binary_join_element_wise(*owners, "-")
         whole = pc.and_(whole, pc.invert(pc.is_in(names, value_set=pa.array(waiting))))
     columns = {"committed_ms": committed, "by_firn": by_firn.fill_null(False), "whole": whole.fill_null(False)}  # noqa: FBT003  # Arrow's
     if times_of_commits:
-        forgotten = min((commit.at_ms for commit in commits.values()), default=0)
-        columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(committed, forgotten)
+        columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(committed, min(times, default=0))
     return columns
 
 

@@ -8,14 +8,12 @@ from typing import Final
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.policy import (
-    DEFAULT,
     NAMES,
     PREFIX,
     SETTINGS,
     TABLE_ONLY,
     TOPIC_PREFIX,
     Policies,
-    Policy,
     default_of,
     layers_of,
     nearest,
@@ -67,17 +65,11 @@ def overrides(identifier: str, properties: Mapping[str, str]) -> list[str]:
     ]
 
 
-def thresholds(identifier: str, policy: Policy, properties: Mapping[str, str]) -> Iterator[str]:
-    """The thresholds of ``policy``, each with the system that its default comes from; then what topics of table
-    ``identifier`` override, by its ``properties``.
-
-    A threshold with another value than the default is "set here", by a property or by the profile.
-    """
-    for name, setting in SETTINGS.items():
-        value, default = (getattr(one, NAMES[name]) for one in (policy, DEFAULT))
-        source = "Firn's own" if setting.source == "Firn" else f"as in {setting.source}"
-        if setting.threshold:
-            yield f"{name} = {readable(name, str(value))}, {source if value == default else 'set here'}"
+def thresholds(identifier: str, properties: Mapping[str, str]) -> Iterator[str]:
+    """The thresholds of table ``identifier`` by its ``properties``, each with its source; then what topics override."""
+    for one in effective(properties):
+        if SETTINGS[one.name].threshold:
+            yield f"{one.name} = {readable(one.name, one.value)}, from: {one.source}"
     of_topics = overrides(identifier, properties)
     yield from of_topics[:TOPICS]
     if len(of_topics) > TOPICS:

@@ -111,7 +111,7 @@ class JudgedRecords:
             return Case(claim, tuple(files), fingerprint, held + sum(map(self._held, change.left)), read, written)
         # Of the segments that stay in place, the judge reads the keys, and holds no records.
         read += _bytes(change.left) // _ENCODED
-        partition, secret = change.plan.partition, change.basis.table.metadata.table_uuid.bytes
+        partition, secret = change.plan.topic_partition.partition, change.basis.table.metadata.table_uuid.bytes
         digests = ((bytes.fromhex(one), each.log_end(partition)) for each in change.requests for one in each.digests)
         return Case(claim, tuple(files), fingerprint, held, read, written, secret, tuple(digests))
 
@@ -171,7 +171,7 @@ def claim_of(change: JudgedChange, staged: Change | None = None) -> Claim:
     """The claim about ``change``; ``staged`` is the change itself if it is not committed yet."""
     basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
     transactional = basis.transactional(owner, change.taken, lane)
-    retention = basis.retention_ms(change.plan.topic) if lane.traits.cleans else 0
+    retention = basis.retention_ms(owner.topic) if lane.traits.cleans else 0
     behind = basis.behind_ms(change.now_ms)
     end, kept_from = basis.log_end(owner), basis.kept_from(owner)
     told = _counted(change) | {"clock": _clock(change.now_ms)}

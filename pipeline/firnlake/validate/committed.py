@@ -27,7 +27,7 @@ from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.lane import Lane
 from firnlake.job.plan import STAGED
-from firnlake.table.history import JOB_ID, CommitClock, CommitSummary, PublishedPlan, is_mending, plans_of
+from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, is_mending, plans_of
 from firnlake.table.segment import TAIL
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.basis import Basis, properties_after
@@ -80,7 +80,7 @@ class Committed:
 
     def _change(self, plan: PublishedPlan, basis: Basis) -> JudgedChange:
         lane, owner = Lane(plan.lane), plan.topic_partition
-        change = partial(JudgedChange, plan, basis, CommitClock.of(self.snapshot).at_ms)
+        change = partial(JudgedChange, plan, basis, self._summary.now_ms)
         if lane.traits.writes == "deletes":
             reached = [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
             left, deletes = basis.files(reached), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
@@ -147,10 +147,15 @@ class Committed:
             )
         return self._moved(before, after, owner)
 
+    @cached_property
+    def _summary(self) -> CommitSummary:
+        told = CommitSummary.of(self.snapshot)
+        assert told  # ``find`` has read its plans
+        return told
+
     @property
     def _job_id(self) -> str:
-        told = CommitSummary.of(self.snapshot)
-        return told.job_id if told else ""
+        return self._summary.job_id
 
     @cached_property
     def _afterwards(self) -> Basis:

@@ -154,7 +154,7 @@ def line_of(metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def jobs_twice(snapshots: Iterable[Mapping[str, Any]]) -> list[str]:
     """The jobs that several snapshots say they are."""
     own = (one.get("summary", {}) for one in snapshots)
-    jobs = Counter(job for one in own if (job := one.get("firn.job-id") or one.get("firn.plan-id")))
+    jobs = Counter(job for one in own if (job := one.get("firn.job-id")))
     return [job for job, count in jobs.items() if count > 1]
 
 
