@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnlake.errors import RefusedError
 from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan

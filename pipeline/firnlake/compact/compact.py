@@ -183,7 +183,7 @@ def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:
 
 
 def _change(plan: Plan, own: Rewritten, spec_id: int) -> Change:
-    """The change that ``own`` makes; raises RefusedError when its record counts don't add up."""
+    """The change that ``own`` makes."""
     files = [(level, file.data_file(spec_id)) for level, file in own.files]
     change = Change(
         plan=plan,
@@ -196,8 +196,7 @@ def _change(plan: Plan, own: Rewritten, spec_id: int) -> Change:
         removed_tombstones=tuple(file for level, file in files if level == REMOVED),
         deletes=tuple(file.data_file() for file in own.deletes),
     )
-    counts = _counts(change, own).check(f"plan {plan.id} ({plan.title})")
-    return change.model_copy(update={"counts": counts})
+    return change.model_copy(update={"counts": _counts(change, own)})
 
 
 def _counts(change: Change, own: Rewritten) -> Counts:
