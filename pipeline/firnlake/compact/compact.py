@@ -34,7 +34,7 @@ from firnlake.job.plan import STAGED, Plan
 from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import Counts
-from firnlake.table.policy import samples_of
+from firnlake.table.policy import Policies
 from firnlake_expectations.wording import count
 
 COMPACTIONS: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Rewritten]]]] = {
@@ -143,7 +143,8 @@ def _compacted(
 def _inputs(stage: Stage, plans: Sequence[Plan], checked: CheckedInputs, engine: Engine) -> list[PlanInputs]:
     table = stage.documents.table
     threads = threads_per_task(engine.parallelism, len(plans))
-    columns, samples = ColumnRoles.of(table, stage.target), samples_of(table.properties)
+    columns = ColumnRoles.of(table, stage.target)
+    samples = Policies.parse(stage.target, table.properties).default.report_samples
     return [
         PlanInputs.of(
             plan,

@@ -30,7 +30,7 @@ from firnlake.iceberg.files import job_of
 from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.live_files import read_entries
-from firnlake.table.policy import samples_of
+from firnlake.table.policy import Policies
 from firnlake.table.records import TRANSACTION_COLUMNS
 from firnlake.table.topic_partition import TopicPartition, in_ms
 
@@ -149,7 +149,7 @@ def quarantined_files(
 def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVERY_RECORD) -> list[Record]:
     """The first ``limit`` selected records in the quarantine of table ``identifier``, in offset order."""
     table = lake.table(identifier)
-    shows_values = samples_of(table.properties) == "full"
+    shows_values = Policies.parse(identifier, table.properties).default.report_samples == "full"
     rows, jobs = _read(table, identifier, selection) or (None, ())
     return [
         Record(

@@ -580,19 +580,3 @@ _SHOWN: Final = 200
 
 def _short(value: str) -> str:
     return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
-
-
-def samples_of(properties: Mapping[str, str]) -> Samples:
-    """The ``Samples`` setting in a table's ``properties``; ``none`` when it is wrong, because planning refuses wrong
-    policies, but reports on failed work must still be written."""
-    match properties.get(f"{PREFIX}report.samples", DEFAULT.report_samples):
-        case "keys" | "full" as samples:
-            return samples
-        case _:
-            return "none"
-
-
-def validation_of(properties: Mapping[str, str]) -> Validation:
-    """The ``Validation`` setting in a table's ``properties``; the stricter value when it is wrong."""
-    name = f"{PREFIX}validate"
-    return "fingerprint" if properties.get(name, DEFAULT.validate_by) == "fingerprint" else "full"

@@ -20,7 +20,7 @@ from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.policy import samples_of, validation_of
+from firnlake.table.policy import Policies
 from firnlake.validate.basis import Bases
 from firnlake.validate.cases import Case, JudgedRecords
 from firnlake.validate.change import staged
@@ -150,7 +150,8 @@ def _fresh_verdicts(
     if not cases:
         return {}, errors
     # Reports outlive the records that are to be erased, so they must not show samples of these.
-    samples = "none" if cases[0].secret is not None else samples_of(target.properties)
+    policy = Policies.parse(stage.target, target.properties).default
+    samples = "none" if cases[0].secret is not None else policy.report_samples
     found = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
     judged: list[tuple[Case, Findings]] = []
     for case, own in zip(cases, found, strict=True):
@@ -179,7 +180,7 @@ def staged_cases(
     inputs = CheckedInputs.find(target, [one.plan for one in left])
     errors: dict[str, FirnError] = dict(inputs.conflicts)
     cases = []
-    trusted = validation_of(target.properties) == "fingerprint"
+    trusted = Policies.parse(stage.target, target.properties).default.validate_by == "fingerprint"
     for own in left:
         plan = own.plan
         if plan.id in errors:
@@ -224,11 +225,12 @@ def judge(commit: Committed, engine: Engine) -> list[Verified]:
 
     table, verified = commit.table, []
     records = JudgedRecords(DataFiles.of(table), ColumnRoles.of(table, commit.identifier))
+    samples = Policies.parse(commit.identifier, table.properties).default.report_samples
     for change in commit.changes():
         case = records.case(change)
         claim = case.claim
         title = f"verify {claim.table}, {claim.topic}-{claim.partition} {claim.lane}"
-        (found,) = findings_of(records, [case], samples_of(table.properties), engine, title)
+        (found,) = findings_of(records, [case], samples, engine, title)
         if isinstance(found, FirnError):
             raise found
         verified.append(Verified(commit.snapshot.snapshot_id, claim, rows(claim, found)))
