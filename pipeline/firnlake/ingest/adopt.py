@@ -29,7 +29,7 @@ from firnlake.table.columns import ColumnRoles, check_type, position, resolve
 from firnlake.table.live_files import read_entries
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import PREFIX, Policies
-from firnlake.table.records import COLUMNS, Added, Column, StoredRoles, Tombstone, check_name
+from firnlake.table.records import COLUMNS, Added, StoredRoles, check_name
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments
 from firnlake.table.tombstone_condition import Condition
@@ -150,13 +150,15 @@ def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: Stor
     """Add Firn's columns, the partition fields and the properties that ``chosen`` needs, and store ``chosen``."""
     level, horizon = _add_columns(transaction)
     apart = chosen.levels_apart and not _has_equality_deletes(table)
-    mapping = chosen.model_copy(update={"level": level, "delete_horizon": horizon, "levels_apart": apart})
+    ids = {**chosen.ids, level.name: level.field_id, horizon.name: horizon.field_id}
+    firns = {"level": level.name, "delete_horizon": horizon.name, "ids": ids}
+    mapping = chosen.model_copy(update={**firns, "levels_apart": apart})
     columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
     if not columns.levels_apart:
         _check_partitions(table, columns, identifier)
     fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
     pinned = _metrics(transaction.table_metadata.properties, columns)
-    added = Added(columns=(level.id, horizon.id), partition_fields=fields, properties=tuple(pinned))
+    added = Added(columns=(level.field_id, horizon.field_id), partition_fields=fields, properties=tuple(pinned))
     document = mapping.model_copy(update={"added": added}).model_dump_json()
     transaction.set_properties(pinned | {COLUMNS: document})
 
@@ -221,10 +223,10 @@ def _is_kafkas(table: Table, identifier: str) -> bool:
 
 
 def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
-    """The mapping of ``choice``, with field id 0 for Firn's own two columns, which do not exist yet."""
+    """The mapping of ``choice``, without Firn's own two columns, which do not exist yet."""
     fields = {field.name: field for field in schema.fields}
 
-    def mapped(role: str, name: str) -> Column:
+    def mapped(role: str, name: str) -> str:
         if name not in fields:
             raise RefusedError(f"table {identifier}: column {name}, mapped as {role}, {_missing(schema, name)}")
         if role == "offset" and isinstance(fields[name].field_type, _TIMES):
@@ -234,7 +236,7 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
                 "partition, such as Kafka's offset or the LSN of a change"
             )
         check_type(fields[name], role, identifier)
-        return Column.of(fields[name])
+        return name
 
     key = tuple(mapped("key", name) for name in choice.key)
     offset = mapped("offset", choice.offset)
@@ -242,17 +244,19 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
         raise RefusedError(
             f"table {identifier}: key {', '.join(choice.key)}, offset {choice.offset}; allowed: each column only once"
         )
-    missing = Column(id=0, name="")
+    optional = {role: getattr(choice, role) for role in ("timestamp", "topic", "partition")}
+    used = [*key, offset, *(mapped(role, name) for role, name in optional.items() if name)]
+    if choice.tombstone:
+        used += Condition.read(choice.tombstone, fields, f"table {identifier}: tombstone condition").reads
     return StoredRoles(
         key=key,
         offset=offset,
-        timestamp=mapped("timestamp", choice.timestamp) if choice.timestamp else None,
-        topic=mapped("topic", choice.topic) if choice.topic else None,
-        partition=mapped("partition", choice.partition) if choice.partition else None,
+        **optional,
         topic_name=identifier.rpartition(".")[2],
-        tombstone=_tombstone(choice.tombstone, fields, identifier) if choice.tombstone else None,
-        level=missing,
-        delete_horizon=missing,
+        tombstone=choice.tombstone,
+        level="",
+        delete_horizon="",
+        ids={name: fields[name].field_id for name in used},
         added=Added(),
         levels_apart=not choice.keep_partitioning,
     )
@@ -268,11 +272,6 @@ def _missing(schema: Schema, name: str) -> str:
     return f"does not exist; found: {', '.join(field.name for field in schema.fields)}"
 
 
-def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> Tombstone:
-    read_as = Condition.read(text, fields, f"table {identifier}: tombstone condition")
-    return Tombstone(condition=text, columns=tuple(Column.of(fields[name]) for name in read_as.reads))
-
-
 def _check_same(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: str) -> None:
     """Refuse another mapping than ``before``, which the table was adopted with, by the columns' current names: segments
     that are clean for one key are not clean for another, so another mapping requires a new adoption."""
@@ -281,8 +280,10 @@ def _check_same(before: StoredRoles, chosen: StoredRoles, schema: Schema, identi
             f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
             "--keep-partitioning, or `firn release` first"
         )
-    firns = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
-    if resolve(before, schema, identifier) != resolve(chosen.model_copy(update=firns), schema, identifier):
+    now = resolve(before, schema, identifier)
+    same = {name: getattr(now, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart")}
+    ids = {**chosen.ids, **{same[role]: schema.find_field(same[role]).field_id for role in _FIRN_COLUMNS}}
+    if now != resolve(chosen.model_copy(update={**same, "ids": ids}), schema, identifier):
         raise RefusedError(
             f"table {identifier} was adopted with {_said(before)}; found: {_said(chosen)}; allowed: the same "
             "mapping, or `firn release` first"
@@ -290,14 +291,14 @@ def _check_same(before: StoredRoles, chosen: StoredRoles, schema: Schema, identi
 
 
 def _said(mapping: StoredRoles) -> str:
-    roles = {role: [column.name for own, column in mapping.roles() if own == role] for role, _ in mapping.roles()}
-    said = {role: ", ".join(names) for role, names in roles.items() if role not in _FIRN_COLUMNS}
+    roles = {role: [name for own, name in mapping.roles() if own == role] for role, _ in mapping.roles()}
+    said = {role: ", ".join(names) for role, names in roles.items() if role not in (*_FIRN_COLUMNS, "tombstone")}
     if mapping.tombstone:
-        said["tombstone"] = mapping.tombstone.condition
+        said["tombstone"] = mapping.tombstone
     return "; ".join(f"{role} {names}" for role, names in said.items())
 
 
-def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
+def _add_columns(transaction: Transaction) -> tuple[NestedField, NestedField]:
     """Add ``level`` and ``delete_horizon``, under other names if the table uses, or used, these names."""
     metadata = transaction.table_metadata
     taken = {field.name.lower() for field in metadata.schema().fields}
@@ -308,7 +309,7 @@ def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
         for role, kind in _FIRN_COLUMNS.items():
             update.add_column(names[role], kind)
     schema = transaction.table_metadata.schema()
-    level, horizon = (Column.of(schema.find_field(names[role])) for role in _FIRN_COLUMNS)
+    level, horizon = (schema.find_field(names[role]) for role in _FIRN_COLUMNS)
     return level, horizon
 
 

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 
 from firnlake.errors import RefusedError
 from firnlake.table import records
-from firnlake.table.records import COLUMNS, Column, StoredRoles
+from firnlake.table.records import COLUMNS, StoredRoles
 from firnlake.table.tombstone_condition import Condition
 from firnlake.table.topic_partition import TopicPartition
 
@@ -155,28 +155,29 @@ KAFKA = ColumnRoles(
 
 def resolve(mapping: StoredRoles, schema: Schema, identifier: str) -> ColumnRoles:
     """Resolve ``mapping`` to the current column names in ``schema``, and check their types."""
-    fields = {field.field_id: field for field in schema.fields}
-    for role, column in mapping.roles():
-        check_type(_field(fields, role, column, identifier), role, identifier)
-    tombstone = mapping.tombstone
+    by_id = {field.field_id: field for field in schema.fields}
+    fields: dict[str, NestedField] = {}
+    for role, name in mapping.roles():
+        fields[name] = _field(by_id, role, name, mapping.ids.get(name), identifier)
+        if role != "tombstone":
+            check_type(fields[name], role, identifier)
     condition = None
-    if tombstone:
-        named = {column.name: _field(fields, "tombstone", column, identifier) for column in tombstone.columns}
-        condition = Condition.read(tombstone.condition, named, f"table {identifier}: tombstone condition")
+    if mapping.tombstone:
+        condition = Condition.read(mapping.tombstone, fields, f"table {identifier}: tombstone condition")
 
-    def name(column: Column | None) -> str | None:
-        return fields[column.id].name if column else None
+    def current(name: str | None) -> str | None:
+        return fields[name].name if name else None
 
     return ColumnRoles(
-        key=tuple(fields[column.id].name for column in mapping.key),
-        offset=fields[mapping.offset.id].name,
-        timestamp=name(mapping.timestamp),
-        topic=name(mapping.topic),
-        partition=name(mapping.partition),
+        key=tuple(fields[name].name for name in mapping.key),
+        offset=fields[mapping.offset].name,
+        timestamp=current(mapping.timestamp),
+        topic=current(mapping.topic),
+        partition=current(mapping.partition),
         topic_name=mapping.topic_name,
         is_tombstone=condition,
-        level=fields[mapping.level.id].name,
-        delete_horizon=fields[mapping.delete_horizon.id].name,
+        level=fields[mapping.level].name,
+        delete_horizon=fields[mapping.delete_horizon].name,
         adopted=True,
         levels_apart=mapping.levels_apart,
     )
@@ -201,11 +202,14 @@ def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
     return None
 
 
-def _field(fields: Mapping[int, NestedField], role: str, column: Column, identifier: str) -> NestedField:
-    if column.id not in fields:
+def _field(
+    by_id: Mapping[int, NestedField], role: str, name: str, field_id: int | None, identifier: str
+) -> NestedField:
+    field = None if field_id is None else by_id.get(field_id)
+    if field is None:
         raise RefusedError(
-            f"table {identifier}: column {column.name} (field id {column.id}), mapped as {role}, was dropped; found: "
-            f"{', '.join(field.name for field in fields.values())}; allowed: all mapped columns (release the table and "
+            f"table {identifier}: column {name} (field id {field_id}), mapped as {role}, was dropped; found: "
+            f"{', '.join(one.name for one in by_id.values())}; allowed: all mapped columns (release the table and "
             "adopt it with another column)"
         )
-    return fields[column.id]
+    return field

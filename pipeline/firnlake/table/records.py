@@ -5,7 +5,7 @@ column mapping in the property ``firn.columns``. The mapping holds field ids, so
 also holds the columns' names at the time of adoption, which messages and the text of the tombstone condition use.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal, Self
 
 import pyarrow as pa
@@ -55,24 +55,6 @@ COLUMNS = "firn.columns"
 """Table property that holds the column mapping of an adopted table, as JSON."""
 
 
-class Column(FrozenModel):
-    """A column of the table: its field id, and its name at the time of adoption."""
-
-    id: int
-    name: str
-
-    @classmethod
-    def of(cls, field: NestedField) -> Self:
-        return cls(id=field.field_id, name=field.name)
-
-
-class Tombstone(FrozenModel):
-    """The condition that makes a record a tombstone, as the user wrote it, and the columns that it names."""
-
-    condition: str
-    columns: tuple[Column, ...]
-
-
 class Added(FrozenModel):
     """The parts that an adoption added to the table; a release can remove them again."""
 
@@ -82,19 +64,22 @@ class Added(FrozenModel):
 
 
 class StoredRoles(FrozenModel):
-    """The document in the property ``firn.columns``."""
+    """The document in the property ``firn.columns``: columns by their names at the time of adoption."""
 
     version: Literal[1] = 1
-    key: tuple[Column, ...] = Field(min_length=1)
-    offset: Column
-    timestamp: Column | None
-    topic: Column | None
-    partition: Column | None
+    key: tuple[str, ...] = Field(min_length=1)
+    offset: str
+    timestamp: str | None
+    topic: str | None
+    partition: str | None
     topic_name: str
     """Topic of every record of a table without a topic column."""
-    tombstone: Tombstone | None
-    level: Column
-    delete_horizon: Column
+    tombstone: str | None
+    """The condition that makes a record a tombstone, as the user wrote it."""
+    level: str
+    delete_horizon: str
+    ids: Mapping[str, int]
+    """The field ids of the columns, those of the condition too, by their names at the time of adoption."""
     added: Added
     levels_apart: bool = True
     """False when equality deletes must reach cleaned records, or when the user wanted no partition fields; then the
@@ -113,20 +98,15 @@ class StoredRoles(FrozenModel):
                 "document that `firn adopt` writes"
             ) from error
 
-    def roles(self) -> Iterator[tuple[str, Column]]:
-        """Yield every mapped column with its role; a composite key yields each of its columns."""
-        yield from (("key", column) for column in self.key)
-        named = {
-            "offset": self.offset,
-            "timestamp": self.timestamp,
-            "topic": self.topic,
-            "partition": self.partition,
-            "level": self.level,
-            "delete_horizon": self.delete_horizon,
-        }
-        yield from ((role, column) for role, column in named.items() if column)
+    def roles(self) -> list[tuple[str, str]]:
+        """Each mapped column after its role; a composite key has several columns, and so may the condition."""
+        named = (role for role in _ROLES if getattr(self, role) is not None)
+        mapped = [*(("key", name) for name in self.key), *((role, getattr(self, role)) for role in named)]
+        of_condition = self.ids.keys() - {name for _, name in mapped}
+        return [*mapped, *(("tombstone", name) for name in sorted(of_condition))]
 
 
+_ROLES: Final = ("offset", "timestamp", "topic", "partition", "level", "delete_horizon")
 _HEADER = StructType(
     NestedField(9, "key", StringType(), required=False),
     NestedField(10, "value", BinaryType(), required=False),
