@@ -107,7 +107,7 @@ def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
     assert "airflow" in parsed.packages
     assert {"pyspark", "great_expectations", "duckdb", "pyiceberg", "pyarrow"}.isdisjoint(parsed.packages)
     others = {name for name in parsed.own if not name.startswith("firnlake.airflow")}
-    assert others <= {"firnlake.clock", "firnlake.errors", "firnlake.job", "firnlake.job.lease"}
+    assert others <= {"firnlake.clock", "firnlake.errors"}
 
 
 def test_lanes_follow_each_other(parsed: Parsed) -> None:

@@ -1,6 +1,5 @@
-"""The settings of tables in Airflow, the tables of patterns, and the lease of a run; none of them starts Airflow."""
+"""The settings of tables in Airflow and the tables of patterns; none of them starts Airflow."""
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pytest
 from firnlake.airflow.configuration import Configured, read_tables
 from firnlake.airflow.discovery import Discovery, known_tables, look
 from firnlake.iceberg.catalog import Lake
-from firnlake.job import lease
 from firnlake.table import records
 
 
@@ -98,18 +96,3 @@ def test_a_table_that_can_not_be_read_keeps_its_place(lake: Lake) -> None:
 def test_a_damaged_file_is_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "tables.json").write_bytes(text.encode(errors="surrogateescape"))
     assert known_tables(tmp_path) is None
-
-
-def test_one_run_has_a_table_until_it_gives_it_back_or_has_ended(tmp_path: Path) -> None:
-    def take(run: str, table: str = "x.y", works: bool = True) -> str | None:
-        return lease.take(tmp_path, table, run, lambda _: works)
-
-    assert lease.holder(tmp_path, "x.y") is None
-    assert [take("first"), take("first"), take("second"), take("second", "x.z")] == [None, None, "first", None]
-    os.utime(tmp_path / "x.y.lease", (1_700_000_000, 1_700_000_000))
-    assert lease.holder(tmp_path, "x.y") == lease.Holder("first", 1_700_000_000_000)
-    assert take("second", works=False) is None
-    lease.give_back(tmp_path, "x.y", "first")
-    assert take("third") == "second"
-    lease.give_back(tmp_path, "x.y", "second")
-    assert take("third") is None

@@ -163,11 +163,6 @@ class Lake:
         return self.home / "reports"
 
     @property
-    def runs_folder(self) -> Path:
-        """Folder of leases; a lease names the scheduler run that works on a table."""
-        return self.home / "runs"
-
-    @property
     def cache_folder(self) -> Path:
         """Folder of the manifest cache; deleting the folder loses no data, only time."""
         return self.home / "cache"

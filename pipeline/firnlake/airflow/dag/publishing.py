@@ -8,14 +8,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk import TriggerRule, get_current_context, task
+from airflow.sdk import TriggerRule, Variable, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
 from firnlake.airflow.site.links import AS_OF, address_of, links_of
 from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, UnavailableError
-from firnlake.job import lease
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
@@ -174,20 +173,22 @@ def _carried_out(
 
 @task.sensor(poke_interval=15, mode="reschedule", timeout=24 * 3600)
 def turn(table: str) -> bool:
-    """Wait without a worker slot until no other run works on the table, because two runs would plan the same work."""
+    """Wait without a worker slot until no other run works on the table, because two runs would plan the same work.
+
+    Airflow's ``max_active_runs`` does not count backfills, and a cleared run may start again. So a variable of Airflow
+    with the DAG's name has the id of the run whose turn it is; a run that ended without giving its turn back loses it.
+    Two runs that take it at the very same moment may both work; then one of two equal plans is in conflict (C22).
+    """
     context = get_current_context()
-
-    from firnlake.iceberg.catalog import Lake
-
     run, instance = context["dag_run"], context["ti"]
-
-    def works(run_id: str) -> bool:
-        return instance.get_dr_count(run.dag_id, run_ids=[run_id], states=["queued", "running"]) > 0
-
-    holder = lease.take(Lake.load().runs_folder, table, run.run_id, works)
-    if holder:
+    holder = Variable.get(run.dag_id, default="")
+    if holder not in ("", run.run_id) and instance.get_dr_count(
+        run.dag_id, run_ids=[holder], states=["queued", "running"]
+    ):
         log.info("waiting until run %s has finished its work on %s", holder, table)
-    return holder is None
+        return False
+    Variable.set(run.dag_id, run.run_id, description=f"The run that works on table {table}")
+    return bool(Variable.get(run.dag_id, default="") == run.run_id)
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
@@ -267,4 +268,6 @@ def sweep(table: str) -> None:
     if not context["params"]["dry_run"]:
         for stage, reason in collect(lake, table).items():
             log.info("deleted %s: %s", stage, reason)
-    lease.give_back(lake.runs_folder, table, context["dag_run"].run_id)
+    run = context["dag_run"]
+    if Variable.get(run.dag_id, default="") == run.run_id:
+        Variable.delete(run.dag_id)
