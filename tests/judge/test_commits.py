@@ -196,6 +196,7 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
         assert said in scenario.answer("retain")[0]
         assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"
     assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]
+    scenario.answer("firn report")
     stored = [one.read_text() for one in scenario.opened.lake.reports_folder.rglob("firn-retain/**/*.json")]
     assert any("0 of 1 segment in 1 topic partition" in one and "0 of 3 segments in 1 topic" in one for one in stored)
 

@@ -10,15 +10,12 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.maintain.home import maintain_home
+from firnlake.iceberg.deleter import Finding
 from firnlake.maintain.maintain import maintain_table
 from firnlake_expectations.wording import count
 
 LONGEST_REASON: Final = 200
 """In a column, a longer reason, such as an error with paths and a command, could not be read or copied."""
-HOME = "Firn's home"
-"""Name under which plan files and reports are listed, because these files belong to no single table."""
 
 
 def maintain(
@@ -30,7 +27,7 @@ def maintain(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Expire snapshots, rewrite manifests, and delete unneeded files, stages, plans and reports; print the reasons."""
+    """Expire snapshots, rewrite manifests, and delete unneeded files, stages and reports; print the reasons."""
     lake = Lake.load()
     remove = not dry_run
     now_ms = clock.now_ms()
@@ -41,16 +38,10 @@ def maintain(
             garbage[table] = maintain_table(lake, table, now_ms, remove=remove)
         except FirnError as error:
             failures.append(error)
-    garbage[HOME] = maintain_home(lake, now_ms, remove=remove)
-    if remove and any(one.goes and one.kind is Kind.REPORT for one in garbage[HOME]):
-        from firnlake.validate.validate import build_reports
-
-        # The front page lists the existing reports.
-        build_reports(lake)
     if as_json:
         show.as_json(
             [
-                {"table": None if owner == HOME else owner, "removed": remove and one.goes} | asdict(one)
+                {"table": owner, "removed": remove and one.goes} | asdict(one)
                 for owner, own in garbage.items()
                 for one in own
             ]

@@ -258,7 +258,7 @@ def report(data_docs: DataDocs = None) -> None:
     from firnlake.validate.validate import build_reports
 
     lake = Lake.load()
-    for one in status.tables(lake.home):
+    for one in dict.fromkeys([*lake.all_tables(), *status.tables(lake.home)]):
         try:
             # A table that was released or dropped keeps the page of what was last seen of it.
             if is_table_of_records(lake, one):

@@ -66,8 +66,9 @@ JOBS_FOLDER: Final = "jobs"
 PLANS_FOLDER: Final = "plans"
 ERASURES_FOLDER: Final = "erasures"
 EXPIRED_FOLDER: Final = "expired"
+REPORTS_FOLDER: Final = "reports"
 """Names of the folders in ``metadata_folder`` with the documents of jobs, the plans documents of commits, requests to
-erase keys, and what expiries have removed."""
+erase keys, what expiries have removed, and what the data-quality pages tell."""
 _FOLDERS: Final = 4096
 """Number of folders whose file systems are cached."""
 _LOCATION: Final = re.compile(f"/.|({'|'.join(SCHEMA_TO_FILE_IO)}):/+.")

@@ -31,6 +31,7 @@ from firnlake.inspect.status import (
 )
 from firnlake.job.failures import failed_plans, told_once
 from firnlake.job.lane import Lane
+from firnlake.job.reports import copy_reports
 from firnlake.lanes.look import until
 from firnlake.maintain.mend import mended
 from firnlake.plan.read_states import read_once
@@ -95,6 +96,8 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
 
     Raises RefusedError for an unknown table, or a folder that can't be written to.
     """
+    with lake.answering():
+        copy_reports(lake.table(table), table, lake.reports_folder)
     status = status_of(lake, table, now_ms)
     write(lake.home, status)
     _seen(lake, status).write(lake.reports_folder)

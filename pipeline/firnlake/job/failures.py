@@ -17,12 +17,12 @@ from pyiceberg.table import Table
 
 from firnlake import clock
 from firnlake.clock import show_ms
-from firnlake.errors import UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, files_in, metadata_folder, store, write_whole
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
+from firnlake.job.reports import new_reports
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
@@ -151,7 +151,7 @@ def retry(lake: Lake, identifier: str, only: "TopicPartition | None" = None) -> 
 def report_refusal(lake: Lake, plan: Plan, step: str, reason: str) -> None:
     """Store for the data-quality pages that ``step`` refused ``plan``, of whose result there is no verdict.
 
-    Raises UnavailableError when Firn's home can't be written to.
+    Raises UnavailableError when catalog or store do not answer.
     """
     from firnlake_expectations.refusals import Refusal
 
@@ -167,13 +167,8 @@ def report_refusal(lake: Lake, plan: Plan, step: str, reason: str) -> None:
         reason=reason,
         refused_ms=clock.now_ms(),
     )
-    try:
-        refusal.write(lake.reports_folder)
-    except OSError as error:
-        raise UnavailableError(
-            f"table {plan.table}: the refusal of plan {plan.id} can't be written to {lake.reports_folder}: {error}; "
-            "required: a writable folder (FIRN_HOME)"
-        ) from error
+    with lake.answering(), new_reports(lake.table(plan.table)) as reports:
+        refusal.write(reports)
 
 
 def _folder(table: Table) -> str:

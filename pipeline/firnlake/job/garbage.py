@@ -42,6 +42,7 @@ from firnlake.iceberg.files import (
     JOB_ID,
     JOBS_FOLDER,
     PLANS_FOLDER,
+    REPORTS_FOLDER,
     Stored,
     data_folder,
     job_folder,
@@ -61,6 +62,8 @@ AGE_MS: Final = 3 * DAY_MS
 """Age, in milliseconds, from which on a file that nothing reaches is deleted, as by Iceberg's remove_orphan_files: a
 writer may still publish a younger one."""
 OF_AGE: Final = "older than 3 days"
+REPORTS_AGE_MS: Final = 90 * DAY_MS
+"""Age, in milliseconds, from which on a document of reports is deleted."""
 _PART: Final = 10_000
 """Largest number of files of a folder that are examined together."""
 
@@ -303,9 +306,14 @@ class OwnGarbage:
             listed = [file for part in walk(access, folder) for file in part]
             now_ms = store_ms(table, root, remove=remove)
             old: list[Deletable] = []
+            reports: list[Deletable] = []
             for file in reached.unreached(listed):
                 is_old = now_ms is not None and file.is_older(now_ms - AGE_MS)
                 within = file.path[len(folder) :].lstrip("/")
+                if within.startswith(f"{REPORTS_FOLDER}/"):
+                    if now_ms is not None and file.is_older(now_ms - REPORTS_AGE_MS):
+                        reports.append((access, file))
+                    continue
                 if match := _JOB.match(within):
                     job_id = match[1] or match[2]
                     own = by_id.setdefault(job_id, JobFiles(JobDocuments(table, job_id, ())))
@@ -316,6 +324,8 @@ class OwnGarbage:
                     old.append((access, file))
             if old:
                 others.append(Garbage(Kind.FIRN, root, f"unreferenced; {OF_AGE}", old, now_ms))
+            if reports:
+                others.append(Garbage(Kind.REPORT, root, "older than 90 days", reports, now_ms))
         going, staying = [], []
         for job_id, own in by_id.items():
             lost = jobs[job_id].lost if job_id in jobs else ""

@@ -13,6 +13,7 @@ from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableE
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.change import Change
 from firnlake.job.failures import mark
+from firnlake.job.reports import new_reports
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Bases
@@ -28,7 +29,7 @@ def refused_drops(lake: Lake, target: Table, changes: Sequence[Change]) -> tuple
     Expectations' run (empty if nothing was judged).
 
     A plan that breaks a promise is marked as failed; for conflicts, see ``Bases``. Validation results are stored
-    under the lake's reports folder.
+    below the table's metadata (``job.reports``).
     """
     from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
@@ -51,7 +52,8 @@ def refused_drops(lake: Lake, target: Table, changes: Sequence[Change]) -> tuple
         claims.append(claim_of(change, own))
         findings.append(_findings(change, claims[-1], policies.of(plan.topic)))
     try:
-        judged = verdicts(claims, findings, lake.reports_folder, job=claims[0].plan_id) if claims else {}
+        with new_reports(target) as reports:
+            judged = verdicts(claims, findings, reports, job=claims[0].plan_id) if claims else {}
     except UnjudgedError as error:
         unjudged = UnavailableError(f"table {claims[0].table}: what lane retain drops can't be validated: {error}")
         return {one.plan.id: errors.get(one.plan.id, unjudged) for one in changes}, ""

@@ -18,6 +18,7 @@ from firnlake.iceberg.data_files import DataFiles
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan
+from firnlake.job.reports import new_reports
 from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
@@ -66,8 +67,8 @@ def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], e
     inputs it has changed gets a ConflictError, even if the stage has been deleted.
 
     Errors are collected, not raised (C20). Plans that compaction refused have no result and are left out. A result that
-    has a verdict is not judged again. A failed verdict marks its plan as failed. Validation results are stored under
-    the lake's reports folder.
+    has a verdict is not judged again. A failed verdict marks its plan as failed. Validation results are stored below
+    the table's metadata (``job.reports``).
     """
     plans: Mapping[str, Sequence[Plan]] = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, ())
     # Most jobs of a run were planned on one snapshot, whose manifests are read once.
@@ -159,11 +160,14 @@ def _fresh_verdicts(
             errors[case.claim.plan_id] = own
         else:
             judged.append((case, own))
-    of_suites = own_findings(target, records, [case for case, _ in judged], samples, lake.reports_folder, engine)
     claims, findings = [case.claim for case, _ in judged], [one for _, one in judged]
-    seconds, reports = time.monotonic() - started, lake.reports_folder
     try:
-        given = verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=of_suites) if judged else {}
+        with new_reports(target) as reports:
+            of_suites = own_findings(target, records, [case for case, _ in judged], samples, reports, engine)
+            seconds = time.monotonic() - started
+            given = (
+                verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=of_suites) if judged else {}
+            )
     except UnjudgedError as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
     return given, errors

@@ -46,6 +46,10 @@ Reach = dict[str, File]
 """By path."""
 
 
+KEPT = ("erasures", "reports")
+"""Folders of Firn's own documents that nothing reaches and that stay."""
+
+
 class Files:
     """Reads and remembers."""
 
@@ -130,12 +134,12 @@ class Files:
         return [path for path in self.reach(location) if not Path(path).exists()]
 
     def unreached(self, location: str) -> list[str]:
-        """Files below the table's location that its metadata do not reach, but for those of erasures, which stay."""
+        """Files below the table's location that its metadata do not reach, but for documents that stay."""
         metadata = self.document(location)
         reached = set(self.reach(location))
         reached |= {on_disk(one["metadata-file"]) for one in metadata.get("metadata-log", [])}
         below = (path for path in Path(on_disk(metadata["location"])).rglob("*") if path.is_file())
-        return sorted(str(path) for path in below if str(path) not in reached and path.parent.name != "erasures")
+        return sorted(str(path) for path in below if str(path) not in reached and path.parent.name not in KEPT)
 
     def held(self, path: str) -> list[Row]:
         """The rows of a data file, deleted or not."""

@@ -36,6 +36,8 @@ def build(lake: "Lake") -> str:
 log = logging.getLogger(__name__)
 
 PUBLISH, REJECT = "Publish", "Reject"
+SHOWN_STAGES = "shown"
+"""Key under which the task keeps the names of the stages whose figures it has shown to a person."""
 SHOWN = 20
 """Maximum number of waiting topic partitions that a failed run names."""
 
@@ -82,26 +84,38 @@ class PublishOperator(HITLOperator):
             build(lake)
             pages = address_of(self.table, "/reports", as_of=parse(self.as_of))
             self.body = f"{figures_of(lake, self._stages())}\n\n[Data-quality reports]({pages})"
+            # Whoever clears the task that plans while a person thinks changes what `jobs` says.
+            context["ti"].xcom_push(SHOWN_STAGES, self._stages())
             waits: LaneOutcome = super().execute(context)
             return waits
-        return self._publish()
+        return self._publish(self._stages())
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> LaneOutcome:
         """Resume after an answer or a timeout."""
         if event.get("error_type") == "timeout":
             raise AirflowFailException(f"no answer within {self.response_timeout}: nothing was published")
         answer = super().execute_complete(context, event)
+        shown: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=SHOWN_STAGES)
         if answer["chosen_options"] == [PUBLISH]:
-            return self._publish()
+            return self._publish(shown)
+        self._discard(shown)
         who = answer["responded_by_user"] or {}
         raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected the results: nothing was published")
 
-    def _publish(self) -> LaneOutcome:
+    def _discard(self, stages: Iterable[str]) -> None:
+        from firnlake.iceberg.catalog import Lake
+        from firnlake.job.garbage import discard
+
+        lake = Lake.load()
+        for stage in stages:
+            discard(lake, stage)
+
+    def _publish(self, stages: Iterable[str]) -> LaneOutcome:
         from firnlake.iceberg.catalog import Lake
         from firnlake.publish.publish import publish_stages
 
         lake = Lake.load()
-        left = ((stage, plans_left(lake, stage)) for stage in self._stages())
+        left = ((stage, plans_left(lake, stage)) for stage in stages)
         return each(
             *(self.table, self.lane),
             (

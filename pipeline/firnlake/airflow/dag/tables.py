@@ -66,7 +66,6 @@ def maintain(tables: Sequence[TableSettings], patterns: Sequence[TableSettings])
     ) as dag:
         look_after.override(map_index_template="{{ table }}").expand(table=chosen())
         # In parallel with the tables: a failed table must not prevent this task, nor may this task hide the failure.
-        tidy_home()
         if patterns:
             find_tables()
     return dag
@@ -113,24 +112,6 @@ def find_tables() -> None:
     found = look(Lake.load())
     for what, names in found._asdict().items():
         log.info("%s: %s", what, ", ".join(names) or "none")
-
-
-@task
-def tidy_home() -> None:
-    """Delete all tables' plan files and reports that are past their limits."""
-    from firnlake import clock
-    from firnlake.airflow.dag import publishing
-    from firnlake.iceberg.catalog import Lake
-    from firnlake.iceberg.deleter import Kind
-    from firnlake.maintain.home import maintain_home
-
-    lake = Lake.load()
-    garbage = maintain_home(lake, clock.now_ms(), remove=True)
-    for one in garbage:
-        log.info("%s", one)
-    if any(one.goes and one.kind is Kind.REPORT for one in garbage):
-        # The front page lists the existing reports.
-        publishing.build(lake)
 
 
 def build_file(file: Path) -> list[DAG]:

@@ -47,7 +47,7 @@ _NOT_COVERED: Final = (
     "the Kafka topic itself, and other copies of the records outside the table: backups, exports, other tables",
     "what another catalog names outside the locations that were searched",
     "values of other records that mention the key",
-    "reports in Firn's home (FIRN_REPORTS_AGE_MS), if firn.report.samples shows keys",
+    "copies of reports in Firn's home, if firn.report.samples shows keys",
     "logs of Airflow, Spark and other engines",
     "temporary files on the machines that did the work, until their process has ended and another one has begun",
     "blocks that a deleted file has left on a disk",
