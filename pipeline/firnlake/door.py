@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from firnlake.ingest.adopt import Adoption, Choice
     from firnlake.ingest.land import Landed
     from firnlake.inspect.explain_key import KeyExplanation
-    from firnlake.inspect.explain_segment import SegmentExplanation
-    from firnlake.inspect.outlook import Outlook
+    from firnlake.inspect.outlook import Outlook, SegmentExplanation
     from firnlake.inspect.status import Status
     from firnlake.lanes.erasure.certificate import Certified
     from firnlake.lanes.erasure.requests import Request
@@ -126,14 +125,14 @@ class MaintainedTable:
 
     def explain(self, topic_partition: TopicPartition | str) -> Outlook:
         """What is due in a topic partition such as ``orders-0``, and what each lane waits for."""
-        from firnlake.inspect.explain_segment import explain_partition
+        from firnlake.inspect.outlook import outlooks
 
         where = TopicPartition.parse(topic_partition) if isinstance(topic_partition, str) else topic_partition
-        return explain_partition(self.opened.lake, self.name, where, self.opened.now())
+        return outlooks(self.opened.lake, self.name, self.opened.now(), {where})[1][where]
 
     def explain_segment(self, name: str) -> list[SegmentExplanation]:
         """Which lanes take the segment: a path, a file name, or ``<topic>-<partition>@<offset>``."""
-        from firnlake.inspect.explain_segment import explain_segment
+        from firnlake.inspect.outlook import explain_segment
 
         return explain_segment(self.opened.lake, self.name, name, self.opened.now())
 

@@ -1,8 +1,7 @@
 """Subcommand ``explain``: the reasons for the state of a record, a segment or a topic partition."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Annotated, Any
 
@@ -14,8 +13,7 @@ from firnlake.cli.options import AsJson, Limit, Now, Partition, TableName, at
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain_key import Fate, KeyExplanation, explain_key
-from firnlake.inspect.explain_segment import ExplainedCommit, SegmentExplanation, explain_partition, explain_segment
-from firnlake.inspect.outlook import Outlook
+from firnlake.inspect.outlook import Outlook, Removal, SegmentExplanation, explain_segment, outlooks
 from firnlake.inspect.versions import Version
 from firnlake.lanes.answer import Reason
 from firnlake.table.segment import LANDED, Segment
@@ -68,20 +66,16 @@ def explain(
     if key:
         (text,) = key
         explained = explain_key(lake, table, parse_key(text, key_columns(lake, table)), now_ms, partition, commits)
-        if as_json:
-            show.as_json(_document(explained))
-        else:
-            _show_key(explained, text, now_ms, limit)
+        show.as_json(explained) if as_json else _show_key(explained, text, now_ms, limit)
     elif topic_partition:
-        outlook = explain_partition(lake, table, topic_partition, now_ms)
-        show.as_json(_document(_facts(outlook))) if as_json else _show_partition(outlook, now_ms, limit)
+        outlook = outlooks(lake, table, now_ms, {topic_partition})[1][topic_partition]
+        show.as_json(_facts(outlook)) if as_json else _show_partition(outlook, now_ms, limit)
     elif segment is not None:
-        explanation = explain_segment(lake, table, segment, now_ms)
+        explanations = explain_segment(lake, table, segment, now_ms)
         if as_json:
-            show.as_json([_document(one) for one in explanation])
-        else:
-            for one in explanation:
-                _show_segment(one, now_ms)
+            show.as_json(explanations)
+        for one in () if as_json else explanations:
+            _show_segment(one, now_ms)
 
 
 def _show_key(explained: KeyExplanation, key: str, now_ms: int, limit: int) -> None:
@@ -206,28 +200,5 @@ def _reason(reason: Reason, now_ms: int) -> str:
     return f"{reason.rule}: {reason.text}{until}"
 
 
-def _commit(commit: ExplainedCommit, now_ms: int) -> str:
-    by_firn = f"lane {commit.lane}, plan {commit.plan}: {commit.reason}"
-    by_another = "firn mend" if commit.mended else f"by another writer, operation {commit.operation}"
-    who = by_firn if commit.plan else by_another
-    return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"
-
-
-def _document(part: Any) -> Any:
-    """Convert ``part`` to JSON types: times to ISO 8601 under names without ``_ms``, bytes to text and hexadecimal."""
-    match part:
-        case TopicPartition():
-            return str(part)
-        case bytes():
-            return {"text": show.excerpt(part), "hex": part.hex()}
-        case Mapping():
-            return {str(name): _document(value) for name, value in part.items()}
-        case list() | tuple():
-            return [_document(one) for one in part]
-    if not is_dataclass(part):
-        return part
-    values = {field.name: getattr(part, field.name) for field in fields(part)}
-    return {
-        name.removesuffix("_ms"): show.time(value) if name.endswith("_ms") and value is not None else _document(value)
-        for name, value in values.items()
-    }
+def _commit(commit: Removal, now_ms: int) -> str:
+    return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({commit.by})"

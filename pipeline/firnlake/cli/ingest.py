@@ -252,7 +252,7 @@ def quarantine(
     batches = quarantined.batches(lake, table, selection)
     listed = quarantined.records(lake, table, limit, selection) if records else []
     if as_json:
-        show.as_json([_record(one) for one in listed] if records else [_batch(one) for one in batches])
+        show.as_json(listed if records else batches)
     elif not batches:
         show.line(f"{table}: no record is quarantined")
     elif records:
@@ -288,23 +288,13 @@ def _show_records(table: str, listed: list[Record], total: int) -> None:
     show.table(
         f"{table}: records in quarantine",
         ("topic partition", "offset", "timestamp", "value bytes", "value", "reason", "job"),
-        [(str(one.topic_partition), *tuple(_record(one).values())[2:]) for one in listed],
+        [
+            (
+                *(str(one.topic_partition), one.offset, show.time(one.timestamp_ms)),
+                *(one.value_bytes, show.excerpt(one.value), one.reason, one.job),
+            )
+            for one in listed
+        ],
     )
     if len(listed) < total:
         show.line(f"{len(listed):,} of {total:,} records shown; --limit shows more, --export writes all")
-
-
-def _batch(one: Batch) -> dict[str, object]:
-    facts = {name: value for name, value in one.__dict__.items() if name not in ("topic_partition", "bytes")}
-    return one.topic_partition._asdict() | facts
-
-
-def _record(one: Record) -> dict[str, object]:
-    return one.topic_partition._asdict() | {
-        "offset": one.offset,
-        "timestamp": show.time(one.timestamp_ms),
-        "value_bytes": one.value_bytes,
-        "value": show.excerpt(one.value),
-        "reason": one.reason,
-        "job": one.job,
-    }

@@ -4,7 +4,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated
 
@@ -136,7 +135,7 @@ def _show_mended(lake: Lake, table: str, as_json: bool) -> None:
     with lake.answering():
         files = list(mended(lake.table(table), table))
     if as_json:
-        show.as_json([_document(one) for one in files])
+        show.as_json(files)
     elif not files:
         show.line(f"{table}: nothing was mended")
     else:
@@ -145,12 +144,6 @@ def _show_mended(lake: Lake, table: str, as_json: bool) -> None:
             for one in own:
                 show.line(f"  {one.path}")
                 show.line(f"    {_contents(one)}{OUTCOMES[one.outcome]}")
-
-
-def _document(one: MendedFile) -> dict[str, object]:
-    document = asdict(one)
-    at_ms = document.pop("at_ms")
-    return {"at": None if at_ms is None else show.time(at_ms), **document}
 
 
 def _taken(one: MendedFile) -> str:

@@ -40,7 +40,11 @@ class Size(int):
 
 
 def as_json(content: Any) -> None:
-    """Print ``content`` as JSON, and nothing else; dataclasses and models become objects, what JSON lacks is text."""
+    """Print ``content`` as JSON, and nothing else.
+
+    Dataclasses and models become objects. Times are epoch milliseconds, under names that end in ``_ms``. Bytes are
+    text and hexadecimal digits, and what else JSON lacks is text.
+    """
     print(json.dumps(content, indent=1, default=_plain))
 
 
@@ -49,7 +53,7 @@ def _plain(value: object) -> object:
         return value.model_dump(mode="json")
     if is_dataclass(value):
         return {one.name: getattr(value, one.name) for one in fields(value)}
-    return str(value)
+    return {"text": excerpt(value), "hex": value.hex()} if isinstance(value, bytes) else str(value)
 
 
 def line(text: str) -> None:

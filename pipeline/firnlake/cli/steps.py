@@ -64,17 +64,7 @@ def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = Fa
         size = _bytes_of(lake, staged) if started.choice == "auto" else 0
         judged = judge_stages(lake, staged, started.of(size))
     if as_json:
-        show.as_json(
-            [
-                {
-                    "stage": one.stage,
-                    "passed": one.passed,
-                    "verdict": one.verdict and one.verdict.to_dict(),
-                    "error": one.error,
-                }
-                for one in judged
-            ]
-        )
+        show.as_json(judged)
     else:
         for result in judged:
             if result.verdict:
@@ -141,7 +131,7 @@ def _document(one: "Verified") -> dict[str, object]:
                 "checked": row.checked,
                 "broken": row.broken,
                 "observed": row.observed,
-                "samples": [sample.to_dict() for sample in row.samples],
+                "samples": row.samples,
             }
             for row in one.rows
         ],

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain_segment import outlooks as outlooks_of
 from firnlake.inspect.outlook import in_words
+from firnlake.inspect.outlook import outlooks as outlooks_of
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.certificate import older_snapshots, unserved
 from firnlake.lanes.erasure.requests import Erasure, erasures_of

@@ -1,24 +1,31 @@
-"""Explanation of a key: why its records are kept, and which commits removed its other records (C1 to C11)."""
+"""Explanation of a key: why its records are kept, and which commits removed its other records (C1 to C11).
+
+The cleaning rules (``firnlake.compact.keep_or_drop``) are applied to the key's records in the plans' inputs.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from itertools import groupby
-from typing import Final
+from typing import Final, Self
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from firnlake.clock import exact_span
+from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
+from firnlake.compact.keys import latest_per_key
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, ancestors, head_of, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.explain_segment import ExplainedCommit, outlooks
-from firnlake.inspect.keeping import Keeping
-from firnlake.inspect.outlook import never_taken
+from firnlake.iceberg.keys import NO_KEY
+from firnlake.inspect.outlook import Outlook, Removal, never_taken, outlooks, taken
 from firnlake.inspect.versions import Key, Version, Versions
-from firnlake.job.lane import Lane
+from firnlake.job.lane import TOP, Lane
+from firnlake.job.plan import Plan
 from firnlake.lanes.answer import Reason
 from firnlake.lanes.erasure.digests import digests_of, named_values
 from firnlake.lanes.erasure.requests import erasures_of
@@ -28,6 +35,9 @@ from firnlake.table.history import CommitSummary
 from firnlake.table.segment import RUN
 from firnlake.table.topic_partition import TopicPartition
 
+_NEVER: Final = np.iinfo(np.int64).max
+"""A time past every delete horizon."""
+
 
 @dataclass(frozen=True)
 class Fate:
@@ -35,7 +45,7 @@ class Fate:
 
     record: Version
     reason: Reason
-    commit: ExplainedCommit | None = None
+    commit: Removal | None = None
     """The commit that removed it; None for a record that is kept."""
 
 
@@ -79,11 +89,10 @@ def explain_key(
         return KeyExplanation(identifier, None, key)
     table = lake.table(identifier)
     columns = ColumnRoles.of(table, identifier)
-    named = None if key is None else named_values(table, columns, [key])
-    reader = Versions(table, columns, named, only)
+    reader = Versions(table, columns, None if key is None else named_values(table, columns, [key]), only)
     head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
     # A tombstone that was restored and removed again appears twice.
-    removed_tombstones = reader.of(head.snapshot_id) if head and named is not None else []
+    removed_tombstones = reader.of(head.snapshot_id) if head and key is not None else []
     erased_below = _erased_below(table, columns, key)
     strays = {stray.path: never_taken(stray) for stray in segments.strays}
     kept: list[Fate] = []
@@ -118,12 +127,191 @@ def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[Topic
     if not erasures or key is None:
         return {}
     (digest,) = digests_of(table, columns, [key])
-    below: dict[TopicPartition, int] = {}
+    below = Counter[TopicPartition]()
     for request in (erasure.request for erasure in erasures if digest in erasure.request.digests):
-        for partition, end in request.log_ends.items():
-            owner = TopicPartition(request.topic, partition)
-            below[owner] = max(end, below.get(owner, 0))
+        below |= Counter({TopicPartition(request.topic, partition): end for partition, end in request.log_ends.items()})
     return below
+
+
+def _aborted(version: Version) -> str:
+    return f"of an aborted transaction of producer {version.producer_id}"
+
+
+def _reason(outcome: Outcome, version: Version, survivor: str) -> Reason:
+    """Why a cleaning removes ``version``, which the record ``survivor`` supersedes, if any does."""
+    match outcome:
+        case Outcome.ABORTED:
+            return Reason("C10", _aborted(version))
+        case Outcome.QUARANTINED:
+            return Reason("C5", "without a key: quarantined")
+        case Outcome.SUPERSEDED:
+            return Reason("C2", f"superseded by {survivor}")
+        case Outcome.REPEATED:
+            return Reason("C1", "written more than once: another copy is kept, if it is identical")
+        case Outcome.TOMBSTONE_REMOVED:
+            return Reason("C9", "a tombstone past its delete horizon")
+    return Reason("C26", "no rule explains this removal: please report it with the plan's id")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Says why the records of one key that are ``present`` in one topic partition are there, by what the lanes say."""
+
+    outlook: Outlook
+    present: Sequence[Version]
+    removed_tombstones: Sequence[Version] = ()
+    """The key's removed tombstones, from their side branch (C9)."""
+    has_key: bool = True
+    erased_below: int = 0
+    """Records of the key at lower offsets are to be erased (C30)."""
+
+    def reason(self, place: int) -> Reason:
+        """The rule that keeps the present record at ``place``, and what must happen before the record is removed."""
+        version, state = self.present[place], self.outlook.state
+        if version.offset < self.erased_below:
+            return self._to_be_erased()
+        for lane, cleaning in self._due.items():
+            if going := cleaning.removal(place):
+                return Reason(going.rule, f"{going.text}; lane {lane} removes it, and is due")
+        if not state.policy.compacts:
+            return Reason("C19", "within the retention of its topic, which is not compacted")
+        if self._top and (going := self._top.removal(place)):
+            return Reason(going.rule, f"{going.text}; lane {TOP} removes it once it is due")
+        held, newer, cause = self.outlook.obstacle(version.path), self._newer(version), ""
+        if self.is_aborted(version):
+            cause = _aborted(version)
+        elif newer:
+            cause = f"superseded by offset {newer[0].offset}"
+        elif held and any(one.place == version.place for one in self.present if one is not version):
+            cause = "written more than once"
+        if cause and held:
+            return Reason(held.rule, f"{cause}, but its segment {held.text}", held.until_ms)
+        if newer:
+            held = self.outlook.obstacle(newer[0].path)
+            assert held  # otherwise the highest lane would take both records
+            return Reason(held.rule, f"{cause}, which is not cleaned yet: its segment {held.text}", held.until_ms)
+        if self.has_key and not version.tombstone:
+            return Reason("C3", "the newest record of its key")
+        what = "a tombstone" if self.has_key else "without a key"
+        if version.offset >= state.kept_from:
+            has = "has" if state.kept_from == state.log_end_offset else "may have"
+            return Reason(
+                "C4", f"{what}, but it {has} the highest offset of its topic partition, on which readers rely"
+            )
+        if held:
+            return Reason(held.rule, f"{what}; its segment {held.text}", held.until_ms)
+        assert self._top  # otherwise the record's segment would be held
+        return self._top.waiting_for(place)
+
+    def is_aborted(self, version: Version) -> bool:
+        """True for a record of an aborted transaction; such a record supersedes nothing (C10). Levels 2 and 3 hold only
+        committed records, because a cleaning has removed all others."""
+        if version.producer_id is None or version.level >= RUN:
+            return False
+        return self.outlook.state.transactions.is_aborted(version.producer_id, version.offset)
+
+    def _newer(self, than: Version) -> list[Version]:
+        """The present records that may supersede record ``than``, in offset order."""
+        newer = [other for other in self.present if other.offset > than.offset] if self.has_key else []
+        return sorted((other for other in newer if not self.is_aborted(other)), key=lambda other: other.offset)
+
+    def _to_be_erased(self) -> Reason:
+        answer = self.outlook.of_lane(Lane.ERASE)
+        what = f"lane {answer.lane} removes it, and is due" if answer.plan else answer.reason.text
+        return replace(answer.reason, text=f"its key is to be erased; {what}")
+
+    @cached_property
+    def _due(self) -> Mapping[Lane, "Cleaning"]:
+        return {lane: Cleaning.of(self, plan) for lane, plan in self.outlook.due.items()}
+
+    @cached_property
+    def _top(self) -> "Cleaning | None":
+        plan = None if TOP in self.outlook.failed else self.outlook.top
+        return Cleaning.of(self, plan) if plan else None
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What ``plan`` does to the records of one key that are ``present``; a place is an index into these.
+
+    ``records`` are those that the plan cleans, by place, each in the form that the cleaning rules take; none if the
+    plan's lane copies or drops whole segments. ``survivor`` names the record that supersedes the others.
+    """
+
+    plan: Plan
+    present: Sequence[Version]
+    records: Mapping[int, Records]
+    survivor: str
+
+    @classmethod
+    def of(cls, keeping: Keeping, plan: Plan) -> Self:
+        """What ``plan`` does to the records of ``keeping``, by the same comparison as in compaction."""
+        paths = taken(plan) if plan.lane.traits.cleans else frozenset[str]()
+        beside = {segment.path for segment in plan.removed_tombstones}
+        places = [place for place, one in enumerate(keeping.present) if one.path in paths]
+        inputs = [keeping.present[place] for place in places]
+        removed = [one for one in keeping.removed_tombstones if one.path in beside]
+        # Of copies of a record, the one at the highest level is kept (C1).
+        furthest_last = sorted(range(len(inputs)), key=lambda row: (inputs[row].level, _horizon(inputs[row])))
+        kept = {inputs[row].offset: row for row in furthest_last}
+        repeated = np.array([kept[one.offset] != row for row, one in enumerate(inputs)], dtype=np.bool_)
+        aborted = np.array([keeping.is_aborted(one) for one in inputs], dtype=np.bool_)
+        keyless = np.full(len(inputs), not keeping.has_key)
+        offsets = np.array([one.offset for one in (*inputs, *removed)], dtype=np.int64)
+        codes = np.zeros(len(offsets), dtype=np.int64)
+        codes[: len(inputs)][keyless | aborted | repeated] = NO_KEY
+        newest, has_older = latest_per_key(codes, offsets, np.arange(len(offsets)) >= len(inputs))
+        records = {
+            places[row]: Records(
+                offset=offsets[only],
+                keyless=keyless[only],
+                newest=newest[only],
+                has_older=has_older[only],
+                tombstone=np.array([one.tombstone], dtype=np.bool_),
+                horizon=np.array([_horizon(one)], dtype=np.int64),
+                level=one.level,
+                aborted=aborted[only],
+                repeated=repeated[only],
+            )
+            for row, one in enumerate(inputs)
+            for only in [slice(row, row + 1)]
+        }
+        survivor = "".join(f"offset {offset}" for offset in offsets[newest])
+        restored = ", a removed tombstone that is restored" if newest[len(inputs) :].any() else ""
+        return cls(plan, keeping.present, records, survivor + restored)
+
+    def removal(self, place: int) -> Reason | None:
+        """The reason why the plan removes the record at ``place``; None if the plan keeps it, or does not take it."""
+        traits, version = self.plan.lane.traits, self.present[place]
+        if traits.writes == "nothing" and version.path in taken(self.plan):
+            return Reason(traits.rule, traits.removal)
+        outcome = self._outcome(place)
+        return None if outcome == Outcome.KEPT else _reason(outcome, version, self.survivor)
+
+    def _outcome(self, place: int) -> Outcome:
+        if place not in self.records:
+            return Outcome.KEPT
+        return Outcome(int(outcomes(self.records[place], Parameters.of(self.plan))[0]))
+
+    def waiting_for(self, place: int) -> Reason:
+        """Why a tombstone stays if it is the newest record of its key: its delete horizon must pass first (KIP-534)."""
+        record, parameters = self.records[place], Parameters.of(self.plan)
+        if record.has_older[0]:
+            superseded = (each for each in self.records if self._outcome(each) == Outcome.SUPERSEDED)
+            older = min(self.present[each].offset for each in superseded)
+            why = f"supersedes offset {older}: its delete horizon is set once that record is removed"
+            return Reason("C9", f"a tombstone that {why}")
+        if outcomes(record, replace(parameters, now=_NEVER))[0] == Outcome.TOMBSTONE_REMOVED:
+            return Reason("C9", "a tombstone before its delete horizon", self.present[place].delete_horizon_ms)
+        if horizons(record, replace(parameters, stamp=_NEVER))[0] == _NEVER:
+            after = f"delete.retention.ms = {exact_span(self.plan.delete_retention_ms)} after its time"
+            return Reason("C8", f"a tombstone without a delete horizon, which the next full clean sets: {after}")
+        below = f"the next full clean does not take offsets from {self.plan.clean_below} on"
+        return Reason("C7", f"a tombstone that is not clean: {below}")
+
+
+def _horizon(version: Version) -> int:
+    return NO_HORIZON if version.delete_horizon_ms is None else version.delete_horizon_ms
 
 
 def _mended(table: Table, versions: Versions) -> tuple[list[Fate], list[str]]:
@@ -178,27 +366,27 @@ def _removed_by(table: Table, snapshot: Snapshot, parent_id: int, versions: Vers
     missing.subtract(version.place for version in versions.of(snapshot.snapshot_id, among=after - before))
     # The last of each topic partition is the newest record that the commit left there.
     newest = {one.topic_partition: one.offset for one in versions.of(snapshot.snapshot_id)} if gone else {}
-    explained = cache(partial(ExplainedCommit.of, table, snapshot))
+    removal_of = cache(partial(Removal.of, table, snapshot))
     for version in gone:
         if missing[version.place] > 0:
             missing[version.place] -= 1
-            owner = version.topic_partition
-            commit = explained(owner)
-            yield Fate(version, _took(version, newest.get(owner, -1), commit, has_key), commit)
+            removal = removal_of(version.topic_partition)
+            yield Fate(version, _took(version, newest.get(version.topic_partition, -1), removal, has_key), removal)
 
 
-def _took(version: Version, newest: int, commit: ExplainedCommit, has_key: bool) -> Reason:
-    """The rule by which ``commit`` removed ``version``; ``newest`` is the highest offset that it left of the key."""
-    for traits in (lane.traits for lane in Lane if lane.value == commit.lane and lane.traits.removal):
+def _took(version: Version, newest: int, removal: Removal, has_key: bool) -> Reason:
+    """The rule by which a commit removed ``version``; ``newest`` is the highest offset that it left of the key."""
+    for traits in (lane.traits for lane in Lane if lane.value == removal.lane and lane.traits.removal):
         return Reason(traits.rule, traits.removal)
+    outcome = Outcome.KEPT
     if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
-        return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
-    if not has_key:
-        return Reason("C5", "without a key: quarantined")
-    if newest > version.offset:
-        return Reason("C2", f"superseded by offset {newest}")
-    if newest == version.offset:
-        return Reason("C1", "written more than once: another copy was kept")
-    if version.tombstone:
-        return Reason("C9", "a tombstone whose delete horizon had passed")
-    return Reason("C26", "no rule explains this removal: please report it with the plan's id")
+        outcome = Outcome.ABORTED
+    elif not has_key:
+        outcome = Outcome.QUARANTINED
+    elif newest > version.offset:
+        outcome = Outcome.SUPERSEDED
+    elif newest == version.offset:
+        outcome = Outcome.REPEATED
+    elif version.tombstone:
+        outcome = Outcome.TOMBSTONE_REMOVED
+    return _reason(outcome, version, f"offset {newest}")

@@ -1,25 +1,37 @@
-"""What every lane says of a topic partition now: its plan, or why it takes nothing.
+"""What every lane says of a topic partition or a segment now: its plan, or why it takes nothing.
 
 `firn status`, `firn explain` and the progress of erasures show this one answer. Each lane is asked once
-(``firnlake.lanes.look``), and nothing is written.
+(``firnlake.lanes.look``), and nothing is written. A segment that is no longer live is explained by the commit that
+removed it (C11 to C20).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import show_ms, show_span
-from firnlake.job.failures import FailedPlan, waiting
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import ancestors
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.lane import TOP, Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.answer import Reason, Waits, Work
 from firnlake.lanes.look import look, until
 from firnlake.lanes.retention import Retention, retention
 from firnlake.plan.make import plan_of, plan_partition
-from firnlake.table.segment import TAIL, UnassignedFile
+from firnlake.plan.read_states import Scope, read_once
+from firnlake.table.history import CommitSummary, is_mending, plans_of
+from firnlake.table.live_files import removals
+from firnlake.table.manifest_reader import facts
+from firnlake.table.segment import TAIL, Segment, UnassignedFile
 from firnlake.table.segments import Segments
 from firnlake.table.state import State
+from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
 HANGING_MS: Final = 86_400_000
@@ -213,3 +225,124 @@ def taken(plan: Plan | None) -> frozenset[str]:
 def in_words(reason: Reason) -> str:
     """The reason, and the time at which it ends by itself, if that is known."""
     return reason.text if reason.until_ms is None else f"{reason.text}, until {show_ms(reason.until_ms)}"
+
+
+def outlooks(
+    lake: Lake, identifier: str, now_ms: int, only: Collection[TopicPartition] = ()
+) -> tuple[Segments, dict[TopicPartition, Outlook]]:
+    """The segments of table ``identifier``, and what the lanes say of its topic partitions or of those in ``only``.
+
+    Raises RefusedError for an unknown table, or a topic partition without a segment.
+    """
+    sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
+    segments, failures = sensed.segments, failed_plans(lake, identifier)
+    return segments, {state.topic_partition: Outlook(segments, state, failures) for state in sensed.states()}
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The commit that removed a record or a segment."""
+
+    snapshot_id: int
+    at_ms: int
+    lane: str | None
+    """None if the commit is not of a lane."""
+    by: str
+    """Lane, plan and reason; or who made the commit instead."""
+
+    @classmethod
+    def of(cls, table: Table, snapshot: Snapshot, owner: TopicPartition | None) -> Self:
+        """The commit of ``snapshot``, with its plan for ``owner``, or else with its first plan."""
+        summary = CommitSummary.of(snapshot)
+        if summary:
+            by = f"lane {summary.lane}, {_plan(table, snapshot, owner) or f'job {summary.job_id}'}"
+        elif is_mending(snapshot):
+            by = "firn mend"
+        else:
+            operation = snapshot.summary.operation.value if snapshot.summary else "unknown"
+            by = f"by another writer, operation {operation}"
+        return cls(snapshot.snapshot_id, snapshot.timestamp_ms, summary.lane if summary else None, by)
+
+
+def _plan(table: Table, snapshot: Snapshot, owner: TopicPartition | None) -> str:
+    """The plan with its reason; empty if the document of the commit's plans is gone."""
+    try:
+        plans = plans_of(table, snapshot)
+    except RefusedError:
+        return ""
+    plan = next((one for one in plans if one.topic_partition == owner), next(iter(plans), None))
+    return f"plan {plan.id}: {plan.reason}" if plan else ""
+
+
+@dataclass(frozen=True)
+class SegmentExplanation:
+    """One segment: the lanes that would take it now, why other lanes would not, and the commit that removed it."""
+
+    table: str
+    segment: Segment | UnassignedFile
+    going: tuple[LaneOutlook, ...] = ()
+    waiting: tuple[Reason, ...] = ()
+    removed_by: Removal | None = None
+
+
+def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list[SegmentExplanation]:
+    """Explain the segments named by ``name``: a path, a file name, or ``topic-partition@offset`` (several may match).
+
+    A segment that is no longer live is searched for in the snapshots that have not expired. Raises RefusedError if no
+    segment has that name, or for an unknown table.
+    """
+    segments, found = outlooks(lake, identifier, now_ms)
+    live = [item for item in segments.each() if _is_named(name, item)]
+    lost = [item for item in segments.strays if _is_named(name, item)]
+    if live or lost:
+        return [
+            *(_live(identifier, item, found[item.topic_partition]) for item in live),
+            *(SegmentExplanation(identifier, item, waiting=(never_taken(item),)) for item in lost),
+        ]
+    table = lake.table(identifier)
+    for snapshot, entry in removals(table):
+        if "@" in name or name.endswith(entry.data_file.file_path.rpartition("/")[2]):
+            item = facts(table, identifier, entry)
+            if item and _is_named(name, item):
+                owner = item.topic_partition if isinstance(item, Segment) else None
+                return [SegmentExplanation(identifier, item, removed_by=Removal.of(table, snapshot, owner))]
+    raise RefusedError(
+        f"table {identifier} holds no segment {name!r}, and none of its snapshots ({len(list(ancestors(table)))}) "
+        "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
+    )
+
+
+def _live(identifier: str, segment: Segment, outlook: Outlook) -> SegmentExplanation:
+    going = tuple(outlook.of_lane(lane) for lane, plan in outlook.due.items() if segment.path in taken(plan))
+    return SegmentExplanation(identifier, segment, going, tuple(_waiting(segment, outlook)))
+
+
+def _waiting(segment: Segment, outlook: Outlook) -> Iterator[Reason]:
+    """The reasons why the lanes that could take ``segment`` do not."""
+    if held := outlook.obstacle(segment.path):
+        yield held
+    elif TOP not in outlook.due:
+        yield _later(TOP, outlook)
+    lane = next((lane for lane in Lane if lane.traits.level_in == segment.level), None)
+    if lane and not outlook.state.blockers:
+        plan = outlook.due.get(lane)
+        if plan is None:
+            yield _later(lane, outlook)
+        elif segment.path not in taken(plan):
+            yield Reason("C17", f"lane {lane} is due, but takes {count(len(plan.inputs), 'other segment')} first")
+
+
+def _later(lane: Lane, outlook: Outlook) -> Reason:
+    reason = outlook.not_due(lane)
+    return Reason(reason.rule, f"lane {lane} is not due: {reason.text}", reason.until_ms)
+
+
+def _is_named(name: str, item: Segment | UnassignedFile) -> bool:
+    """True if ``name`` is the path or the file name of ``item``, or its topic partition and an offset that it covers,
+    such as ``orders-0@7``."""
+    if name in (item.path, item.path.rpartition("/")[2]):
+        return True
+    place, _, offset = name.rpartition("@")
+    if isinstance(item, UnassignedFile) or str(item.topic_partition) != place or not offset.isdecimal():
+        return False
+    return item.records > 0 and item.base_offset <= int(offset) <= item.last_offset
