@@ -43,8 +43,6 @@ SPACE = TableSpace(
     history_bytes=38_000_000_000,
     expirable_bytes=29_500_000_000,
     compactable_bytes=3_100_000_000,
-    history_is_exact=True,
-    expirable_is_exact=True,
 )
 
 
@@ -140,8 +138,6 @@ def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = 
         "landed_bytes": 91_000_000_000,
         "written_bytes": 139_000_000_000,
         "saved_bytes": 62_000_000_000,
-        "cleaned_bytes": 60_000_000_000,
-        "core_ms": 5 * HOUR,
         "since_ms": TAKEN - 30 * 24 * HOUR,
         "space": SPACE.model_copy(update={"main_bytes": live}),
         "publications": tuple(map(publication_of, range(8))),

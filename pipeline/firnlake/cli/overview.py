@@ -216,11 +216,9 @@ def show_bytes(status: Status, limit: int = SHOWN) -> None:
     if space.side_bytes:
         show.line("side branches: quarantined records, removed tombstones, and what `firn mend` took")
     show.more(table, len(topics), limit, "topic")
-    least = "" if space.history_is_exact else "at least "
-    about = "" if space.expirable_is_exact else "about "
     show.message(
-        f"{table}: history alone holds {least}{count(space.history_bytes, 'byte')}; expiring snapshots now would free "
-        f"{about}{count(space.expirable_bytes, 'byte')}"
+        f"{table}: history alone holds {count(space.history_bytes, 'byte')}; expiring snapshots now would free "
+        f"{count(space.expirable_bytes, 'byte')}"
     )
     if status.since_ms is not None:
         amplification = status.write_amplification

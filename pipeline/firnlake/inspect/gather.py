@@ -1,31 +1,36 @@
-"""Gather the status of tables from metadata, without a JVM and without changing a table."""
+"""Gather the status of tables from metadata, without a JVM and without changing a table.
+
+The bytes of history come from snapshot summaries, which cost nothing to read but cover only the table as a whole.
+"""
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from itertools import groupby, islice
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby, islice, pairwise
 from typing import Final
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import exact_span
 from firnlake.errors import FirnError, RefusedError, UnavailableError
-from firnlake.iceberg.branches import ancestors
+from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import DAMAGED
-from firnlake.ingest.quarantine import batches
+from firnlake.iceberg.snapshots import retained
+from firnlake.ingest.quarantine import Batch, batches
 from firnlake.inspect.outlook import Outlook, in_words
 from firnlake.inspect.report_files import last_verdicts
-from firnlake.inspect.space import space_of
 from firnlake.inspect.status import (
     LaneCommit,
     LaneVerdict,
-    LaneWork,
     LevelStatus,
     PartitionCondition,
     PartitionStatus,
     Status,
+    TableSpace,
+    TopicSpace,
     sums,
     write,
 )
@@ -37,9 +42,11 @@ from firnlake.maintain.mend import mended
 from firnlake.plan.read_states import read_once
 from firnlake.progress import Progress
 from firnlake.table import records
-from firnlake.table.history import CommitSummary, added_bytes
+from firnlake.table.history import CommitSummary, appended_bytes, is_mending, removed_bytes
+from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.records import COLUMNS
+from firnlake.table.segment import MERGED
 from firnlake.table.settings import thresholds
 from firnlake.table.state import State
 from firnlake_expectations.table_report import MendedFile, Seen, Tombstones
@@ -54,12 +61,25 @@ MENDED_SHOWN: Final = 100
 log = logging.getLogger(__name__)
 
 
-def status_of(lake: Lake, identifier: str, now_ms: int) -> Status:
+def status_of(
+    lake: Lake, identifier: str, now_ms: int, verdicts: Mapping[str, tuple[LaneVerdict, ...]] | None = None
+) -> Status:
     """The status of table ``identifier`` at ``now_ms`` (epoch milliseconds).
 
-    Raises RefusedError for a table that does not exist, is not a table of records or is damaged.
+    ``verdicts`` are the last ones by table; without them, they are read. Raises RefusedError for a table that does not
+    exist, is not a table of records or is damaged.
     """
-    return _read(lake, identifier, now_ms, last_verdicts(lake.reports_folder).get(identifier, ()))
+    known = last_verdicts(lake.reports_folder) if verdicts is None else verdicts
+    try:
+        with lake.answering():
+            return _status(lake, identifier, now_ms, known.get(identifier, ()))
+    except UnavailableError as error:
+        raise UnavailableError(f"table {identifier}: {error}") from error
+    except DAMAGED as error:
+        raise RefusedError(
+            f"table {identifier} can't be read: {type(error).__name__} {error}; allowed: metadata files as they were "
+            "written"
+        ) from error
 
 
 def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, Status | FirnError]:
@@ -74,7 +94,7 @@ def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, St
         for name in names:
             try:
                 if is_table_of_records(lake, name):
-                    found[name] = _read(lake, name, now_ms, verdicts.get(name, ()))
+                    found[name] = status_of(lake, name, now_ms, verdicts)
             except FirnError as error:
                 found[name] = error
             progress.advance()
@@ -104,19 +124,6 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
     return status
 
 
-def _read(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
-    try:
-        with lake.answering():
-            return _status(lake, identifier, now_ms, verdicts)
-    except UnavailableError as error:
-        raise UnavailableError(f"table {identifier}: {error}") from error
-    except DAMAGED as error:
-        raise RefusedError(
-            f"table {identifier} can't be read: {type(error).__name__} {error}; allowed: metadata files as they were "
-            "written"
-        ) from error
-
-
 def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
     sensed = read_once(lake, identifier, now_ms)
     segments, states = sensed.segments, sorted(sensed.states(), key=lambda state: state.topic_partition)
@@ -128,14 +135,26 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         moved[batch.topic_partition] += batch.records
     outlooks = [Outlook(segments, state, failed, state.topic_partition in sensed.quiet) for state in states]
     parts = tuple(_partition(outlook, moved[outlook.state.topic_partition]) for outlook in outlooks)
-    work, publications = work_on(table)
     policies = Policies.parse(identifier, table.properties)
-    space, topics, wrong_limits = space_of(table, identifier, now_ms, outlooks, quarantined, work)
     conditions = Counter(part.condition for part in parts)
+    history = list(ancestors(table))
+    commits = [_commit(snapshot, told) for snapshot in history if (told := CommitSummary.of(snapshot))]
+    landed = sum(map(appended_bytes, history))
+    topics = tuple(_spaces(table, identifier, outlooks, quarantined, _removed_share(states, commits, landed)))
+    doubts, staying = list(policies.doubts()), {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    try:
+        staying = {*retained(identifier, table.metadata, now_ms).snapshots}
+    except RefusedError as error:
+        doubts.insert(0, str(error))
+    history_bytes, expirable_bytes = history_space(table, staying)
     return Status(
         table=identifier,
         snapshot_id=segments.snapshot_id,
         taken_ms=now_ms,
+        since_ms=history[-1].timestamp_ms if history else None,
+        landed_bytes=landed,
+        written_bytes=sum(commit.bytes_out for commit in commits),
+        saved_bytes=_saved(commits),
         topic_partitions=len(parts),
         levels=sums(parts),
         conditions={condition: conditions[condition] for condition in PartitionCondition},
@@ -143,16 +162,21 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
         quarantined_records=moved.total(),
         tombstones=_tombstones(states, now_ms),
-        space=space,
-        publications=publications,
+        space=TableSpace(
+            main_bytes=sum(topic.main_bytes for topic in topics),
+            side_bytes=sum(topic.side_bytes for topic in topics),
+            compactable_bytes=_sum(topic.compactable_bytes for topic in topics),
+            history_bytes=history_bytes,
+            expirable_bytes=expirable_bytes,
+        ),
+        publications=tuple(commits[:PUBLICATIONS_SHOWN]),
         verdicts=verdicts,
         quarantine=tuple(quarantined[:QUARANTINED_SHOWN]),
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
         thresholds=tuple(thresholds(identifier, table.properties)),
-        doubts=(*wrong_limits, *policies.doubts()),
+        doubts=tuple(doubts),
         partitions=parts,
-        **work.model_dump(),
     )
 
 
@@ -209,7 +233,6 @@ def _levels(state: State) -> Iterable[LevelStatus]:
             bytes=sum(segment.bytes for segment in own),
             tombstones=_sum(segment.tombstones for segment in own),
             hidden=_sum(segment.hidden for segment in own),
-            delete_files=max(segment.row_deletes for segment in own),
             base_offset=min((segment.base_offset for segment in filled), default=None),
             last_offset=max((segment.last_offset for segment in filled), default=None),
         )
@@ -237,36 +260,44 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return total
 
 
-def work_on(table: Table) -> tuple[LaneWork, tuple[LaneCommit, ...]]:
-    """The bytes that landed in ``table`` since its oldest snapshot, Firn's work on them, and Firn's last commits."""
-    landed, core_ms, since = 0, 0, None
-    publications: list[LaneCommit] = []
-    for snapshot in ancestors(table):
-        since = snapshot.timestamp_ms
-        if told := CommitSummary.of(snapshot):
-            publications.append(_publication(snapshot, told))
-            core_ms += told.core_ms
-        elif snapshot.summary and snapshot.summary.operation is Operation.APPEND:
-            landed += added_bytes(snapshot) or 0
-    work = LaneWork(
-        landed_bytes=landed,
-        written_bytes=sum(one.bytes_out for one in publications),
-        saved_bytes=_saved(publications),
-        cleaned_bytes=_saved([one for one in publications if one.lane in _CLEANING]),
-        core_ms=core_ms,
-        since_ms=since,
-    )
-    return work, tuple(publications[:PUBLICATIONS_SHOWN])
+def _spaces(
+    table: Table, identifier: str, outlooks: Iterable[Outlook], quarantined: Iterable[Batch], share: float | None
+) -> Iterator[TopicSpace]:
+    """The space of each topic, by name; ``share`` is that of cleanable bytes that a cleaning is expected to remove."""
+    main, side, compactable, unknown = Counter[str](), Counter[str](), Counter[str](), set[str]()
+    on_main = set[str]()
+    for outlook in outlooks:
+        state, topic = outlook.state, outlook.state.topic_partition.topic
+        on_main |= {segment.path for segment in state.segments}
+        main[topic] += sum(segment.bytes for segment in state.segments)
+        side[topic] += sum(segment.bytes for segment in state.removed_tombstones)
+        dropped = {segment.path: segment.bytes for segment in outlook.retention.dropped} if outlook.retention else {}
+        cleanable = sum(segment.bytes for segment in state.cleanable if segment.path not in dropped)
+        compactable[topic] += sum(dropped.values()) + round((share or 0.0) * cleanable)
+        unknown |= {topic} if share is None and state.cleanable else set()
+    for batch in quarantined:
+        side[batch.topic_partition.topic] += batch.bytes
+    mended = read(on_branch(table, MENDED), identifier).each() if MENDED in table.metadata.refs else ()
+    for segment in mended:
+        # After a rollback, main may have some of what was mended again.
+        side[segment.topic_partition.topic] += 0 if segment.path in on_main else segment.bytes
+    for topic in sorted({*main, *side}):
+        estimate = None if topic in unknown else compactable[topic]
+        yield TopicSpace(topic=topic, main_bytes=main[topic], side_bytes=side[topic], compactable_bytes=estimate)
+
+
+def _removed_share(states: Iterable[State], commits: Iterable[LaneCommit], landed: int) -> float | None:
+    """Of the bytes that cleanings have read, the share that they removed; None if the history has no cleaning."""
+    # No cleaning has read the segments of levels 0 and 1 yet.
+    cleaned = landed - sum(segment.bytes for state in states for segment in state.head if segment.level <= MERGED)
+    removed = _saved(commit for commit in commits if commit.lane in _CLEANING)
+    return min(1.0, max(0.0, removed / cleaned)) if cleaned > 0 and removed else None
 
 
 _CLEANING: Final = frozenset(lane for lane in Lane if lane.traits.cleans)
 
 
-def _saved(publications: Sequence[LaneCommit]) -> int:
-    return sum(one.bytes_in - one.bytes_out for one in publications)
-
-
-def _publication(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
+def _commit(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
     return LaneCommit(
         snapshot_id=snapshot.snapshot_id,
         at_ms=snapshot.timestamp_ms,
@@ -276,6 +307,23 @@ def _publication(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
         validation=told.validation,
         **told.counts.model_dump(),
     )
+
+
+def _saved(commits: Iterable[LaneCommit]) -> int:
+    return sum(commit.bytes_in - commit.bytes_out for commit in commits)
+
+
+def history_space(table: Table, staying: Collection[int]) -> tuple[int, int]:
+    """The bytes of the files that commits removed from main or from Firn's branches, but that history still holds; and
+    those of them that nothing holds any longer if only the snapshots with the ids ``staying`` stay.
+
+    The parent of a commit is the last snapshot that has the files that the commit removed. What a mending has taken is
+    lost, or on the branch of mended files.
+    """
+    lines = (ancestors(on_branch(table, name)) for name in (MAIN_BRANCH, *FIRN_BRANCHES))
+    pairs = [(commit, before) for line in lines for commit, before in pairwise(line) if not is_mending(commit)]
+    expiring = [commit for commit, before in pairs if before.snapshot_id not in staying]
+    return sum(removed_bytes(commit) for commit, _ in pairs), sum(map(removed_bytes, expiring))
 
 
 def _seen(lake: Lake, status: Status) -> Seen:

@@ -49,8 +49,6 @@ class LevelStatus(Level):
     """Number of tombstones; None if metadata does not have the number."""
     hidden: int | None = 0
     """Maximum number of records that row-level deletes hide; None if metadata gives no bound."""
-    delete_files: int = 0
-    """Maximum number of row-level delete files that may apply to one segment."""
     base_offset: int | None
     last_offset: int | None
 
@@ -208,37 +206,15 @@ class TopicSpace(Space):
     topic: str
 
 
-class HistorySpace(FrozenModel):
-    """File bytes that main and Firn's branches no longer hold, but that another snapshot of the table still holds."""
+class TableSpace(Space):
+    """The space of a table, and of its history, by the sizes that the summaries of snapshots tell."""
 
     history_bytes: int
-    """Bytes of the data and delete files that belong only to older snapshots, other branches and tags."""
-    history_is_exact: bool
-    """False if ``history_bytes`` is a lower bound, because a snapshot summary lacks sizes, or because an ancestor of
-    the snapshot of a tag or of another branch has expired."""
+    """Bytes of the data and delete files that commits removed from main or from Firn's branches, but that an older
+    snapshot still holds."""
     expirable_bytes: int
-    """The part of ``history_bytes`` that the expiry of snapshots would free now, by the limits ``history.expire.*``."""
-    expirable_is_exact: bool
-    """False if ``expirable_bytes`` is approximate, because a tag or branch may share files with expiring snapshots."""
-
-
-class TableSpace(Space, HistorySpace):
-    """The space of a table."""
-
-
-class LaneWork(FrozenModel):
-    """The bytes that landed since the table's oldest snapshot, and Firn's work on them."""
-
-    landed_bytes: int
-    written_bytes: int
-    saved_bytes: int
-    """Bytes that Firn's commits removed minus bytes that they added."""
-    cleaned_bytes: int
-    """The part of ``saved_bytes`` that is due to lanes that remove superseded records."""
-    core_ms: int
-    """Core time of compactions, milliseconds: their duration times the number of tasks that could run in parallel."""
-    since_ms: int | None
-    """Commit time of the table's oldest snapshot; None without a snapshot."""
+    """The part of ``history_bytes`` that the expiry of snapshots would free now, by the limits ``history.expire.*``,
+    unless a tag or another writer's branch shares the files."""
 
 
 class Sort(StrEnum):
@@ -284,7 +260,7 @@ STRAYS: Final = "what belongs to no topic partition"
 """The name of what waits for a person if the topic partition of live files is missing or unknown."""
 
 
-class Status(LaneWork):
+class Status(FrozenModel):
     """The status of a table at ``taken_ms`` and ``snapshot_id``, which is None if the table has no snapshot.
 
     ``publications`` and ``verdicts`` are the latest, newest first.
@@ -293,6 +269,14 @@ class Status(LaneWork):
     table: str
     snapshot_id: int | None
     taken_ms: int
+    since_ms: int | None
+    """Commit time of the table's oldest snapshot; None without a snapshot."""
+    landed_bytes: int
+    """Bytes that other writers have appended since then."""
+    written_bytes: int
+    """Bytes that Firn's commits have written since then."""
+    saved_bytes: int
+    """Bytes that Firn's commits removed minus bytes that they added."""
     topic_partitions: int
     levels: tuple[Level, Level, Level, Level]
     """Levels L0 to L3; L3 is the tail."""

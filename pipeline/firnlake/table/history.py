@@ -13,7 +13,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, Field, Json, TypeAdapter, ValidationError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.authorship import firn_properties, number_of, properties_of
@@ -264,24 +264,13 @@ def is_mending(snapshot: Snapshot) -> bool:
     return MENDED_FILES in firn_properties(snapshot)
 
 
-def added_bytes(snapshot: Snapshot) -> int | None:
-    """Bytes of the data and delete files that ``snapshot`` added to its parent; None if its summary does not say."""
-    return _bytes(snapshot, "added-files-size", ("added-data-files", "added-delete-files"))
+def appended_bytes(snapshot: Snapshot) -> int:
+    """Bytes of the files that another writer's append added, as its summary says; 0 for every other snapshot."""
+    is_append = snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND
+    by_others = is_append and not CommitSummary.of(snapshot)
+    return number_of(properties_of(snapshot).get("added-files-size")) or 0 if by_others else 0
 
 
-def removed_bytes(snapshot: Snapshot) -> int | None:
-    """Bytes of the data and delete files that ``snapshot`` removed; None if its summary does not say."""
-    return _bytes(snapshot, "removed-files-size", ("deleted-data-files", "removed-delete-files"))
-
-
-def _bytes(snapshot: Snapshot, size: str, counts: tuple[str, ...]) -> int | None:
-    properties = properties_of(snapshot)
-    # Writers leave out zeros. When they commit whole manifests, Iceberg's writers also leave out a size above zero.
-    if size not in properties and snapshot.summary is not None:
-        return None if any(properties.get(name, "0") != "0" for name in counts) else 0
-    return number_of(properties.get(size))
-
-
-def cherry_picked(snapshot: Snapshot) -> int | None:
-    """Id of the snapshot whose files ``snapshot`` published again; None if ``snapshot`` is not a cherry-pick."""
-    return number_of(properties_of(snapshot).get("source-snapshot-id"))
+def removed_bytes(snapshot: Snapshot) -> int:
+    """Bytes of the data and delete files that ``snapshot`` removed, as its summary says; 0 if it does not."""
+    return number_of(properties_of(snapshot).get("removed-files-size")) or 0
