@@ -21,7 +21,7 @@ COMMANDS = (
     "mend", "verify",
 )  # fmt: skip
 READING = (
-    "status", "status a.b", "checkpoint a.b", "plan a.b", "run a.b --dry-run", "stages a.b", "verify a.b",
+    "status", "status a.b", "checkpoint a.b", "plan a.b", "stages a.b", "verify a.b",
     "quarantine a.b", "explain a.b orders-0", "erase a.b --status", "maintain a.b --dry-run", "land a.b part.jsonl",
 )  # fmt: skip
 LONG = "Z" * 249

@@ -11,7 +11,7 @@ from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status import (
     LaneCommit,
     LaneVerdict,
-    LevelStatus,
+    Level,
     PartitionCondition,
     PartitionStatus,
     Status,
@@ -88,17 +88,9 @@ def part_of(topic: str, partition: int, **others: Any) -> PartitionStatus:
     return PartitionStatus(**facts | others)
 
 
-def level_of(level: int, size: int, segments: int) -> LevelStatus:
+def level_of(level: int, size: int, segments: int) -> Level:
     """One level; without bytes, it has no segment."""
-    return LevelStatus(
-        level=level,
-        segments=segments if size else 0,
-        records=size // 150,
-        bytes=size,
-        tombstones=None,
-        base_offset=None,
-        last_offset=None,
-    )
+    return Level(level=level, segments=segments if size else 0, records=size // 150, bytes=size)
 
 
 def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> LaneVerdict:

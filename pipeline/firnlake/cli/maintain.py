@@ -1,17 +1,28 @@
-"""Subcommand ``maintain``: expire snapshots, rewrite manifests, delete files that nothing needs."""
+"""Subcommands that keep a table in order: `maintain`, which deletes what nothing needs, and `mend`, which takes damaged
+and lost data files out of a table, as a person asks."""
 
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import groupby
 from typing import Annotated, Final
 
 import typer
 
 from firnlake import clock
 from firnlake.cli import show
-from firnlake.cli.options import AsJson
-from firnlake.errors import FirnError
+from firnlake.cli.options import AsJson, TableName
+from firnlake.errors import FirnError, RefusedError
+from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding
+from firnlake.inspect.gather import write_snapshot
+from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table
+from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, in_words, mended, named_files
+from firnlake_expectations.table_report import OUTCOMES, MendedFile
 from firnlake_expectations.wording import count
 
 LONGEST_REASON: Final = 200
@@ -97,3 +108,141 @@ def _short(name: str) -> str:
     """The end of the path ``name``, which identifies a file within the table; ``--json`` prints the whole path."""
     *before, one, two, three = ["", "", *name.split("/")]
     return f"…/{one}/{two}/{three}" if any(before) else name
+
+
+def mend(
+    table: TableName,
+    file: Annotated[
+        list[str] | None,
+        typer.Option("--file", metavar="PATH", help="Take this data file out, as Firn's messages name it. Repeatable."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Take what is named, without asking for confirmation.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Show what was taken before; changes nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; only with --list.")] = False,
+) -> None:
+    """Take damaged or lost data files out of main.
+
+    Without `--yes`, or an answer on a terminal, this only shows what would be taken. The branch `firn_mended` keeps it.
+    """
+    lake = Lake.load()
+    if listing and not (file or yes):
+        _show_mended(lake, table, as_json)
+    elif listing or as_json:
+        raise RefusedError("--list and --json go together, without further options; allowed: --list [--json]")
+    elif file:
+        _mend(lake, table, list(dict.fromkeys(file)), yes)
+    else:
+        raise RefusedError("firn mend needs to know what to take out; allowed: --file PATH, or --list")
+
+
+def _mend(lake: Lake, table: str, paths: Sequence[str], yes: bool) -> None:
+    """Show the files at ``paths``, and take them if the person agrees; otherwise say how."""
+    named = named_files(lake, table, paths)
+    for path, past in named.mended.items():
+        show.line(f"{table}: {path} was taken by {past}; nothing to do")
+    if not named.files:
+        return
+    _show_files(named)
+    if not yes and not (sys.stdin.isatty() and typer.confirm(f"{table}: take this from main?")):
+        options = [text for one in named.files for text in ("--file", one.path)]
+        show.message(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
+        return
+    snapshot_id = mending.mend(lake, named)
+    if snapshot_id is None:
+        listed = shlex.join(["firn", "mend", table, "--list"])
+        show.message(f"{table}: the same was taken from main before, nothing to do; `{listed}` tells when")
+        return
+    _report(lake, table)
+    kept = f"branch {MENDED} keeps it" if named.kept else "nothing of it could be kept"
+    show.message(f"{table}: taken from main with snapshot {snapshot_id}; {kept}")
+    show.line("what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it")
+    # Other inputs make another plan, so no refusal of the former one holds it back (C20).
+    show.line("no `firn retry` is needed; if the run finds nothing due, --force runs anyway")
+    show.line(f"next: {shlex.join(['firn', 'run', table])}")
+
+
+def _show_files(named: NamedFiles) -> None:
+    show.line(f"{named.table}, snapshot {named.snapshot_id}: to be taken from main:")
+    for one in named.files:
+        show.line(f"  {one.path}")
+        show.line(f"    {_holding(one)}")
+        show.message(f"    {_state(one)}")
+    for left in named.left:
+        for text in _missing(left):
+            show.line(f"  {left.topic_partition}: {text}")
+
+
+def _holding(one: NamedFile) -> str:
+    held, segment = count(one.file.record_count, "record"), one.segment
+    if segment is None:
+        return f"{held} of unknown topic partitions"
+    known = segment.base_offset >= 0
+    offsets = f"offsets {segment.base_offset} to {segment.last_offset}" if known else "unknown offsets"
+    tombstones = "" if segment.tombstones is None else f", {count(segment.tombstones, 'tombstone')}"
+    markers = ", perhaps markers of transactions, which are undecided without them" if segment.control else ""
+    return f"{segment.topic_partition}, level {segment.level}, {offsets}: {held}{tombstones}{markers}"
+
+
+def _state(one: NamedFile) -> str:
+    if one.is_lost:
+        return f"lost: {one.problem}, so branch {MENDED} can't keep it"
+    if one.problem is None:
+        return f"nothing is wrong with it: all records can be read; branch {MENDED} keeps it"
+    readable = f"{one.readable:,} of {one.file.record_count:,} records can be read"
+    return f"damaged: {readable}; branch {MENDED} keeps it ({one.problem})"
+
+
+def _missing(left: LeftInLog) -> Sequence[str]:
+    end = f"the log ends at offset {left.former_log_end}"
+    if left.log_end != left.former_log_end:
+        end += f", afterwards at offset {left.log_end}" if left.log_end >= 0 else ", and is empty afterwards"
+    older, newer = (count(number, "other file") for number in (left.older_files, left.newer_files))
+    return (
+        end,
+        f"readers may see older records of its keys again, deleted ones too, from {older}"
+        if left.older_files
+        else "no other file has older records of its keys",
+        f"newer records of its keys may be in {newer}; keys without one there lose their newest record"
+        if left.newer_files
+        else "no other file has newer records of its keys, so these lose their newest record",
+    )
+
+
+def _report(lake: Lake, table: str) -> None:
+    """Let the data-quality pages tell of the mending; if that fails, for example since the table has other faults, the
+    next run does it."""
+    from firnlake.validate.validate import build_reports
+
+    with suppress(FirnError, OSError):
+        write_snapshot(lake, table, clock.now_ms())
+        build_reports(lake)
+
+
+def _show_mended(lake: Lake, table: str, as_json: bool) -> None:
+    """Print what mendings took from main of ``table``, newest mending first."""
+    with lake.answering():
+        files = list(mended(lake.table(table), table))
+    if as_json:
+        show.as_json(files)
+    elif not files:
+        show.line(f"{table}: nothing was mended")
+    else:
+        for taken, own in groupby(files, _taken):
+            show.line(f"{table}: {taken}:")
+            for one in own:
+                show.line(f"  {one.path}")
+                show.line(f"    {_contents(one)}{OUTCOMES[one.outcome]}")
+
+
+def _taken(one: MendedFile) -> str:
+    if one.at_ms is None:
+        return f"on branch {MENDED}, but no summary tells any more when it was taken"
+    return f"taken by {in_words(one.snapshot_id, one.at_ms)}"
+
+
+def _contents(one: MendedFile) -> str:
+    """What the file holds, as far as metadata tells."""
+    if one.topic_partition is None or one.records is None:
+        return ""
+    offsets = "unknown offsets" if one.base_offset is None else f"offsets {one.offsets}"
+    return f"{one.topic_partition}, {offsets}, {count(one.records, 'record')}; "

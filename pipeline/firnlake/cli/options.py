@@ -35,6 +35,10 @@ Limit = Annotated[
 Now = Annotated[
     int | None, time_option("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")
 ]
+OneTopicPartition = Annotated[
+    TopicPartition | None,
+    typer.Argument(parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="For example orders-0."),
+]
 Partition = Annotated[TopicPartition | None, topic_partition_option("Only this topic partition.")]
 
 EngineName = Annotated[

@@ -5,10 +5,7 @@ OffsetCheckpointFile has version 0, and entries ``topic partition offset``, wher
 As in Kafka, a topic partition has an entry once it has been cleaned; in Firn, a cleaned topic partition has a tail.
 """
 
-import os
 import re
-import tempfile
-from pathlib import Path
 from typing import Final
 
 from firnlake.errors import RefusedError
@@ -35,22 +32,3 @@ def checkpoint_text(lake: Lake, identifier: str) -> tuple[str, list[RefusedError
         else:
             entries.append(f"{topic} {partition} {state.first_dirty_offset}")
     return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries)), odd
-
-
-def write_checkpoint(text: str, path: Path) -> None:
-    """Write ``text`` to ``path`` atomically, as Kafka does: a reader sees either the old or the new checkpoint.
-
-    Raises RefusedError when the file can't be written.
-    """
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-            written = Path(folder) / path.name
-            with written.open("w", encoding="ascii") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            written.replace(path)
-    except OSError as error:
-        raise RefusedError(
-            f"checkpoint {path} can't be written: {error}; allowed: a file in a folder that exists"
-        ) from error

@@ -25,7 +25,7 @@ from firnlake.inspect.report_files import last_verdicts
 from firnlake.inspect.status import (
     LaneCommit,
     LaneVerdict,
-    LevelStatus,
+    Level,
     PartitionCondition,
     PartitionStatus,
     Status,
@@ -221,12 +221,12 @@ def _lag_ms(state: State) -> int | None:
     return None if oldest is None else max(0, state.now_ms - oldest)
 
 
-def _levels(state: State) -> Iterable[LevelStatus]:
+def _levels(state: State) -> Iterable[Level]:
     ordered = sorted(state.segments, key=lambda segment: segment.level)
     for level, group in groupby(ordered, key=lambda segment: segment.level):
         own = list(group)
         filled = [segment for segment in own if segment.records and segment.base_offset >= 0]
-        yield LevelStatus(
+        yield Level(
             level=level,
             segments=len(own),
             records=sum(segment.records for segment in own),

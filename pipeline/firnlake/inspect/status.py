@@ -33,24 +33,18 @@ from firnlake_expectations.wording import count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One level of one topic partition, or of all topic partitions together."""
+    """One level of one topic partition, or of all together. Offsets are inclusive, and None if they are not known."""
 
+    level: int
     segments: int = 0
     records: int = 0
     bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelStatus(Level):
-    """One level of one topic partition. Offsets are inclusive, and None if the level has no record."""
-
-    level: int
-    tombstones: int | None
+    tombstones: int | None = None
     """Number of tombstones; None if metadata does not have the number."""
-    hidden: int | None = 0
+    hidden: int | None = None
     """Maximum number of records that row-level deletes hide; None if metadata gives no bound."""
-    base_offset: int | None
-    last_offset: int | None
+    base_offset: int | None = None
+    last_offset: int | None = None
 
 
 class PartitionCondition(StrEnum):
@@ -79,7 +73,7 @@ class PartitionStatus:
     topic: str
     partition: int
     condition: PartitionCondition
-    levels: tuple[LevelStatus, ...]
+    levels: tuple[Level, ...]
     dirty_ratio: float
     lag_ms: int | None
     """Time that the oldest cleanable record has waited, milliseconds; None if nothing is cleanable."""
@@ -145,7 +139,7 @@ def sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
     totals = {level: Counter[str]() for level in LEVELS}
     for one in (one for part in parts for one in part.levels if one.level in LEVELS):
         totals[one.level].update(segments=one.segments, records=one.records, bytes=one.bytes)
-    landed, merged, cleaned, tail = (Level(**totals[level]) for level in LEVELS)
+    landed, merged, cleaned, tail = (Level(level=level, **totals[level]) for level in LEVELS)
     return landed, merged, cleaned, tail
 
 

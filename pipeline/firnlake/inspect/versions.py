@@ -3,8 +3,9 @@
 Key bounds exclude data files that can't hold the key. Data files never change, so each is read only once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import repeat
 from typing import TypeAlias
 
@@ -65,7 +66,9 @@ class Versions:
         self._has_transactions = not columns.adopted and has_transactions(table)
         self._named = named
         self._files = DataFiles.of(table)
-        self._planned_files: dict[int, Mapping[str, PlannedFile]] = {}
+        self._planned: Callable[[int], Mapping[str, PlannedFile]] = cache(
+            lambda snapshot_id: planned(table, snapshot_id, self._bounds())
+        )
         self._read: dict[frozenset[str], tuple[Version, ...]] = {}
 
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
@@ -81,11 +84,6 @@ class Versions:
     def files(self, snapshot_id: int) -> frozenset[str]:
         """The data files of the snapshot that may hold a record of the key."""
         return frozenset(self._planned(snapshot_id))
-
-    def _planned(self, snapshot_id: int) -> Mapping[str, PlannedFile]:
-        if snapshot_id not in self._planned_files:
-            self._planned_files[snapshot_id] = planned(self._table, snapshot_id, self._bounds())
-        return self._planned_files[snapshot_id]
 
     def _bounds(self) -> BooleanExpression:
         """What the bounds of a data file have to allow; not all of it decides whether a record is of the key."""
@@ -140,7 +138,7 @@ class Versions:
                 # Records without a topic partition belong to no log; the segment that holds them is reported.
                 if None not in [row[name] for name in (names.topic, names.partition) if name]
             )
-        return tuple(versions)
+        return tuple(one for one in versions if self._only in (None, one.topic_partition))
 
     def _rows(self, planned_file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The ``columns`` of the file's records that are of the key and that readers see, by row group.
@@ -150,11 +148,10 @@ class Versions:
         names, source = self._columns, Source.of(planned_file.file)
         deletes = {source.path: planned_file.deletes} if planned_file.deletes else {}
         hidden = HiddenRecords(self._files, deletes).of(source)
-        deciding = (*names.key, names.topic, names.partition, "is_control" if self._has_transactions else None)
-        deciding_columns = list(dict.fromkeys(name for name in deciding if name))
+        deciding = list(dict.fromkeys([*names.key, *(["is_control"] if self._has_transactions else [])]))
         with self._files.opened(source) as file:
             for group in range(file.file.metadata.num_row_groups):
-                chosen = [self._chosen(batch) for batch in file.batches(deciding_columns, [group])]
+                chosen = [self._chosen(batch) for batch in file.batches(deciding, [group])]
                 seen, first = np.concatenate([np.zeros(0, np.bool_), *chosen]), file.first_record(group)
                 if hidden is not None:
                     seen &= ~hidden[first : first + len(seen)]
@@ -172,9 +169,6 @@ class Versions:
             chosen = keys.is_null()
         else:
             chosen = pc.fill_null(pc.equal(keys, keys_of(self._named, names.key)[0]), fill_value=False)
-        for name, value in zip((names.topic, names.partition), self._only or (), strict=False):
-            if name:
-                chosen = pc.and_(chosen, pc.fill_null(pc.equal(batch.column(name), value), fill_value=False))
         if self._has_transactions:
             chosen = pc.and_not(chosen, pc.fill_null(batch.column("is_control"), fill_value=False))
         flags: Flags = chosen.to_numpy(zero_copy_only=False)
