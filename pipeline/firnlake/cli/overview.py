@@ -18,7 +18,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.checkpoint import checkpoint_text
 from firnlake.inspect.explain_key import Fate, KeyExplanation, explain_key
 from firnlake.inspect.gather import each_status, status_of
-from firnlake.inspect.outlook import Outlook, Removal, SegmentExplanation, explain_segment, outlooks
+from firnlake.inspect.outlook import Outlook, RemovingCommit, SegmentExplanation, explain_segment, outlooks
 from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionStatus, Space, Status
 from firnlake.inspect.versions import Version
 from firnlake.job.lane import Lane
@@ -407,5 +407,5 @@ def _reason(reason: Reason, now_ms: int) -> str:
     return f"{reason.rule}: {reason.text}{until}"
 
 
-def _commit(commit: Removal, now_ms: int) -> str:
+def _commit(commit: RemovingCommit, now_ms: int) -> str:
     return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({commit.by})"

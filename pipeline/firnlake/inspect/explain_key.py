@@ -22,7 +22,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, ancestors, head_of, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.keys import NO_KEY
-from firnlake.inspect.outlook import Outlook, Removal, never_taken, outlooks, taken
+from firnlake.inspect.outlook import Outlook, RemovingCommit, never_taken, outlooks, taken
 from firnlake.inspect.versions import Key, Version, Versions
 from firnlake.job.lane import TOP, Lane
 from firnlake.job.plan import Plan
@@ -45,7 +45,7 @@ class Fate:
 
     record: Version
     reason: Reason
-    commit: Removal | None = None
+    commit: RemovingCommit | None = None
     """The commit that removed it; None for a record that is kept."""
 
 
@@ -366,7 +366,7 @@ def _removed_by(table: Table, snapshot: Snapshot, parent_id: int, versions: Vers
     missing.subtract(version.place for version in versions.of(snapshot.snapshot_id, among=after - before))
     # The last of each topic partition is the newest record that the commit left there.
     newest = {one.topic_partition: one.offset for one in versions.of(snapshot.snapshot_id)} if gone else {}
-    removal_of = cache(partial(Removal.of, table, snapshot))
+    removal_of = cache(partial(RemovingCommit.of, table, snapshot))
     for version in gone:
         if missing[version.place] > 0:
             missing[version.place] -= 1
@@ -374,7 +374,7 @@ def _removed_by(table: Table, snapshot: Snapshot, parent_id: int, versions: Vers
             yield Fate(version, _took(version, newest.get(version.topic_partition, -1), removal, has_key), removal)
 
 
-def _took(version: Version, newest: int, removal: Removal, has_key: bool) -> Reason:
+def _took(version: Version, newest: int, removal: RemovingCommit, has_key: bool) -> Reason:
     """The rule by which a commit removed ``version``; ``newest`` is the highest offset that it left of the key."""
     for traits in (lane.traits for lane in Lane if lane.value == removal.lane and lane.traits.removal):
         return Reason(traits.rule, traits.removal)

@@ -240,7 +240,7 @@ def outlooks(
 
 
 @dataclass(frozen=True)
-class Removal:
+class RemovingCommit:
     """The commit that removed a record or a segment."""
 
     snapshot_id: int
@@ -282,7 +282,7 @@ class SegmentExplanation:
     segment: Segment | UnassignedFile
     going: tuple[LaneOutlook, ...] = ()
     waiting: tuple[Reason, ...] = ()
-    removed_by: Removal | None = None
+    removed_by: RemovingCommit | None = None
 
 
 def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list[SegmentExplanation]:
@@ -305,7 +305,7 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
             item = facts(table, identifier, entry)
             if item and _is_named(name, item):
                 owner = item.topic_partition if isinstance(item, Segment) else None
-                return [SegmentExplanation(identifier, item, removed_by=Removal.of(table, snapshot, owner))]
+                return [SegmentExplanation(identifier, item, removed_by=RemovingCommit.of(table, snapshot, owner))]
     raise RefusedError(
         f"table {identifier} holds no segment {name!r}, and none of its snapshots ({len(list(ancestors(table)))}) "
         "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
