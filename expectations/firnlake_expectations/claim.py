@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from firnlake_expectations.wording import FATES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-
-Lane = Literal["retain", "erase", "convert", "merge", "clean", "tier", "full"]
 
 TAIL = 3
 """Level of the tail; everything below it is the head."""
@@ -77,7 +75,7 @@ class Claim:
     """
 
     table: str
-    lane: Lane
+    lane: str
     plan_id: str
     topic: str
     partition: int

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 
 from firnlake.engine.engine import Engine
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from infra.bench import engines, kafka, spark
 from infra.bench.check import Fingerprint
 from infra.bench.data import NOW_MS, Shape

@@ -20,7 +20,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from infra.bench.base import by_lane
 from infra.bench.check import Fingerprint, fingerprint, live, visible_to_spark
 from infra.bench.data import Longs, Shape, Stream, batches, keys_as_text, stream

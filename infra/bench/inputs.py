@@ -19,7 +19,7 @@ from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.run import run
 from firnlake.table import records
 from infra.bench.check import Fingerprint, fingerprint, live, same, visible

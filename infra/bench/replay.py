@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firnlake.ingest.land import land
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.run import run
 from firnlake.table import records
 from firnlake.table.manifest_reader import read

@@ -15,7 +15,7 @@ from firnlake.airflow.configuration import dag_id_of
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.plan.read_states import Scope
 from firnlake.run import run
 from firnlake.table import records

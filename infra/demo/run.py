@@ -27,7 +27,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
 from firnlake.inspect.erasures import status
 from firnlake.inspect.gather import write_snapshot
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.lanes.erasure.certificate import export
 from firnlake.lanes.erasure.requests import ask
 from firnlake.maintain.maintain import maintain_table

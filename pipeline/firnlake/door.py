@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from firnlake import clock
 from firnlake.engine.choice import Engines
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.table.topic_partition import TopicPartition
 

@@ -14,8 +14,8 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.garbage import collect
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes import Lane
 from firnlake.plan.lane_plans import LanePlans, Postponed
 from firnlake.plan.make import check_clock, plan_work
 from firnlake.plan.read_states import EVERYTHING, Scope

@@ -12,7 +12,7 @@ import pytest
 from firnlake.clock import now_ms
 from firnlake.engine.local import LocalEngine
 from firnlake.inspect.status import Query, read
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.lanes.erasure.requests import ask, erasures_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run

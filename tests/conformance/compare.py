@@ -12,7 +12,7 @@ from pathlib import Path
 
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from tests.conformance import firn, kafka
 from tests.conformance.workloads import Entry, Group, Mode, Workload
 

@@ -13,7 +13,7 @@ from firnlake.door import MaintainedTable, OpenCatalog
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.branches import QUARANTINE, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.table.records import arrow_schema
 from tests.conformance.workloads import Entry, Group, Mode
 

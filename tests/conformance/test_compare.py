@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from tests.conformance import firn, kafka
 from tests.conformance.compare import Rule, compare
 from tests.conformance.workloads import MARKER_VALUE, MARKERS, Entry, Group, Mode, Step, Workload, group, groups

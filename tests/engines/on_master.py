@@ -19,7 +19,7 @@ from firnlake.engine.engine import Engine, attempt
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from tests.support import engine_contract
 from tests.support.commands import until
 from tests.support.engine_contract import Holding, Pair, SparkContract

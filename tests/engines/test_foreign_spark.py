@@ -21,7 +21,7 @@ from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.deleter import Kind
 from firnlake.ingest.adopt import Choice, adopt, preview
 from firnlake.ingest.quarantine import batches
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.lanes.erasure.search import search
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.manifests import rewrite_manifests
@@ -188,7 +188,7 @@ def test_c29_c30_sparks_maintenance_keeps_the_requests_and_its_deletes_are_searc
     topic.lake.set_properties(topic.table, {"write.delete.mode": "merge-on-read"})
     topic.spark.sql(f"DELETE FROM {name_of(topic)} WHERE offset = 1")  # noqa: S608
     found = search(topic.lake.table(topic.table), topic.table, before, topic.engine)
-    problems = found.problems[before[1].request.id]
+    problems = found.requests[1].problems
     assert any(one.where == "branch main" for one in problems), "the record is there, though hidden"
 
 

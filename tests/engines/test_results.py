@@ -13,7 +13,7 @@ from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.table import records
 from firnlake.validate.validate import validate
 from tests.support.engine_contract import Pair, through_all_lanes

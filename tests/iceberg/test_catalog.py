@@ -26,8 +26,8 @@ from firnlake.inspect.gather import status_of, write_snapshot
 from firnlake.job.failures import mark, retry
 from firnlake.job.garbage import collect, discard
 from firnlake.job.job import Job
-from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
+from firnlake.lanes import Lane
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import retain_plans

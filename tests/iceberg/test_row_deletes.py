@@ -36,7 +36,7 @@ from firnlake.iceberg.delete_files import write_positions
 from firnlake.iceberg.deletes import FILE_PATH, Deletes, Placed, partition_values
 from firnlake.iceberg.files import metadata_folder
 from firnlake.job.garbage import collect
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.row_deletes import add, equality_file, position_file
 from tests.support import lakes

@@ -11,7 +11,7 @@ from pyiceberg.typedef import Record
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.gather import status_of
 from firnlake.inspect.status import PartitionStatus
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read

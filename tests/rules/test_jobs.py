@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
+from firnlake.lanes import Lane
 from firnlake.table.history import Counts
 from firnlake.table.segment import LANDED, TAIL
 from tests.support.lakes import TABLE

@@ -27,9 +27,9 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.change import Change
 from firnlake.job.job import Job
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
+from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import Publication, publish_job
 from firnlake.table.history import Counts

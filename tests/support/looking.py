@@ -25,10 +25,10 @@ from uuid import UUID
 
 from firnlake.errors import FirnError
 from firnlake.inspect.outlook import Outlook
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.look import has_work, look, since, until
-from firnlake.lanes.retention import retention
+from firnlake.lanes.retain import retention
 from firnlake.plan.lane_plans import admit
 from firnlake.plan.make import due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
@@ -254,7 +254,7 @@ class Looking:
         """Since when the lane has been due for what it takes, if it is forced."""
         for state in self._states():
             work = look(Lane(rest), state, force=True)
-            yield _ago(since(work.lane, state, work.inputs)) if isinstance(work, Work) else "nothing due"
+            yield _ago(since(Lane(rest), state, work.inputs)) if isinstance(work, Work) else "nothing due"
 
     def do_doubts(self, _: str) -> Iterable[str]:
         """Why the maximum lag can't be met."""

@@ -12,8 +12,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
+from firnlake.lanes import Lane
 from firnlake.table.columns import KAFKA
 from firnlake.table.records import SPEC
 from firnlake.table.records import TRANSACTIONS_SCHEMA as SCHEMA

@@ -15,8 +15,8 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import Publication, publish_job
 from firnlake.run import LaneRun, run

@@ -21,7 +21,7 @@ from firnlake.inspect.gather import each_status, status_of
 from firnlake.inspect.outlook import Outlook, RemovingCommit, SegmentExplanation, explain_segment, outlooks
 from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionStatus, Space, Status
 from firnlake.inspect.versions import Version
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.lanes.answer import Reason
 from firnlake.table.segment import LANDED, Segment
 from firnlake_expectations.wording import count

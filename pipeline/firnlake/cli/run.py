@@ -32,9 +32,9 @@ from firnlake.inspect.gather import is_table_of_records, write_snapshot
 from firnlake.inspect.status import tables
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
-from firnlake.job.lane import Lane
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, open_stages, plans_in, stages_of
+from firnlake.lanes import Lane
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.make import check_clock, plan_lanes, plan_work
 from firnlake.plan.read_states import Scope

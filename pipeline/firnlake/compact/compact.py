@@ -28,21 +28,14 @@ from firnlake.job.failures import forget
 from firnlake.job.garbage import delete_attempt, discard
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.job import Job, jobs_of
-from firnlake.job.lane import Lane
 from firnlake.job.outcomes import ByPlan, by_plan, sorted_out
 from firnlake.job.plan import STAGED, Plan
 from firnlake.job.stage import Stage
+from firnlake.lanes.answer import Traits
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import Counts
 from firnlake.table.policy import Policies
 from firnlake_expectations.wording import count
-
-COMPACTIONS: Final[Mapping[Lane, Callable[[Attempt], ByPlan[Rewritten]]]] = {
-    **{lane: rewritten for lane in Lane if lane.traits.level_out is not None},
-    Lane.ERASE: erased,
-    Lane.CONVERT: converted,
-}
-"""How each lane compacts its plans; lane `retain` has nothing to compact."""
 
 _LOST: Final = (RefusedError, WorkerLostError)
 """Errors that another try of the same plan would meet again."""
@@ -96,6 +89,13 @@ def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[Change]:
     return done | made, failed | dict(checked.conflicts)
 
 
+def _compaction(traits: Traits) -> Callable[[Attempt], ByPlan[Rewritten]]:
+    """How lanes with these ``traits`` compact their plans."""
+    if traits.writes == "deletes":
+        return converted
+    return erased if traits.serves_requests else rewritten
+
+
 def _compacted(
     lake: Lake,
     stage: Stage,
@@ -118,7 +118,7 @@ def _compacted(
         started = time.monotonic()
         title = f"{stage.target}, {Job(tuple(plans)).title}, {count(sum(plan.records for plan in plans), 'record')}"
         attempt = Attempt(table, _inputs(stage, plans, checked, engine), target, engine, title)
-        results, failed = COMPACTIONS[plans[0].lane](attempt)
+        results, failed = _compaction(plans[0].lane.traits)(attempt)
         changes: dict[str, Change] = {}
         for plan in plans:
             if plan.id in results:

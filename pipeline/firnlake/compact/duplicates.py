@@ -17,8 +17,8 @@ import pyarrow as pa
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import NO_HORIZON
 from firnlake.errors import RefusedError
+from firnlake.iceberg.files import SHOWS_RECORDS
 from firnlake.iceberg.keys import Flags, Longs, joined
-from firnlake.job.failures import SHOWS_RECORDS
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Samples

@@ -179,6 +179,8 @@ def job_folder(table: Table, job_id: str) -> str:
     return f"{data_folder(table)}/{job_id}"
 
 
+SHOWS_RECORDS: Final = "allowed: one record per offset"
+"""This text is in each reason that describes two different records at one offset; such a reason may contain a key."""
 UNREAD: Final = "unread-"
 """Beginning of the name of a data file that may hold records of keys to erase (C30)."""
 

@@ -141,8 +141,12 @@ def quarantined_files(
             )
         held = {entry.data_file.file_path for entry, _ in read_entries(at_snapshot(table, selection.as_of))}
         files = [file for file in files if file.file_path in held]
-    listed = [(columns.owner(table, file), job_of(file.file_path) or "", file) for file in files]
-    chosen = [one for one in listed if selection.has(*one[:2])]
+    chosen = []
+    for file in files:
+        owner, job_id = columns.owner(table, file), job_of(file.file_path) or ""
+        assert owner  # Firn has written the file for a topic partition
+        if selection.has(owner, job_id):
+            chosen.append((owner, job_id, file))
     return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
 
 

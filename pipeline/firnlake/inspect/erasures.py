@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.outlook import in_words
 from firnlake.inspect.outlook import outlooks as outlooks_of
-from firnlake.job.lane import Lane
+from firnlake.lanes import SERVING
 from firnlake.lanes.erasure.certificate import older_snapshots, unserved
 from firnlake.lanes.erasure.requests import Erasure, erasures_of
 from firnlake.table.topic_partition import TopicPartition
@@ -58,7 +58,7 @@ def _held(lake: Lake, identifier: str, now_ms: int, owners: Collection[TopicPart
     held = dict.fromkeys(owners, f"lane erase is due, but has not run yet (firn run {identifier})")
     _, outlooks = outlooks_of(lake, identifier, now_ms, owners)
     for owner, outlook in outlooks.items():
-        if Lane.ERASE not in outlook.due:
-            reason = outlook.not_due(Lane.ERASE)
+        if SERVING not in outlook.due:
+            reason = outlook.not_due(SERVING)
             held[owner] = f"{reason.rule}: {in_words(reason)}"
     return held

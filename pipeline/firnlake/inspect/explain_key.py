@@ -24,8 +24,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.keys import NO_KEY
 from firnlake.inspect.outlook import Outlook, RemovingCommit, never_taken, outlooks, taken
 from firnlake.inspect.versions import Key, Version, Versions
-from firnlake.job.lane import TOP, Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes import SERVING, TOP, Lane
 from firnlake.lanes.answer import Reason
 from firnlake.lanes.erasure.digests import digests_of, named_values
 from firnlake.lanes.erasure.requests import erasures_of
@@ -216,7 +216,7 @@ class Keeping:
         return sorted((other for other in newer if not self.is_aborted(other)), key=lambda other: other.offset)
 
     def _to_be_erased(self) -> Reason:
-        answer = self.outlook.of_lane(Lane.ERASE)
+        answer = self.outlook.of_lane(SERVING)
         what = f"lane {answer.lane} removes it, and is due" if answer.plan else answer.reason.text
         return replace(answer.reason, text=f"its key is to be erased; {what}")
 

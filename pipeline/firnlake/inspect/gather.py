@@ -35,8 +35,8 @@ from firnlake.inspect.status import (
     write,
 )
 from firnlake.job.failures import failed_plans, told_once
-from firnlake.job.lane import Lane
 from firnlake.job.reports import copy_reports
+from firnlake.lanes import Lane
 from firnlake.lanes.look import until
 from firnlake.maintain.mend import mended
 from firnlake.plan.read_states import read_once

@@ -18,11 +18,11 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
-from firnlake.job.lane import TOP, Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes import TOP, Lane
 from firnlake.lanes.answer import Reason, Waits, Work
 from firnlake.lanes.look import look, until
-from firnlake.lanes.retention import Retention, retention
+from firnlake.lanes.retain import Retention, retention
 from firnlake.plan.make import plan_of, plan_partition
 from firnlake.plan.read_states import Scope, read_once
 from firnlake.table.history import CommitSummary, is_mending, plans_of
@@ -58,7 +58,7 @@ class Outlook:
     state: State
     failures: Sequence[FailedPlan] = ()
     is_quiet: bool = False
-    """No lane has work (``firnlake.lanes.quiet``), so none is asked."""
+    """No lane has work (``firnlake.lanes.look.quiet``), so none is asked."""
 
     @cached_property
     def answers(self) -> Mapping[Lane, Work | Waits]:
@@ -74,7 +74,7 @@ class Outlook:
     @cached_property
     def plans(self) -> Mapping[Lane, Plan]:
         """The plan of each due lane."""
-        plans = {lane: plan_of(work, self.segments, self.state) for lane, work in self.works.items()}
+        plans = {lane: plan_of(lane, work, self.segments, self.state) for lane, work in self.works.items()}
         return {lane: plan for lane, plan in plans.items() if plan}
 
     @cached_property
@@ -89,7 +89,7 @@ class Outlook:
         where = self.state.topic_partition
         tried = {marker.plan.lane for marker in self.failures if marker.plan.topic_partition == where}
         plans = (
-            plan_of(answer, self.segments, self.state)
+            plan_of(lane, answer, self.segments, self.state)
             if isinstance(answer := self.answers.get(lane), Work)
             else plan_partition(lane, self.segments, self.state, force=True)
             for lane in Lane

@@ -20,15 +20,13 @@ from firnlake.clock import show_ms
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, files_in, metadata_folder, store, write_whole
 from firnlake.iceberg.manifests import READERS
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.reports import new_reports
+from firnlake.lanes import Lane
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
 
-SHOWS_RECORDS: Final = "allowed: one record per offset"
-"""This text is in each reason that describes two different records at one offset; such a reason may contain a key."""
 AGAIN_MS: Final = 86_400_000
 """Milliseconds for which a plan waits after a failure."""
 

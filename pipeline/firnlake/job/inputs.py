@@ -12,8 +12,8 @@ from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.deletes import FileDeletes
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes import Lane
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.live_files import LiveInputs
 from firnlake.table.policy import NAMES, Policies, Policy

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from firnlake.errors import RefusedError, printable
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan, stage_name
+from firnlake.lanes import Lane
 from firnlake.table.topic_partition import TopicPartition
 
 

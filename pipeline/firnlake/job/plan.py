@@ -12,7 +12,7 @@ from pydantic import Field
 from firnlake.clock import ahead
 from firnlake.errors import RefusedError, UnavailableError, printable
 from firnlake.iceberg.files import JOB_ID, FrozenModel, job_of
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker

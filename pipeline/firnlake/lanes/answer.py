@@ -1,11 +1,14 @@
-"""What a lane says of a topic partition: the work that it has to do there, or why it waits."""
+"""What a lane is, and what it says of a topic partition: the work that it has to do there, or why it waits."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from firnlake.job.lane import Lane
+from firnlake.lanes.figures import Figures
 from firnlake.table.policy import INT_MAX, Policy
 from firnlake.table.segment import Segment
+from firnlake.table.segments import Bools
+from firnlake.table.state import State
 
 FEWEST: Final = 2
 """The smallest number of segments, or of runs, that can be combined into one."""
@@ -26,15 +29,12 @@ class Waits(Reason):
 
 @dataclass(frozen=True)
 class Work:
-    """Work of ``lane`` on the segments ``inputs``, in offset order, which fit a plan together (C17)."""
+    """Work of a lane on the segments ``inputs``, in offset order, which fit a plan together (C17)."""
 
-    lane: Lane
     inputs: tuple[Segment, ...]
     reason: str
     beside: tuple[Segment, ...] = ()
     """Segments of removed tombstones that the plan reads as well."""
-    staying: frozenset[str] = frozenset()
-    """Paths of those inputs that change only if another input has a newer record of one of their keys."""
     waiting_segments: int = 0
     """Lane `full`: number of cleanable segments past the inputs, for which the plan has no room."""
     inputs_per_segment: int | None = None
@@ -43,13 +43,51 @@ class Work:
     """Ids of the requests that the work serves (C30)."""
 
 
-def too_few(lane: Lane, number: int, policy: Policy, threshold: str, what: str, fewest: int | None = None) -> Waits:
-    """Why ``lane`` waits: the largest ``number`` of ``what`` that lie together is below the field ``threshold`` of the
-    policy, or not even the ``fewest`` of them (None: as many as the threshold) fit a plan."""
+@dataclass(frozen=True)
+class Traits:
+    """What a lane is: when it has work, and what those must know who carry out any lane's plans."""
+
+    rule: str
+    """The rule of the contract that says when the lane is due."""
+    look: Callable[[State, bool], Work | Waits]
+    """Finds the lane's work; the flag ignores thresholds. `firnlake.lanes.look` asks it unless something blocks it."""
+    may_be_due: Callable[[Figures], Bools]
+    """[P] False for topic partitions in which ``look`` surely waits, unless it is forced."""
+    clocks: Callable[[State], Iterable[int]] = lambda _: ()
+    """The clocks, epoch milliseconds, at which something but a compaction lag passes a limit of the lane."""
+    writes: Literal["segments", "deletes", "nothing"] = "segments"
+    level_in: int | None = None
+    """The level of all segments that the lane takes; None if it takes segments of several levels."""
+    level_out: int | None = None
+    """The level of the segments that the lane makes of its inputs; None if it makes none, or keeps their levels."""
+    cleans: bool = False
+    """The lane removes records because of newer ones, which needs a compacted topic (C19)."""
+    copies: bool = False
+    """The lane copies records, each as often as its file is listed, instead of cleaning them."""
+    decides: bool = False
+    """The lane treats control records and the records of transactions specially (C10)."""
+    whole: bool = False
+    """The lane works on a whole topic partition at once; then its inputs may all stay in place."""
+    serves_requests: bool = False
+    """The lane does what requests ask for (C30): no segment may hold a requested record afterwards."""
+    unblocked: bool = False
+    """The lane also works on a blocked topic partition (C20), because it drops or keeps whole segments."""
+    removal: str = ""
+    """Why every record that the lane removes goes, in words; empty if each record has a reason of its own."""
+
+    @property
+    def replaces(self) -> bool:
+        """True if readers see the same records after the lane's commits (Iceberg's operation `replace`)."""
+        return self.writes == "deletes" or (self.copies and not self.serves_requests)
+
+
+def too_few(rule: str, number: int, policy: Policy, threshold: str, what: str, fewest: int | None = None) -> Waits:
+    """Why the lane of ``rule`` waits: the largest ``number`` of ``what`` that lie together is below the field
+    ``threshold`` of the policy, or not even the ``fewest`` of them (None: as many as the threshold) fit a plan."""
     needed = getattr(policy, threshold)
     if needed >= INT_MAX:
         name = Policy.model_fields[threshold].alias
-        return Waits(lane.traits.rule, f"no number of segments makes the lane due (firn.{name} = {needed})")
+        return Waits(rule, f"no number of segments makes the lane due (firn.{name} = {needed})")
     if number >= needed:
         return Waits("C17", f"{number} {what}, but no {fewest or needed} of them fit a plan together")
-    return Waits(lane.traits.rule, f"{number} of {needed} {what}")
+    return Waits(rule, f"{number} of {needed} {what}")

@@ -1,7 +1,8 @@
 """When lane `convert` is due: many equality delete files apply to a segment, or some hold up the other lanes (C27)."""
 
-from firnlake.job.lane import Lane
-from firnlake.lanes.answer import Waits, Work
+from firnlake.lanes.answer import Traits, Waits, Work
+from firnlake.lanes.figures import Figures
+from firnlake.table.segments import Bools
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -17,7 +18,18 @@ def look(state: State, force: bool) -> Work | Waits:
     needed = 1 if force or holds else state.policy.convert_equality_deletes
     told = f"{most} of {count(needed, 'equality delete file')}"
     if reached and most >= needed:
-        return Work(Lane.CONVERT, reached, told)
+        return Work(reached, told)
     if not most and any(one.holding_deletes for one in state.segments):
-        return Waits(Lane.CONVERT.traits.rule, "each equality delete file applies to a data file that no plan takes")
-    return Waits(Lane.CONVERT.traits.rule, told)
+        return Waits("C27", "each equality delete file applies to a data file that no plan takes")
+    return Waits("C27", told)
+
+
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where enough equality delete files apply to a segment, or some hold up the other lanes."""
+    wanted = figures.each_segment(lambda policy: policy.convert_equality_deletes)
+    deletes, holding = figures.fact("equality_deletes"), figures.fact("holding_deletes")
+    due: Bools = figures.number((deletes >= wanted) | (holding > 0)) > 0
+    return due
+
+
+TRAITS = Traits("C27", look, may_be_due, writes="deletes", whole=True, unblocked=True)

@@ -1,13 +1,15 @@
 """Lane `full`: cleans the cleanable head together with the tail, or the tail alone, into a new tail (C12, C16)."""
 
-from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, takewhile
+
+import numpy as np
 
 from firnlake.clock import exact_span, show_span
-from firnlake.job.lane import Lane
-from firnlake.job.plan import tail_is_older
-from firnlake.lanes.answer import Waits, Work
+from firnlake.lanes.answer import Traits, Waits, Work
+from firnlake.lanes.figures import ALMOST, Figures
 from firnlake.table.segment import TAIL, Segment
+from firnlake.table.segments import UNKNOWN, Bools
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -29,13 +31,10 @@ def look(state: State, force: bool) -> Work | Waits:
     if reason is None:
         return _waits(state, dirty)
     inputs = tuple(sorted((*dirty, *state.tail_inputs), key=lambda segment: segment.order))
-    beside = _may_come_back(state, dirty)
     return Work(
-        Lane.FULL,
         inputs,
         reason,
-        beside=beside,
-        staying=_staying(state, inputs, beside),
+        beside=_may_come_back(state, dirty),
         waiting_segments=len(possible) - len(dirty),
     )
 
@@ -46,7 +45,7 @@ def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
             return Waits(state.held.rule, f"nothing may be cleaned: segment {state.held.segment} is {state.held.why}")
         stamped = any(segment.first_horizon_ms is not None for segment in state.tail)
         kept = ", and tombstones of the tail are kept until their delete horizon" if stamped else ""
-        return Waits(Lane.FULL.traits.rule, f"the head is empty{kept}")
+        return Waits("C12", f"the head is empty{kept}")
     if state.tail_is_held:
         return Waits("C10", f"the tail waits: {state.undecided}")
     if not dirty:
@@ -56,8 +55,8 @@ def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
     ratio, needed = f"dirty ratio {state.dirty_ratio:.3f}", state.policy.min_cleanable_dirty_ratio
     if state.dirty_ratio > needed:
         few = f"only {count(state.cleanable_bytes, 'dirty byte')}; needed: {state.policy.min_dirty_bytes}"
-        return Waits(Lane.FULL.traits.rule, f"{ratio} > {needed}, but {few} (firn.min.dirty.bytes)")
-    return Waits(Lane.FULL.traits.rule, f"{ratio}, needed: more than {needed}")
+        return Waits("C12", f"{ratio} > {needed}, but {few} (firn.min.dirty.bytes)")
+    return Waits("C12", f"{ratio}, needed: more than {needed}")
 
 
 def dirty_reason(state: State) -> str | None:
@@ -173,14 +172,6 @@ def _may_come_back(state: State, dirty: Sequence[Segment]) -> tuple[Segment, ...
     return tuple(segment for segment in state.removed_tombstones if segment.last_offset > lowest)
 
 
-def _staying(state: State, inputs: Sequence[Segment], beside: Sequence[Segment]) -> frozenset[str]:
-    """The inputs that stay unless one of their keys has a newer record, where the tail is known to be older."""
-    decides = any(one.transactional or one.control for one in inputs)
-    if beside or decides or not tail_is_older(inputs):
-        return frozenset()
-    return may_stay(inputs, state.lowest_beside({one.path for one in inputs}), state.now_ms)
-
-
 def may_stay(segments: Sequence[Segment], clean_below: int | None, now_ms: int) -> frozenset[str]:
     """Paths of those inputs of a full clean, ``segments``, that stay unless one of their keys has a newer record.
 
@@ -210,3 +201,48 @@ def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
     # A segment with unknown horizons counts as a segment whose tombstones have yet to be stamped.
     first = segment.first_horizon_ms
     return segment.stamped >= segment.tombstones and first is not None and first > now_ms
+
+
+def clocks(state: State) -> Iterator[int]:
+    """The clocks at which the head passes the maximum lag or the interval of full cleans, and those at which tombstones
+    of the tail pass their delete horizons."""
+    policy = state.policy
+    # A segment that is too young holds back all segments after it, so only the extremes so far matter, in offset order.
+    oldest = set(accumulate((segment.oldest_ms for segment in state.head), min))
+    yield from (clock + policy.max_compaction_lag_ms + 1 for clock in oldest)
+    if policy.full_interval_ms >= 0:
+        last = last_full_ms(state)
+        since = set(accumulate((segment.arrived_ms for segment in state.head), min)) if last is None else {last}
+        yield from (clock + policy.full_interval_ms + 1 for clock in since)
+    for segment in state.tail:
+        for horizon in (segment.first_horizon_ms, segment.last_horizon_ms):
+            if horizon is not None:
+                yield from (horizon, horizon + 1)
+
+
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where the head is dirty, old or late enough, or where enough tombstones have passed their horizons."""
+    each, fact, head, tail = figures.each, figures.fact, figures.head(), figures.tail
+    head_bytes, tail_bytes = figures.total("data_bytes", head), figures.total("data_bytes", tail)
+    ratio = each(lambda policy: policy.min_cleanable_dirty_ratio)
+    due: Bools = head_bytes > ALMOST * ratio * (head_bytes + tail_bytes)
+    due &= head_bytes >= ALMOST * each(lambda policy: policy.min_dirty_bytes)
+    due |= figures.least(fact("oldest_ms"), head) < figures.before(lambda policy: policy.max_compaction_lag_ms)
+    # The last full clean that took everything, or the oldest landing where there is no tail; UNKNOWN is long ago.
+    last = figures.most(fact("committed_ms"), tail & fact("whole"), UNKNOWN)
+    arrived = np.where(fact("committed_ms") == UNKNOWN, fact("newest_ms"), fact("committed_ms"))
+    since = np.where(figures.number(tail) > 0, last, figures.least(arrived, head))
+    due |= since < figures.before(lambda policy: policy.full_interval_ms)
+    removed = figures.removed_tombstones.items()
+    ends = {owner: max((one.last_offset for one in own), default=-1) for owner, own in removed}
+    due |= figures.least(fact("base_offset"), head) < figures.of(ends, -1)
+    due &= figures.number(head) > 0
+    # Damaged metadata may have the last horizon before the first one.
+    horizon = np.minimum(fact("first_horizon_ms"), fact("last_horizon_ms"))
+    expired = tail & (horizon != UNKNOWN) & (horizon <= figures.now_ms)
+    allowed = each(lambda policy: policy.tombstone_fraction) * figures.total("records", tail)
+    due |= figures.total("stamped", expired) > ALMOST * allowed
+    return due
+
+
+TRAITS = Traits("C12", look, may_be_due, clocks, level_out=TAIL, cleans=True, decides=True)

@@ -5,29 +5,19 @@ when on it will have some, is found by asking at other clocks.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
-from typing import Final
+from itertools import accumulate, chain
 
-from firnlake.job.lane import Lane
-from firnlake.lanes import clean, convert, full, merge, retention, tier
+import numpy as np
+
+from firnlake.lanes import Lane
 from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.erasure import look as erasure
+from firnlake.lanes.figures import Figures
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment
+from firnlake.table.segments import Bools
 from firnlake.table.state import State
-
-LOOKS: Final[Mapping[Lane, Callable[[State, bool], Work | Waits]]] = {
-    Lane.RETAIN: retention.look,
-    Lane.ERASE: erasure.look,
-    Lane.CONVERT: convert.look,
-    Lane.MERGE: merge.look,
-    Lane.CLEAN: clean.look,
-    Lane.TIER: tier.look,
-    Lane.FULL: full.look,
-}
-"""The function of each lane that finds its work; `look` asks it unless something blocks the lane."""
 
 
 def look(lane: Lane, state: State, force: bool = False) -> Work | Waits:
@@ -41,7 +31,7 @@ def look(lane: Lane, state: State, force: bool = False) -> Work | Waits:
         return Waits("C20", state.policy.problem)
     if lane.traits.cleans and not state.policy.compacts:
         return Waits("C19", f"the topic is not compacted (cleanup.policy = {state.policy.cleanup_policy})")
-    answer = LOOKS[lane](state, force)
+    answer = lane.traits.look(state, force)
     mixed = state.requested.mixed if state.requested and lane.traits.level_out is not None else ""
     if isinstance(answer, Work) and mixed in {one.path for one in (*answer.inputs, *answer.beside)}:
         return Waits("C30", f"segment {mixed} must first be read for a new request to erase keys")
@@ -88,26 +78,21 @@ def since(lane: Lane, state: State, inputs: Sequence[Segment]) -> int:
 
 def _turning_points(state: State) -> Iterator[int]:
     """Every clock at which something in ``state`` passes a limit of time."""
-    policy = state.policy
-    newest = _extremes(max, (segment.newest_ms for segment in state.head))
-    oldest = _extremes(min, (segment.oldest_ms for segment in state.head))
-    # A segment that is too young holds back all segments after it, so only the extremes so far matter, in offset order.
-    yield from (clock + policy.min_compaction_lag_ms for clock in newest)
-    yield from (clock + policy.max_compaction_lag_ms + 1 for clock in oldest)
-    if policy.full_interval_ms >= 0:
-        last = full.last_full_ms(state)
-        since = _extremes(min, (segment.arrived_ms for segment in state.head)) if last is None else {last}
-        yield from (clock + policy.full_interval_ms + 1 for clock in since)
-    if state.requested and state.requested.due_ms is not None:
-        yield state.requested.due_ms
-    if policy.deletes and policy.retention_ms >= 0:
-        times = (retention.aged_from_ms(segment) for segment in state.segments)
-        yield from (time + policy.retention_ms + 1 for time in times if time is not None)
-    for segment in state.tail:
-        for horizon in (segment.first_horizon_ms, segment.last_horizon_ms):
-            if horizon is not None:
-                yield from (horizon, horizon + 1)
+    # A segment that is too young holds back all segments after it, so only the newest so far matter, in offset order.
+    newest = set(accumulate((segment.newest_ms for segment in state.head), max))
+    yield from (clock + state.policy.min_compaction_lag_ms for clock in newest)
+    yield from chain.from_iterable(lane.traits.clocks(state) for lane in Lane)
 
 
-def _extremes(choose: Callable[[int, int], int], clocks: Iterable[int]) -> set[int]:
-    return set(accumulate(clocks, choose))
+def quiet(figures: Figures) -> Bools:
+    """[P] True where no lane has work unless it is forced, and no segment is too large for a plan.
+
+    Most topic partitions of a large table are quiet most of the time; only the others are looked at exactly.
+    """
+    fact, each_segment = figures.fact, figures.each_segment
+    large = fact("bytes") > each_segment(lambda policy: policy.small_segment[0])
+    large |= np.maximum(fact("records"), fact("keys")) > each_segment(lambda policy: policy.small_segment[1])
+    silent: Bools = figures.number(large) == 0
+    for lane in Lane:
+        silent &= ~lane.traits.may_be_due(figures)
+    return silent

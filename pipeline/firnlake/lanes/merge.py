@@ -7,9 +7,10 @@ segment is made of the same number of L0 segments.
 from collections.abc import Sequence
 from itertools import takewhile
 
-from firnlake.job.lane import Lane
-from firnlake.lanes.answer import FEWEST, Waits, Work, too_few
-from firnlake.table.segment import LANDED, Segment
+from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, too_few
+from firnlake.lanes.figures import Figures
+from firnlake.table.segment import LANDED, MERGED, Segment
+from firnlake.table.segments import Bools
 from firnlake.table.state import State, keys_of
 from firnlake_expectations.wording import count
 
@@ -28,8 +29,8 @@ def look(state: State, force: bool) -> Work | Waits:
         for start in range(len(series) - (FEWEST if force else whole) + 1):
             if groups := _groups(series[start:], state, force):
                 reason = f"{len(series)} of {count(whole, 'L0 segment')}"
-                return Work(Lane.MERGE, groups, reason, inputs_per_segment=whole)
-    return too_few(Lane.MERGE, longest, state.policy, "merge_segments", "adjacent L0 segments")
+                return Work(groups, reason, inputs_per_segment=whole)
+    return too_few("C13", longest, state.policy, "merge_segments", "adjacent L0 segments")
 
 
 def _groups(series: tuple[Segment, ...], state: State, force: bool) -> tuple[Segment, ...]:
@@ -49,3 +50,12 @@ def _can_be_cleaned_as_one(group: Sequence[Segment], state: State) -> bool:
     if sum(segment.bytes for segment in group) > state.policy.max_input_bytes:
         return False
     return not state.policy.compacts or keys_of(group) <= state.policy.keys_per_plan
+
+
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where there are enough landed segments."""
+    due: Bools = figures.number(figures.head(LANDED)) >= figures.each(lambda policy: policy.merge_segments)
+    return due
+
+
+TRAITS = Traits("C13", look, may_be_due, level_in=LANDED, level_out=MERGED, copies=True)

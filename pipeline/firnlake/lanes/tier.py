@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from firnlake.job.lane import Lane
-from firnlake.lanes.answer import FEWEST, Waits, Work, too_few
+from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, too_few
+from firnlake.lanes.figures import Figures
 from firnlake.table.segment import RUN, Segment
+from firnlake.table.segments import Bools
 from firnlake.table.state import Budget, State
 
 SIMILAR: Final = 2.0
@@ -28,9 +29,9 @@ def look(state: State, force: bool) -> Work | Waits:
     for similar in similar_runs(state):
         longest = max(longest, len(similar))
         if len(similar) >= (FEWEST if force else wanted) and (fitting := fitting_runs(similar, budget)):
-            return Work(Lane.TIER, fitting, f"{len(similar)} of {wanted} runs of similar size")
+            return Work(fitting, f"{len(similar)} of {wanted} runs of similar size")
     what = "adjacent cleanable runs of similar size"
-    return too_few(Lane.TIER, longest, state.policy, "tier_runs", what, FEWEST)
+    return too_few("C15", longest, state.policy, "tier_runs", what, FEWEST)
 
 
 @dataclass(frozen=True)
@@ -105,3 +106,12 @@ def _neighbours(series: Iterator[Run] | Sequence[Run]) -> list[Run]:
         if last - first + 1 == held:
             whole = len(taken)
     return taken[:whole]
+
+
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where there are enough segments of runs."""
+    due: Bools = figures.number(figures.head(RUN)) >= figures.each(lambda policy: policy.tier_runs)
+    return due
+
+
+TRAITS = Traits("C15", look, may_be_due, level_in=RUN, level_out=RUN, cleans=True, decides=True)

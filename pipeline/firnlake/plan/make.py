@@ -11,9 +11,10 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.inputs import rules_of
 from firnlake.job.job import jobs_of
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Input, Plan
+from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
+from firnlake.lanes.full import may_stay
 from firnlake.lanes.look import look
 from firnlake.plan.lane_plans import LanePlans, Postponed, admit
 from firnlake.plan.order import rank
@@ -174,7 +175,8 @@ def due_plans(
 ) -> list[Plan]:
     """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
     works = [(work, state) for state in states if isinstance(work := look(lane, state, force), Work)]
-    plans = (plan_of(work, segments, state, asked) for work, state in sorted(works, key=lambda one: rank(*one)))
+    in_order = sorted(works, key=lambda one: rank(lane, *one))
+    plans = (plan_of(lane, work, segments, state, asked) for work, state in in_order)
     return [plan for plan in plans if plan is not None and plan.changes]
 
 
@@ -207,26 +209,26 @@ def behind_ms(segments: Segments, now_ms: int) -> int:
 def plan_partition(lane: Lane, segments: Segments, state: State, force: bool = False, asked: str = "") -> Plan | None:
     """The plan of ``lane`` for one topic partition; None if it waits. The plan's reason includes ``asked``."""
     work = look(lane, state, force)
-    return plan_of(work, segments, state, asked) if isinstance(work, Work) else None
+    return plan_of(lane, work, segments, state, asked) if isinstance(work, Work) else None
 
 
-def plan_of(work: Work, segments: Segments, state: State, asked: str = "") -> Plan | None:
-    """The plan for ``work`` in ``state``; None for a table without a snapshot."""
+def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str = "") -> Plan | None:
+    """The plan for ``work`` of ``lane`` in ``state``; None for a table without a snapshot."""
     if segments.snapshot_id is None:
         return None
-    policy, traits = state.policy, work.lane.traits
+    policy, traits = state.policy, lane.traits
     by_position = traits.writes == "deletes"
     suspects = state.requested.suspects if state.requested else frozenset[str]()
-    return Plan(
+    plan = Plan(
         table=segments.identifier,
         table_uuid=segments.table_uuid,
         snapshot_id=segments.snapshot_id,
-        lane=work.lane,
+        lane=lane,
         topic=state.topic_partition.topic,
         partition=state.topic_partition.partition,
         now_ms=state.now_ms,
         reason=f"{work.reason}; asked for: {asked}" if asked else work.reason,
-        inputs=tuple(Input.of(segment, may_stay=segment.path in work.staying) for segment in work.inputs),
+        inputs=tuple(map(Input.of, work.inputs)),
         removed_tombstones=tuple(map(Input.of, work.beside)),
         inputs_per_segment=work.inputs_per_segment,
         segment_bytes=policy.segment_target,
@@ -234,7 +236,7 @@ def plan_of(work: Work, segments: Segments, state: State, asked: str = "") -> Pl
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
         sequence_number=segments.snapshot_number if by_position else segments.sequence_number,
-        rules=rules_of(work.lane, policy, segments.mapping),
+        rules=rules_of(lane, policy, segments.mapping),
         clock_behind_ms=behind_ms(segments, state.now_ms),
         waiting_segments=work.waiting_segments,
         transactional=traits.decides and any(one.transactional or one.control for one in work.inputs),
@@ -242,4 +244,9 @@ def plan_of(work: Work, segments: Segments, state: State, asked: str = "") -> Pl
         requests=work.requests,
         unread=any(segment.path in suspects for segment in work.inputs),
         position_deletes_max=policy.position_deletes_max if by_position else 0,
-    ).sealed()
+    )
+    if traits.cleans and plan.tail_is_older:
+        stay = may_stay(work.inputs, plan.clean_below, state.now_ms)
+        inputs = tuple(Input.of(segment, may_stay=segment.path in stay) for segment in work.inputs)
+        plan = plan.model_copy(update={"inputs": inputs})
+    return plan.sealed()

@@ -11,6 +11,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.look import since
 from firnlake.table.policy import DAY_MS
@@ -32,20 +33,20 @@ class Rank(NamedTuple):
     partition: int
 
 
-def rank(work: Work, state: State) -> Rank:
-    """The rank of the plan for ``work`` in ``state``."""
-    limit = _limit_ms(work, state)
+def rank(lane: Lane, work: Work, state: State) -> Rank:
+    """The rank of the plan for ``work`` of ``lane`` in ``state``."""
+    limit = _limit_ms(lane, work, state)
     overdue = limit < state.now_ms
     return Rank(not overdue, limit if overdue else 0, -state.dirty_ratio, *state.topic_partition)
 
 
-def _limit_ms(work: Work, state: State) -> int:
+def _limit_ms(lane: Lane, work: Work, state: State) -> int:
     """The time (epoch milliseconds) after which ``work`` is overdue; the clock of ``state`` or later if it is not."""
     last = _last_work_ms(state, work.inputs)
     limits = []
     # To look at earlier clocks takes time, and can't find a plan overdue whose oldest segment came within the patience.
     if max(min(segment.arrived_ms for segment in state.segments), last) + PATIENCE_MS < state.now_ms:
-        limits.append(max(since(work.lane, state, work.inputs), last) + PATIENCE_MS)
+        limits.append(max(since(lane, state, work.inputs), last) + PATIENCE_MS)
     if state.cleanable:
         oldest = min(segment.oldest_ms for segment in state.cleanable)
         limits.append(max(oldest + state.policy.max_compaction_lag_ms, last))

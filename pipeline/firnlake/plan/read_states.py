@@ -11,10 +11,11 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
-from firnlake.job.lane import Lane
-from firnlake.lanes.erasure.look import requested_in
+from firnlake.lanes import Lane
+from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import erasures_of
-from firnlake.lanes.quiet import quiet
+from firnlake.lanes.figures import Figures
+from firnlake.lanes.look import quiet
 from firnlake.table.history import newest_clock
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
@@ -116,11 +117,11 @@ class Sensed:
 
     @cached_property
     def quiet(self) -> frozenset[TopicPartition]:
-        """The topic partitions in which nothing is due (``lanes.quiet``)."""
+        """The topic partitions in which nothing is due (``lanes.look.quiet``)."""
         if not self.segments:
             return frozenset()
-        flags = quiet(self.segments, self.policies, self.now_ms, self.removed_tombstones, self.requested)
-        return frozenset(self.segments.owners[place] for place in np.flatnonzero(flags).tolist())
+        figures = Figures(self.segments, self.policies, self.now_ms, self.removed_tombstones, self.requested)
+        return frozenset(self.segments.owners[place] for place in np.flatnonzero(quiet(figures)).tolist())
 
     _known: dict[TopicPartition, State] = field(default_factory=dict)
 

@@ -15,7 +15,7 @@ from firnlake.job.garbage import store_ms
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
-from firnlake.lanes.retention import retention
+from firnlake.lanes.retain import retention
 from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies

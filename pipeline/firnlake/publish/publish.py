@@ -256,12 +256,13 @@ def _summary(target: Table, job_id: str, changes: Sequence[Change], core_ms: int
     """The summary of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn maintain`
     removes a document that no snapshot refers to."""
     plans = [one.plan for one in changes]
+    gives_level = plans[0].lane.traits.level_out is not None
     told = CommitSummary(
         job_id=job_id,
         lane=plans[0].lane,
         # The earliest clock is the safe choice: it makes work due a little sooner, never later.
         now_ms=min(plan.now_ms for plan in plans),
-        waiting_segments=sum(plan.waiting_segments for plan in plans),
+        waiting_segments=sum(plan.waiting_segments for plan in plans) if gives_level else None,
         core_ms=core_ms,
         validation=validation,
         counts=Counts.total(one.counts for one in changes),

@@ -114,17 +114,16 @@ class ColumnRoles:
         text = table.properties.get(COLUMNS)
         return resolve(StoredRoles.parse(text, identifier), table.schema(), identifier) if text else KAFKA
 
-    def owner(self, table: Table, file: DataFile) -> TopicPartition:
-        """The topic partition of the records in ``file``; ``topic_name`` and 0 if the table lacks these columns."""
+    def owner(self, table: Table, file: DataFile) -> TopicPartition | None:
+        """The topic partition of the records in ``file``; ``topic_name`` and 0 if the table lacks these columns.
 
-        def value(name: str | None, fixed: Any) -> Any:
-            if name is None:
-                return fixed
-            place = position(table.schema(), table.specs()[file.spec_id], name)
-            assert place is not None  # ``of`` has checked the table
-            return file.partition[place]
-
-        return TopicPartition(value(self.topic, self.topic_name), value(self.partition, 0))
+        None if the file's Iceberg partition does not say it.
+        """
+        values: list[Any] = []
+        for name, fixed in ((self.topic, self.topic_name), (self.partition, 0)):
+            place = position(table.schema(), table.specs()[file.spec_id], name) if name else None
+            values.append(fixed if name is None else None if place is None else file.partition[place])
+        return None if None in values else TopicPartition(*values)
 
     @property
     def tombstone_null(self) -> str | None:

@@ -28,8 +28,6 @@ FENCE: Final = f"{_PREFIX}fence"
 """Marks an empty snapshot; the catalog refuses commits that were prepared on its parent (`firnlake.job.garbage`)."""
 MENDED_FILES: Final = f"{_PREFIX}mended"
 """A JSON document of what a mending has taken (C36)."""
-ERASE: Final = "erase"
-"""The lane whose commits only remove requested keys; they clean nothing else, and segments keep their levels."""
 
 
 class Counts(FrozenModel):
@@ -136,7 +134,8 @@ class CommitSummary(FrozenModel):
     now_ms: _Number
     """The time for which the plan was made (its clock), epoch milliseconds; for several plans, the earliest clock."""
     waiting_segments: _Number | None = None
-    """Number of cleanable segments that had no room in the plans."""
+    """Number of cleanable segments that had no room in the plans; None if the lane gives segments no level, so that
+    those that the commit wrote do not count as the work of another lane."""
     waiting_topic_partitions: Json[frozenset[str]] = frozenset()
     """Topic partitions of the waiting segments, if the commit published several plans."""
     core_ms: _Number = 0
@@ -167,10 +166,9 @@ class CommitSummary(FrozenModel):
         """True when the commit's plan, or each of its plans, took everything cleanable; a commit of several plans also
         when it names the ``waiting_topic_partitions``, so that it was whole for all others.
 
-        Without a count, the clean may have been partial; assuming so costs at most one more full clean. A commit of
-        lane `erase` cleans nothing.
+        Without a count, the clean may have been partial; assuming so costs at most one more full clean.
         """
-        return self.lane != ERASE and (self.waiting_segments == 0 or bool(self.waiting_topic_partitions))
+        return self.waiting_segments == 0 or bool(self.waiting_topic_partitions)
 
 
 _DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])

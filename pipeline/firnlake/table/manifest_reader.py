@@ -22,7 +22,7 @@ from firnlake.iceberg.deletes import DeleteFile, Deletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of
 from firnlake.table.classifier import Classifier, ListedFile, listed_files
 from firnlake.table.columns import ColumnRoles, position
-from firnlake.table.history import ERASE, CommitSummary
+from firnlake.table.history import CommitSummary
 from firnlake.table.manifest_cache import ManifestCache, ManifestContents
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
@@ -146,7 +146,7 @@ def _dated(listed: pa.Table, snapshots: Sequence[Snapshot], times_of_commits: bo
 
     times = [told.now_ms if told else at_ms for _, at_ms, told in commits]
     committed = column(times, pa.int64())
-    by_firn = column((told is not None and told.lane != ERASE for *_, told in commits), pa.bool_())
+    by_firn = column((told is not None and told.waiting_segments is not None for *_, told in commits), pa.bool_())
     whole = column((told is not None and told.is_whole for *_, told in commits), pa.bool_())
     # A commit of several plans was whole for the topic partitions in which no segment waits.
     waiting = [f"{of}-{name}" for of, _, told in commits if told for name in told.waiting_topic_partitions]

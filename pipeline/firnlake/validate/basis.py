@@ -21,8 +21,8 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
+from firnlake.lanes import Lane
 from firnlake.lanes.erasure.requests import Request, erasures_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import newest_clock

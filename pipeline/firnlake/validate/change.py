@@ -13,8 +13,8 @@ from pyiceberg.manifest import DataFile
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.job.change import Change
-from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
+from firnlake.lanes import Lane
 from firnlake.lanes.erasure.requests import Request
 from firnlake.table.history import PublishedPlan
 from firnlake.table.segment import TAIL

@@ -25,8 +25,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.lane import Lane
 from firnlake.job.plan import STAGED
+from firnlake.lanes import Lane
 from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, is_mending, plans_of
 from firnlake.table.segment import TAIL
 from firnlake.table.topic_partition import TopicPartition

@@ -15,7 +15,7 @@ from pyiceberg.types import UUIDType
 from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError, UnavailableError
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from firnlake.table.policy import Policies
 from firnlake.validate.cases import Case, JudgedRecords
 from firnlake_expectations.tables import AFTER

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Final
 from unittest.mock import patch
 
-from firnlake.job.lane import Lane
+from firnlake.lanes import Lane
 from tests.nightly.trials import hands
 from tests.nightly.trials.gate import NOTHING, Call, Fault, Script, commit_fault, meanwhile, some_fault
 from tests.nightly.trials.world import AGE, HOUR, PROPERTIES, World

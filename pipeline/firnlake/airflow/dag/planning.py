@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from firnlake.iceberg.catalog import Lake
-    from firnlake.job.lane import Lane
     from firnlake.job.plan import Plan
+    from firnlake.lanes import Lane
     from firnlake.plan.read_states import Scope
 
 
@@ -71,14 +71,14 @@ def _left_out(lane: str) -> str | None:
     if asked["lane"] != ALL:
         return None if asked["lane"] == lane else f"this run is for lane {asked['lane']} only"
 
-    from firnlake.job.lane import Lane
+    from firnlake.lanes import Lane
 
     return scope_of(asked).obstacle(Lane(lane))
 
 
 def _lanes() -> "list[Lane]":
     """The lanes that this run includes."""
-    from firnlake.job.lane import Lane
+    from firnlake.lanes import Lane
 
     return [Lane(lane) for lane in (RETAIN, *LANES) if _left_out(lane) is None]
 

@@ -25,10 +25,9 @@ from firnlake.iceberg.branches import number_of_main
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.snapshots import max_snapshot_age
-from firnlake.lanes.erasure.look import requested_in
-from firnlake.lanes.erasure.requests import Erasure, erasures_of, open_requests, write_certificate
-from firnlake.lanes.erasure.search import Problem, Search, search
-from firnlake.lanes.erasure.snapshot_files import OLDER, locations_of
+from firnlake.lanes.erase import requested_in
+from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write_certificate
+from firnlake.lanes.erasure.search import OLDER, Problem, Search, Searched, search
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
@@ -88,15 +87,14 @@ def certify(
         result = search(table, identifier, ready, engine)
         versions = _kept_versions(table, identifier)
         issued = []
-        for erasure in ready:
-            problems = result.problems[erasure.request.id]
-            if problems or isinstance(versions, Problem):
-                blocked[erasure.request.id] = problems + ([versions] if isinstance(versions, Problem) else [])
+        for one in result.requests:
+            request_id, document = one.erasure.request.id, one.erasure.certificate
+            if one.problems or isinstance(versions, Problem):
+                blocked[request_id] = one.problems + ([versions] if isinstance(versions, Problem) else [])
                 continue
-            document = erasure.certificate
             if document is None:
-                document = _certificate(table, identifier, erasure, result, now_ms, versions)
-                write_certificate(table, erasure.request.id, json.dumps(document, indent=1))
+                document = _certificate(table, identifier, one, result, now_ms, versions)
+                write_certificate(table, request_id, json.dumps(document, indent=1))
             issued.append(document)
         return Certified(tuple(issued), blocked)
 
@@ -198,15 +196,16 @@ def _kept_versions(table: Table, identifier: str) -> str | Problem:
 
 
 def _certificate(
-    table: Table, identifier: str, erasure: Erasure, result: Search, now_ms: int, versions: str
+    table: Table, identifier: str, one: Searched, result: Search, now_ms: int, versions: str
 ) -> dict[str, Any]:
-    """The certificate of a request, whose search has this ``result``; all times in it are ISO 8601, UTC.
+    """The certificate of ``one`` request, whose search has this ``result``; all times in it are ISO 8601, UTC.
 
     ``versions`` says why no older versions of deleted files are kept.
     """
-    request = erasure.request
+    request = one.erasure.request
     current = table.current_snapshot()
-    everywhere = range(len(request.digests))
+    found = {position for read in one.reads.values() for position in read.found | read.newer}
+    newer = {position for path, read in one.reads.items() if path in result.sizes for position in read.newer}
     content = {
         "format": _FORMAT,
         "firn": version("firnlake"),
@@ -221,8 +220,8 @@ def _certificate(
         "log_ends": {str(partition): end for partition, end in sorted(request.log_ends.items())},
         "requested_at_sequence_number": request.sequence_number,
         "keys": len(request.digests),
-        "found_nowhere": sorted(set(everywhere) - result.found[request.id]),
-        "newer": sorted(result.newer[request.id]),
+        "found_nowhere": sorted(set(range(len(request.digests))) - found),
+        "newer": sorted(newer),
         "snapshot": current.snapshot_id if current else None,
         "sequence_number": number_of_main(table),
         "locations": list(locations_of(table)),

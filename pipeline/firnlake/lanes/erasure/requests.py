@@ -37,15 +37,25 @@ from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
-from firnlake.iceberg.files import ERASURES_FOLDER, OWN_FOLDER, FrozenModel, files_in, store, write_whole
+from firnlake.iceberg.files import (
+    ERASURES_FOLDER,
+    OWN_FOLDER,
+    FrozenModel,
+    data_folder,
+    files_in,
+    job_of,
+    metadata_folder,
+    store,
+    write_whole,
+)
 from firnlake.iceberg.keys import Flags
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
 from firnlake.lanes.erasure.digests import digests, digests_of
-from firnlake.lanes.erasure.snapshot_files import SnapshotFiles, locations_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import DAY_MS, LONG_MAX, Policies
+from firnlake.table.reached import Contents
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
@@ -447,16 +457,10 @@ def _log_ends(lake: Lake, table: Table, identifier: str, wanted: str | None) -> 
                         f"table {identifier}: the log end of {owner} is unknown: segment {segment.path} "
                         f"{segment.problem}"
                     )
-                ends[owner] = max(ends.get(owner, 0), segment.last_offset + 1)
+                # No offset is past the highest one, so a request can't cover a record there.
+                ends[owner] = max(ends.get(owner, 0), min(segment.last_offset + 1, LONG_MAX))
     topic = _topic({owner.topic for owner in ends}, identifier, wanted)
-    log_ends = {owner.partition: end for owner, end in sorted(ends.items()) if owner.topic == topic}
-    for partition, end in log_ends.items():
-        if end > LONG_MAX:
-            raise RefusedError(
-                f"table {identifier}: the log of {TopicPartition(topic, partition)} ends at offset {LONG_MAX}, which "
-                "no request can cover; allowed: a log that ends at a lower offset"
-            )
-    return topic, log_ends
+    return topic, {owner.partition: end for owner, end in sorted(ends.items()) if owner.topic == topic}
 
 
 def _topic(topics: set[str], identifier: str, wanted: str | None) -> str:
@@ -473,5 +477,20 @@ def _topic(topics: set[str], identifier: str, wanted: str | None) -> str:
 
 def _outside(table: Table) -> tuple[str, ...]:
     """Locations of the files that a snapshot of ``table`` names outside the folders that a search lists."""
-    within = tuple(f"{location}/" for location in locations_of(table))
-    return tuple(sorted(path for path in SnapshotFiles.of(table).files if not path.startswith(within)))
+    within, contents = tuple(f"{location}/" for location in locations_of(table)), Contents(table.io)
+    unreadable: list[str] = []  # a search names them
+    manifests = contents.manifests_of(table.metadata.snapshots, unreadable)
+    named = {path for _, files in contents.files_in(manifests, unreadable) for path in files}
+    return tuple(sorted(path for path in named if not path.startswith(within)))
+
+
+def locations_of(table: Table) -> tuple[str, ...]:
+    """The folders of ``table`` that belong to no other table: its location, and Firn's folders elsewhere."""
+    location = table.location().rstrip("/")
+    elsewhere = {data_folder(table), metadata_folder(table)}
+    return location, *sorted(folder for folder in elsewhere if not folder.startswith(f"{location}/"))
+
+
+def is_by_lane(path: str, erasure: Erasure) -> bool:
+    """True when a lane wrote the file at ``path`` for the table of the request."""
+    return f"/{OWN_FOLDER}/{erasure.request.table_uuid}/" in path and job_of(path) is not None

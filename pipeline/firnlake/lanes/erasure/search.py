@@ -8,35 +8,54 @@ import json
 import re
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Final
+from functools import cached_property, partial
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import PuffinFile
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import FirnError, UnavailableError
-from firnlake.iceberg import parquet
+from firnlake.errors import FirnError, RefusedError, UnavailableError
 from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import MARKS, OWN_FOLDER, Stored, job_of, path_of
-from firnlake.iceberg.manifests import DAMAGED, header_of, records
-from firnlake.job.failures import SHOWS_RECORDS
+from firnlake.iceberg.files import MARKS, OWN_FOLDER, SHOWS_RECORDS, Stored, files_in, job_of, path_of, store
+from firnlake.iceberg.manifests import DAMAGED, ahead, checked_entries, header_of, manifests_of, records
 from firnlake.lanes.erasure.digests import key_bytes
-from firnlake.lanes.erasure.look import is_by_lane
-from firnlake.lanes.erasure.requests import DOCUMENT, Erasure, Read, RequestedKeys, key_fields, key_ids, write_reads
-from firnlake.lanes.erasure.snapshot_files import NOTHING, OLDER, RemovedFile, SnapshotFiles, locations_of
-from firnlake.table.columns import ColumnRoles, position
+from firnlake.lanes.erasure.requests import (
+    DOCUMENT,
+    Erasure,
+    Read,
+    RequestedKeys,
+    is_by_lane,
+    key_fields,
+    key_ids,
+    locations_of,
+    write_reads,
+)
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.history import document_of
+from firnlake.table.reached import metadata_locations, statistics_of
 from firnlake.table.records import CONTROL, has_transactions
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+OLDER: Final = "older snapshots"
+"""What names a file that no branch or tag shows any more."""
+NOTHING: Final = "nothing"
+"""What names a file that the metadata of the table does not name."""
+_ENTRY: Final = (100, 125, 128)
+"""Field ids of the path, the lower bounds and the upper bounds in a manifest's entry (Iceberg spec, "Manifests")."""
+_GONE: Final = "it is gone, so nobody can tell what it held"
 
 
 @dataclass(frozen=True)
@@ -53,37 +72,44 @@ class Problem:
         return f"{subject}: {self.why}; ended by: {self.remedy}"
 
 
+@dataclass
+class Searched:
+    """What a search has found for one request."""
+
+    erasure: Erasure
+    reads: dict[str, Read]
+    """The files that were read by this search or before, by path."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def covered(self, path: str, sequence_number: int | None) -> int | None:
+        """Number of records in the file at ``path`` that the request covers; None if nobody has read the file.
+
+        ``sequence_number`` is the file's; None if nothing tells it.
+        """
+        read = self.reads.get(path)
+        return None if read is None else self.erasure.found_in(read, sequence_number)
+
+
 def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: Engine) -> "Search":
     """Search every file of ``table`` for the records that ``erasures`` cover, and write down what was read.
 
     Raises UnavailableError when the store does not answer.
     """
     try:
-        finished = Search(table, identifier, erasures, SnapshotFiles.of(table))
+        finished = Search(table, identifier, [Searched(erasure, dict(erasure.reads)) for erasure in erasures])
         finished.run(engine)
     except OSError as error:
         raise UnavailableError(f"table {identifier}: its files can't be read now: {error}") from error
     return finished
 
 
-_ENTRY: Final = (100, 125, 128)
-"""Field ids of the path, the lower bounds and the upper bounds in a manifest's entry (Iceberg spec, "Manifests")."""
-_GONE: Final = "it is gone, so nobody can tell what it held"
-
-
 @dataclass
 class Search:
-    """A search, and what it has found; its dictionaries have the ids of the requests as keys."""
+    """A search of every file for several requests."""
 
     table: Table
     identifier: str
-    erasures: Sequence[Erasure]
-    named: SnapshotFiles
-    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
-    newer: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Positions of the keys that have newer records, which the request does not cover."""
-    found: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Positions of the keys of which any file held a record, ever."""
+    requests: Sequence[Searched]
     sizes: dict[str, int] = field(default_factory=dict)
     """The number of bytes of each file that was searched, by its path."""
     _unread: dict[str, str] = field(default_factory=dict)
@@ -91,28 +117,31 @@ class Search:
 
     def run(self, engine: Engine) -> None:
         """Read the files that no search has read for each of the requests, and look at what was found in all."""
-        self.reads = [dict(erasure.reads) for erasure in self.erasures]
-        others = [file for file in self.named.others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
+        others = [file for file in self._others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
         others += self._outside()
         tasks = list(self._tasks(others))
-        self._read([task for task in tasks if not self._is_searched(task.source)], engine)
         self.sizes = {task.source.path: task.source.bytes for task in tasks}
+        self._read([task for task in tasks if not self._is_searched(task.source)], engine)
         for path in self.sizes:
             self._look_at(path)
         self._look_at_manifests(others)
-        for erasure, reads in zip(self.erasures, self.reads, strict=True):
-            for file in reads.values():
-                self.found[erasure.request.id].update(file.found, file.newer)
-            fresh = [file for path, file in reads.items() if file.searched and erasure.reads.get(path) != file]
-            write_reads(self.table, erasure.request.id, fresh)
+        for one in self.requests:
+            known = one.erasure.reads
+            fresh = [read for path, read in one.reads.items() if read.searched and known.get(path) != read]
+            write_reads(self.table, one.erasure.request.id, fresh)
 
     def by_name(self) -> Mapping[str, list[int]]:
         """The numbers of bytes of the files that were searched, by what names them; a file may have several names."""
         sizes: dict[str, list[int]] = defaultdict(list)
         for path, size in self.sizes.items():
-            for where in self.named.holders(path):
+            for where in self._holders(path):
                 sizes[where].append(size)
         return dict(sorted(sizes.items()))
+
+    @cached_property
+    def named(self) -> "SnapshotFiles":
+        """Every file that the metadata of the table names."""
+        return SnapshotFiles.of(self.table)
 
     @cached_property
     def columns(self) -> ColumnRoles:
@@ -123,27 +152,30 @@ class Search:
         return DataFiles.of(self.table)
 
     def _owner(self, file: DataFile) -> TopicPartition | None:
-        """The topic partition of the records in ``file``; None if the file's Iceberg partition does not say."""
-        spec, names = self.table.specs()[file.spec_id], self.columns
-        values: list[Any] = []
-        for name, fixed in ((names.topic, names.topic_name), (names.partition, 0)):
-            index = position(self.table.schema(), spec, name) if name else None
-            if name and index is None:
-                return None
-            values.append(fixed if index is None else file.partition[index])
-        return None if None in values else TopicPartition(*values)
+        return self.columns.owner(self.table, file)
 
-    def _concerned(self, file: DataFile | None) -> list[Erasure]:
+    def _concerned(self, file: DataFile | None) -> list[Searched]:
         """The requests that may cover a record in ``file``; None stands for any file."""
         owner = self._owner(file) if file else None
-        return [erasure for erasure in self.erasures if owner is None or owner.topic == erasure.request.topic]
+        return [one for one in self.requests if owner is None or owner.topic == one.erasure.request.topic]
 
     # What must be read, and reading it.
 
+    def _others(self) -> Iterator[Stored]:
+        """The files in the table's folders that the metadata does not name, hidden ones included."""
+        known = {path_of(path) for path in (*self.named.files, *self.named.metadata)}
+        for location in locations_of(self.table):
+            files, folder = store(self.table, location)
+            for stored in files_in(files, folder):
+                file = replace(stored, path=f"{location}{stored.path[len(folder) :]}")
+                # The checksum of a named file is looked at, too: it may be anything.
+                if file.path.endswith(".crc") or path_of(file.path) not in known:
+                    yield file
+
     def _outside(self) -> Iterator[Stored]:
         """Files that were named outside the table's folders at some time, and that nothing names any more."""
-        outside = {path for erasure in self.erasures for path in erasure.request.outside}
-        outside |= {path for reads in self.reads for path, read in reads.items() if read.records}
+        outside = {path for one in self.requests for path in one.erasure.request.outside}
+        outside |= {path for one in self.requests for path, read in one.reads.items() if read.records}
         within = tuple(f"{location}/" for location in locations_of(self.table))
         for path in sorted(outside - self.named.files.keys()):
             if not path.startswith(within):
@@ -154,8 +186,8 @@ class Search:
         """A task for each file that may hold a record of a requested topic."""
         for named in self.named.files.values():
             if self._concerned(named.file):
-                yield _Task(Source.of(named.file), self._owner(named.file), named.file.content)
-        sizes = {counted.statistics_path: counted.file_size_in_bytes for counted in self.named.statistics()}
+                yield _Task(Source.of(named.file), self._owner(named.file), is_listed=True, is_data=named.is_data)
+        sizes = {one.statistics_path: one.file_size_in_bytes for one in statistics_of(self.table.metadata)}
         sizes |= {file.path: file.bytes for file in others}
         spec = self.table.spec()
         for path, size in sizes.items():
@@ -163,33 +195,37 @@ class Search:
 
     def _is_searched(self, source: Source) -> bool:
         """True when earlier searches have read the file for every request."""
-        reads = [erasure.read(source.path, source.bytes) for erasure in self.erasures]
+        reads = [one.erasure.read(source.path, source.bytes) for one in self.requests]
         return all(read is not None and read.searched for read in reads)
 
     def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
         specs = self.table.specs().values()
         shown = {name for spec in specs for name in key_fields(self.table, self.columns, spec)}
+        harmless = {part.name for spec in specs for part in spec.fields} - shown
         columns = (column for schema in self.table.schemas().values() for column in schema.fields)
+        former = {column.field_id for column in columns if column.name in self.columns.key} - {*key_ids(self.table)}
+        requests = [one.erasure.request for one in self.requests]
         reader = _Reader(
             self.files,
             self.columns,
-            RequestedKeys(str(self.table.metadata.table_uuid), [erasure.request for erasure in self.erasures]),
+            RequestedKeys(str(self.table.metadata.table_uuid), requests),
             CONTROL if has_transactions(self.table) else None,
-            frozenset(column.field_id for column in columns if column.name in self.columns.key)
-            - {*key_ids(self.table)},
-            frozenset(part.name for spec in specs for part in spec.fields) - shown,
+            frozenset(former),
+            _COUNTS | {f"partition.{name}" for name in harmless},
         )
         weights = [task.source.bytes for task in tasks]
-        title = f"search {self.identifier} for {count(len(self.erasures), 'request')}"
+        title = f"search {self.identifier} for {count(len(requests), 'request')}"
         for task, answer in zip(tasks, engine.map(reader, tasks, weights=weights, title=title), strict=True):
             path = task.source.path
             if isinstance(answer, Exception):
                 raise answer
             if not isinstance(answer, str):
-                for reads, read in zip(self.reads, answer, strict=True):
-                    reads[read.path] = read
+                for one, read in zip(self.requests, answer, strict=True):
+                    one.reads[path] = read
             elif answer != _GONE or path in self.named.files or path in self.named.metadata:
                 self._unread[path] = answer
+            else:
+                del self.sizes[path]  # it went away while it was looked for, and nothing names it
 
     # What was found.
 
@@ -199,72 +235,77 @@ class Search:
         if path in self._unread:
             self._add(self._concerned(named.file if named else None), path, self._unread[path])
             return
-        for erasure, reads in zip(self.erasures, self.reads, strict=True):
-            read = reads.get(path)
-            if read is None or read.bytes != self.sizes[path]:
-                continue  # it went away while it was looked for, and nothing names it
-            is_data = named is not None and named.file.content == DataFileContent.DATA
-            number = erasure.found_in(read, named.sequence_number if named and is_data else None)
-            if number:
-                self._add([erasure], path, f"it holds {count(number, 'record')} of keys to erase")
-            else:
-                self.newer[erasure.request.id].update(read.newer)
+        for one in self.requests:
+            if number := one.covered(path, named.sequence_number if named and named.is_data else None):
+                self._add([one], path, f"it holds {count(number, 'record')} of keys to erase")
 
     def _look_at_manifests(self, others: Iterable[Stored]) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
         for location, problem in self.named.unreadable.items():
-            self._add(self.erasures, location, problem)
+            self._add(self.requests, location, problem)
         for location, spec_id in self.named.specs.items():
             if shown := key_fields(self.table, self.columns, self.table.specs()[spec_id]):
-                self._add(self.erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
+                self._add(self.requests, location, f"its files are partitioned by the key ({', '.join(shown)})")
         there = {path_of(path) for path in self.named.files} | {path_of(file.path) for file in others}
         keys = {self.table.schema().find_field(name).field_id for name in self.columns.key}
 
         def shows(path: str, lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> bool:
             return path_of(path) not in there and not keys.isdisjoint({*(lower or ()), *(upper or ())})
 
-        for removed in self.named.removed:
-            file = removed.file
+        for manifest, entry in self.named.removed:
+            file = entry.data_file
             if shows(file.file_path, file.lower_bounds, file.upper_bounds) and self._concerned(file):
-                self._look_at_bounds(removed.manifest, file.file_path, removed)
-        for manifest in others:
-            if manifest.path.endswith(".avro") and manifest.path not in self._unread:
+                self._look_at_bounds(manifest, file.file_path, entry)
+        for other in others:
+            if other.path.endswith(".avro") and other.path not in self._unread:
                 with suppress(FileNotFoundError):
-                    for path, lower, upper in records(_content(self.files, manifest.path), _ENTRY):
+                    for path, lower, upper in records(_content(self.files, other.path), _ENTRY):
                         if path is not None and shows(path, lower, upper):
-                            self._look_at_bounds(manifest.path, path, None)
+                            self._look_at_bounds(other.path, path, None)
 
-    def _look_at_bounds(self, manifest: str, path: str, removed: RemovedFile | None) -> None:
+    def _look_at_bounds(self, manifest: str, path: str, entry: ManifestEntry | None) -> None:
         """Add the requests of which a file that is gone held a record, or of which nobody knows.
 
-        Its manifest entry is None for a manifest that nothing names.
+        The ``entry`` of the file is None in a manifest that nothing names.
         """
-        for erasure, reads in zip(self.erasures, self.reads, strict=True):
-            read = reads.get(path)
-            if read is None and removed and self._is_newer(removed, erasure):
+        for one in self.requests:
+            number = one.covered(path, entry.file_sequence_number if entry else None)
+            if number is None and entry and self._is_newer(entry, one.erasure):
                 continue
-            if read is None or erasure.found_in(read, removed.sequence_number if removed else None):
-                held = "nobody has read" if read is None else "held a key to erase"
-                self._add([erasure], manifest, f"the bounds of {path}, which is gone and {held}, may show a key")
+            if number is None or number:
+                held = "nobody has read" if number is None else "held a key to erase"
+                self._add([one], manifest, f"the bounds of {path}, which is gone and {held}, may show a key")
 
-    def _is_newer(self, removed: RemovedFile, erasure: Erasure) -> bool:
+    def _is_newer(self, removed: ManifestEntry, erasure: Erasure) -> bool:
         """True when a file that nobody has read held no covered record, by its manifest entry: it landed after the
         request and past the log end, or a lane wrote it, which had nothing covered to write."""
-        request, owner = erasure.request, self._owner(removed.file)
-        if removed.sequence_number is None or removed.sequence_number <= request.sequence_number:
+        request, file, number = erasure.request, removed.data_file, removed.file_sequence_number
+        if number is None or number <= request.sequence_number:
             return False
-        bound = (removed.file.lower_bounds or {}).get(self.table.schema().find_field(self.columns.offset).field_id)
+        bound = (file.lower_bounds or {}).get(self.table.schema().find_field(self.columns.offset).field_id)
         # Bounds of an int column that became a long have 4 bytes.
         lowest = int.from_bytes(bound, "little", signed=True) if bound else -1
+        owner = self._owner(file)
         past = owner is not None and lowest >= request.log_end(owner.partition)
-        return past or is_by_lane(removed.file.file_path, erasure)
+        return past or is_by_lane(file.file_path, erasure)
 
-    def _add(self, erasures: Iterable[Erasure], path: str, why: str) -> None:
+    # Names of files.
+
+    def _add(self, requests: Iterable[Searched], path: str, why: str) -> None:
         """Add a problem for each name of the file at ``path``."""
-        for where in self.named.holders(path):
+        for where in self._holders(path):
             problem = Problem(where, path, why, self._remedy(where, path))
-            for erasure in erasures:
-                self.problems[erasure.request.id].append(problem)
+            for one in requests:
+                one.problems.append(problem)
+
+    def _holders(self, path: str) -> list[str]:
+        """What names the file at ``path``: branches and tags, otherwise older snapshots, otherwise nothing."""
+        named = self.named.files.get(path)
+        snapshots = named.snapshots if named else self.named.metadata.get(path, ())
+        kinds = {SnapshotRefType.TAG: "tag", SnapshotRefType.BRANCH: "branch"}
+        refs = sorted(self.table.metadata.refs.items())
+        shown = [f"{kinds[ref.snapshot_ref_type]} {name}" for name, ref in refs if ref.snapshot_id in snapshots]
+        return shown or [OLDER if snapshots else NOTHING]
 
     def _remedy(self, where: str, path: str) -> str:
         kind, _, name = where.partition(" ")
@@ -281,9 +322,91 @@ class Search:
         named = self.named.files.get(path)
         if named is None:
             return "firn maintain, which rewrites manifests (manifests in firn.maintenance)"
-        if named.file.content == DataFileContent.DATA:
+        if named.is_data:
             return f"firn run {self.identifier} --lane erase --force, then firn maintain"
         return f"firn run {self.identifier} --lane convert --force, or another rewrite that applies the deletes"
+
+
+# The files that the metadata of a table names.
+
+
+@dataclass
+class SnapshotFile:
+    """A data file or delete file, with what its manifests say of it."""
+
+    file: DataFile
+    sequence_number: int | None
+    """The lowest of its file sequence numbers; None if a manifest does not tell it."""
+    snapshots: set[int]
+    """The snapshots that show the file."""
+
+    @property
+    def is_data(self) -> bool:
+        return self.file.content == DataFileContent.DATA
+
+
+@dataclass
+class SnapshotFiles:
+    """Every file that the metadata of a table names, in every snapshot, branch and tag."""
+
+    files: dict[str, SnapshotFile] = field(default_factory=dict)
+    """The data files and delete files that snapshots show, by path."""
+    removed: list[tuple[str, ManifestEntry]] = field(default_factory=list)
+    """Entries for files that a commit has removed, each with the location of its manifest."""
+    metadata: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """The snapshots that need each metadata file, by location; none if the table alone names the file."""
+    specs: dict[str, int] = field(default_factory=dict)
+    """The partition spec of each manifest, by location."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Why a manifest or a manifest list can't be read, by location."""
+
+    @classmethod
+    def of(cls, table: Table) -> "SnapshotFiles":
+        """Read every manifest of every snapshot of ``table``; raises an OSError when the store does not answer."""
+        named = cls()
+        manifests: dict[str, ManifestFile] = {}
+        for snapshot, listed in ahead(partial(_answer, partial(manifests_of, table)), table.metadata.snapshots):
+            named.metadata[snapshot.manifest_list].add(snapshot.snapshot_id)
+            if document := document_of(snapshot):
+                named.metadata[document].add(snapshot.snapshot_id)
+            if isinstance(listed, str):
+                named.unreadable[snapshot.manifest_list] = listed
+                continue
+            for manifest in listed:
+                manifests[manifest.manifest_path] = manifest
+                named.metadata[manifest.manifest_path].add(snapshot.snapshot_id)
+        for manifest, entries in ahead(partial(_answer, partial(checked_entries, table.io)), manifests.values()):
+            named.specs[manifest.manifest_path] = manifest.partition_spec_id
+            if isinstance(entries, str):
+                named.unreadable[manifest.manifest_path] = entries
+                continue
+            for entry in entries:
+                named._add(manifest.manifest_path, entry)
+        for counted in statistics_of(table.metadata):
+            named.metadata[counted.statistics_path].add(counted.snapshot_id)
+        for location in metadata_locations(table):
+            named.metadata[location].update()
+        return named
+
+    def _add(self, manifest: str, entry: ManifestEntry) -> None:
+        file, number = entry.data_file, entry.file_sequence_number
+        if entry.status == ManifestEntryStatus.DELETED:
+            self.removed.append((manifest, entry))
+            return
+        known = self.files.setdefault(file.file_path, SnapshotFile(file, number, set()))
+        known.snapshots |= self.metadata[manifest]
+        if number is None or (known.sequence_number is not None and number < known.sequence_number):
+            known.sequence_number = number
+
+
+def _answer(read: Callable[[S], list[T]], subject: S) -> list[T] | str:
+    """What ``read`` returns for ``subject``, or why it can't be read."""
+    try:
+        return read(subject)
+    except FileNotFoundError:
+        return "it is gone"
+    except RefusedError as error:
+        return str(error)
 
 
 # Reading one file.
@@ -296,8 +419,10 @@ class _Task:
     source: Source
     owner: TopicPartition | None = None
     """The topic partition of all records in the file; None if there may be several, or if it is unknown."""
-    content: DataFileContent | None = None
-    """What a manifest calls the file; None if no manifest lists it, so that only the file says what it holds."""
+    is_listed: bool = False
+    """True if a manifest lists the file; otherwise only the file says what it holds."""
+    is_data: bool = False
+    """True if a manifest lists it as a data file."""
 
 
 _FIELD_ID: Final = b"PARQUET:field_id"
@@ -305,8 +430,15 @@ _ROW_OF_DELETE: Final = 2147483544
 _POSITIONS: Final = frozenset({2147483545, 2147483546})
 """Field ids of the deleted row, and of the position and the path, in a position delete file (Iceberg spec, "Reserved
 Field IDs")."""
+_COUNTS: Final = frozenset(
+    {
+        *("spec_id", "data_record_count", "data_file_count", "total_data_file_size_in_bytes", "dv_count"),
+        *("position_delete_record_count", "position_delete_file_count", "equality_delete_record_count"),
+        *("equality_delete_file_count", "total_record_count", "last_updated_at", "last_updated_snapshot_id"),
+    }
+)
+"""Names of the columns of partition statistics beside the partition (Iceberg spec, "Partition Statistics")."""
 _UNKNOWN: Final = "nobody knows what it holds"
-_PARQUET: Final = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -320,19 +452,20 @@ class _Reader:
     """The column that is true for control records, which have no key (C10); None if the table has no such column."""
     former: frozenset[int]
     """Field ids of columns that had the name of a key's column in an earlier schema."""
-    harmless: frozenset[str]
-    """Names of the partition fields that show no key."""
+    counts: frozenset[str]
+    """Columns of partition statistics that show no key."""
 
     def __call__(self, task: _Task) -> Sequence[Read] | str:
         """Read the file of ``task``: a reading for each request, or why it can't be read.
 
         Raises UnavailableError or an OSError when the store does not answer.
         """
+        source = task.source
         try:
-            if task.content is None:
-                return self._unlisted(task)
-            if task.source.format != FileFormat.PARQUET.value:
-                return f"its format is {task.source.format}, which Firn can't read"
+            if not task.is_listed and _content(self.files, source.path, len(_PARQUET)) != _PARQUET:
+                return _not_understood(self.files, source.path) or self._reads(task)
+            if source.format != FileFormat.PARQUET.value:
+                return f"its format is {source.format}, which Firn can't read"
             return self._parquet(task)
         except (FileNotFoundError, UnavailableError) as error:
             if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
@@ -341,29 +474,26 @@ class _Reader:
         except FirnError as error:
             return str(error)
 
-    def _unlisted(self, task: _Task) -> Sequence[Read] | str:
-        """Look at a file that no manifest lists, of any format."""
-        head = _content(self.files, task.source.path, len(_PARQUET))
-        if head == _PARQUET and not _is_partition_statistics(self.files, task.source.path, self.harmless):
-            return self._parquet(task)
-        problem = "" if head == _PARQUET else _not_understood(self.files, task.source.path, head)
-        return problem or self._reads(task)
-
     def _reads(self, task: _Task) -> list[Read]:
         return self.requested.reads(task.source.path, task.source.bytes, searched=True)
 
     def _parquet(self, task: _Task) -> Sequence[Read] | str:
-        source, is_data = task.source, task.content == DataFileContent.DATA
-        with self.files.opened(source) as file:
-            ids, rows = _ids(file.file.schema_arrow, self.files), file.file.metadata.num_rows
+        source = task.source
+        with self.files.opened(source) as opened:
+            file = opened.file
+            names = {file.schema.column(index).path for index in range(len(file.schema))}
+            ids, rows = _ids(file.schema_arrow, self.files), file.metadata.num_rows
+            if not task.is_listed and names <= self.counts:
+                file.read()  # to the end, because a part that can't be read may be anything
+                return self._reads(task)
         if _ROW_OF_DELETE in ids:
             return "it is a position delete file that contains the deleted records"
         if not ids.isdisjoint(self.former):
             return "it has a former column of the key's name, in which nobody can look for keys"
         keys = {self.files.schema.find_field(name).field_id for name in self.columns.key}
-        if is_data or keys <= ids:
-            has_offset = is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
-            return self._count(source if is_data else replace(source, records=rows), task, has_offset)
+        if task.is_data or keys <= ids:
+            has_offset = task.is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
+            return self._count(source if task.is_data else replace(source, records=rows), task, has_offset)
         if not (ids and ids <= _POSITIONS) and not (job_of(source.path) and source.path.endswith(MARKS)):
             return _UNKNOWN
         return self._reads(task)
@@ -401,19 +531,11 @@ def _ids(schema: pa.Schema, files: DataFiles) -> frozenset[int]:
     return frozenset(column.field_id for column in files.schema.fields if column.name in schema.names)
 
 
-# Files that no manifest lists.
+# Files that are no Parquet files.
 
+_PARQUET: Final = b"PAR1"
 _CLEAN_BLOBS: Final = frozenset({"apache-datasketches-theta-v1", "deletion-vector-v1"})
 """Types of Puffin blobs that hold no values: sketches hold hashes, deletion vectors hold positions."""
-_COUNTS: Final = frozenset(
-    {
-        *("spec_id", "data_record_count", "data_file_count", "total_data_file_size_in_bytes", "dv_count"),
-        *("position_delete_record_count", "position_delete_file_count", "equality_delete_record_count"),
-        *("equality_delete_file_count", "total_record_count", "last_updated_at", "last_updated_snapshot_id"),
-    }
-)
-"""Names of the columns of partition statistics beside the partition (Iceberg spec, "Partition Statistics")."""
-_GZIP: Final = b"\x1f\x8b"
 _SAMPLE: Final = re.compile(rb'\\*"key\\*": ?\\*"|' + re.escape(SHOWS_RECORDS.encode()))
 """What a document of Firn that shows a record contains: the key in a sample of a verdict
 (`firnlake_expectations.claim.Sample`), or the reason of a failure."""
@@ -425,26 +547,14 @@ def _content(files: DataFiles, location: str, length: int = -1) -> bytes:
         return stream.read() if length < 0 else stream.read(length)
 
 
-def _is_partition_statistics(files: DataFiles, location: str, fields: Collection[str]) -> bool:
-    """True for readable partition statistics, which hold counts and no partition field but ``fields``."""
-    allowed = _COUNTS | {f"partition.{name}" for name in fields}
-    try:
-        with files.file(location).open() as stream:
-            file = parquet.open_file(stream)
-            is_counts = allowed.issuperset(file.schema.column(index).path for index in range(len(file.schema)))
-            return is_counts and file.read().num_rows == file.metadata.num_rows
-    except (OSError, pa.ArrowException):
-        return False
-
-
-def _not_understood(files: DataFiles, location: str, head: bytes) -> str:
+def _not_understood(files: DataFiles, location: str) -> str:
     """Why nobody knows what a file that is no Parquet file holds; empty if it certainly holds no key."""
     content = _content(files, location)
-    if head == b"crc\0" or (location.endswith("/version-hint.text") and content.strip().isdigit()):
+    if content.startswith(b"crc\0") or (location.endswith("/version-hint.text") and content.strip().isdigit()):
         return ""
-    if head == b"Obj\x01":
+    if content.startswith(b"Obj\x01"):
         return _avro(content)
-    if head == b"PFA1":
+    if content.startswith(b"PFA1"):
         return _puffin(content)
     return _json(content, is_firns=f"/{OWN_FOLDER}/" in location)
 
@@ -471,7 +581,7 @@ def _puffin(content: bytes) -> str:
 def _json(content: bytes, *, is_firns: bool) -> str:
     """Empty for the metadata of a table, and for a document of Firn that shows no record."""
     try:
-        text = gzip.decompress(content) if content.startswith(_GZIP) else content
+        text = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         value = json.loads(text)
     except (OSError, ValueError, EOFError, zlib.error, RecursionError):
         return _UNKNOWN

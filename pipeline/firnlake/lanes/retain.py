@@ -3,14 +3,17 @@
 The dropped segments are a prefix in offset order. No data file is read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from firnlake.clock import exact_span, show_span
-from firnlake.job.lane import Lane
-from firnlake.lanes.answer import Waits, Work
+from firnlake.lanes.answer import Traits, Waits, Work
+from firnlake.lanes.figures import ALMOST, Figures
 from firnlake.table.segment import Segment
+from firnlake.table.segments import Bools
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -36,11 +39,11 @@ def look(state: State, _force: bool) -> Work | Waits:
     """The segments past retention, and those without a record, which no other lane removes."""
     past = retention(state)
     if past is None:
-        return Waits(Lane.RETAIN.traits.rule, "the topic has no retention (cleanup.policy = compact)")
+        return Waits("C19", "the topic has no retention (cleanup.policy = compact)")
     if not past.dropped:
-        return Waits(Lane.RETAIN.traits.rule, past.kept or "the topic partition holds no record")
+        return Waits("C19", past.kept or "the topic partition holds no record")
     empty = tuple(segment for segment in state.segments if not segment.records)
-    return Work(Lane.RETAIN, empty + past.dropped, past.reason)
+    return Work(empty + past.dropped, past.reason)
 
 
 def retention(state: State) -> Retention | None:
@@ -144,3 +147,24 @@ def _waiting(state: State, segment: Segment, left: int) -> str:
 def _kept(first: Segment, ending: Segment, why: str) -> str:
     """Message about ``first``, the oldest segment that stays; ``ending`` is the segment that keeps ``first``."""
     return f"{ending}: {why}" if first is ending else f"{first}: it overlaps {ending}, which stays because {why}"
+
+
+def clocks(state: State) -> Iterator[int]:
+    """The clocks at which a segment passes ``retention.ms``."""
+    if state.policy.deletes and state.policy.retention_ms >= 0:
+        times = (aged_from_ms(segment) for segment in state.segments)
+        yield from (time + state.policy.retention_ms + 1 for time in times if time is not None)
+
+
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where a segment is old enough, or all together are large enough."""
+    limit = figures.each(lambda policy: policy.retention_bytes if policy.retention_bytes >= 0 else np.inf)
+    oldest = figures.least(figures.fact("newest_ms"), figures.filled)
+    due: Bools = oldest < figures.before(lambda policy: policy.retention_ms)
+    due |= figures.total("bytes", figures.filled) >= ALMOST * limit
+    return due & (figures.each(lambda policy: policy.deletes) > 0)
+
+
+TRAITS = Traits(
+    "C19", look, may_be_due, clocks, writes="nothing", unblocked=True, removal="past the retention of its topic"
+)

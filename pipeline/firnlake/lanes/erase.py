@@ -7,12 +7,12 @@ erased. So an obstacle to one segment is an obstacle to the whole topic partitio
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from firnlake.iceberg.files import OWN_FOLDER, UNREAD, job_of, name_of
-from firnlake.job.lane import Lane
-from firnlake.lanes.answer import Waits, Work
-from firnlake.lanes.erasure.requests import Erasure
+from firnlake.iceberg.files import UNREAD, name_of
+from firnlake.lanes.answer import Traits, Waits, Work
+from firnlake.lanes.erasure.requests import Erasure, is_by_lane
+from firnlake.lanes.figures import Figures
 from firnlake.table.segment import Segment
-from firnlake.table.segments import Segments
+from firnlake.table.segments import Bools, Segments
 from firnlake.table.state import Requested, State
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
@@ -88,17 +88,12 @@ def _is_clean(segment: Segment, erasure: Erasure) -> bool:
     return by_lane and 0 <= served < segment.sequence_number
 
 
-def is_by_lane(path: str, erasure: Erasure) -> bool:
-    """True when a lane wrote the file at ``path`` for the table of the request."""
-    return f"/{OWN_FOLDER}/{erasure.request.table_uuid}/" in path and job_of(path) is not None
-
-
 def look(state: State, force: bool) -> Work | Waits:
     """The segments of main, and those of removed tombstones, that must be read or rewritten for the requests.
 
     New requests wait for further requests (``Request.due_ms``), unless ``force`` is set.
     """
-    asked, rule = state.requested, Lane.ERASE.traits.rule
+    asked, rule = state.requested, "C30"
     if asked is None:
         return Waits(rule, "there is no request to erase a key")
     if asked.due_ms is None:
@@ -115,7 +110,7 @@ def look(state: State, force: bool) -> Work | Waits:
     reason = f"{count(len(asked.requests), 'request')} to erase keys"
     if asked.holding:
         reason += f", {count(len(asked.holding), 'segment')} known to hold one"
-    return Work(Lane.ERASE, taken, reason, beside=beside, requests=asked.requests)
+    return Work(taken, reason, beside=beside, requests=asked.requests)
 
 
 def _obstacles(state: State, asked: Requested) -> Iterator[Waits]:
@@ -154,3 +149,25 @@ def _smallest(state: State) -> tuple[Segment, ...]:
     """The smallest segment of main: a plan needs an input there, even if only removed tombstones are to be read."""
     fit = [segment for segment in state.segments if not segment.row_deletes]
     return (min(fit, key=lambda segment: (segment.bytes, segment.order)),) if fit else ()
+
+
+def clocks(state: State) -> Iterator[int]:
+    """The clock from which the requests are served."""
+    if state.requested and state.requested.due_ms is not None:
+        yield state.requested.due_ms
+
+
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where there is a request."""
+    due: Bools = figures.of(dict.fromkeys(figures.requested, 1), 0) > 0
+    return due
+
+
+TRAITS = Traits(
+    *("C30", look, may_be_due, clocks),
+    copies=True,
+    decides=True,
+    whole=True,
+    serves_requests=True,
+    removal="erased on request",
+)
