@@ -1,15 +1,17 @@
 """What waits for a person is told once, and again each day (C20)."""
 
-from firnlake.inspect.gather import write_snapshot
-from firnlake.inspect.status import news, path_of
+from firnlake.iceberg.files import metadata_folder
+from firnlake.inspect.gather import status_of
+from firnlake.inspect.status import news
 from firnlake.job.failures import AGAIN_MS
+from infra.foreign.files import on_disk
 from tests.support.records import NOW
 from tests.support.scenario import Scenario
 
 
 def told(scenario: Scenario, later_ms: int = 0, failed: tuple[str, ...] = ()) -> list[str]:
     lake = scenario.opened.lake
-    return list(news(lake.home, write_snapshot(lake, scenario.name, NOW), NOW + later_ms, failed))
+    return list(news(scenario.loaded(), status_of(lake, scenario.name, NOW), NOW + later_ms, failed))
 
 
 def test_c20_a_cause_is_told_once_and_again_each_day_and_when_it_begins_again(scenario: Scenario) -> None:
@@ -38,8 +40,8 @@ def test_a_plan_that_failed_in_this_run_is_told_by_its_failure(scenario: Scenari
 def test_a_damaged_memory_is_forgotten(scenario: Scenario) -> None:
     scenario.answer("create null.keys=fail")
     scenario.answer("land 1/-=x")
-    home = scenario.opened.lake.home
-    status = write_snapshot(scenario.opened.lake, scenario.name, NOW)
+    status, table = status_of(scenario.opened.lake, scenario.name, NOW), scenario.loaded()
+    assert list(news(table, status, NOW)) == ["orders-1"]
     for content in (b"", b"{", b'{"orders-1 uncleanable": "x"}', b"[1]"):
-        path_of(home, scenario.name).with_suffix(".told").write_bytes(content)
-        assert (list(news(home, status, NOW)), list(news(home, status, NOW + 1))) == (["orders-1"], []), content
+        on_disk(f"{metadata_folder(table)}/told.json").write_bytes(content)
+        assert (list(news(table, status, NOW)), list(news(table, status, NOW + 1))) == (["orders-1"], []), content

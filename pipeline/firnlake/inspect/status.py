@@ -6,9 +6,9 @@ are milliseconds.
 """
 
 import heapq
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -18,9 +18,10 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from pydantic import TypeAdapter, ValidationError
+from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError, WaitingError
-from firnlake.iceberg.files import FrozenModel
+from firnlake.iceberg.files import FrozenModel, metadata_folder, write_whole
 from firnlake.ingest.quarantine import Batch
 from firnlake.job.failures import AGAIN_MS
 from firnlake.table.history import Counts
@@ -392,7 +393,7 @@ class Status(FrozenModel):
 
 
 FOLDER: Final = "status"
-SUFFIX, TOLD_SUFFIX = ".json", ".told"
+SUFFIX: Final = ".json"
 
 
 def path_of(home: Path, table: str) -> Path:
@@ -449,21 +450,22 @@ def _unreadable(table: str, path: Path, why: str) -> RefusedError:
 _TOLD: Final = TypeAdapter(dict[str, int])
 
 
-def news(home: Path, status: Status, now_ms: int, told: Collection[str] = ()) -> Mapping[str, str]:
+def news(table: Table, status: Status, now_ms: int, told: Collection[str] = ()) -> Mapping[str, str]:
     """The reasons of what waits for a person, by name, if they were not told within the day before ``now_ms`` (epoch
     milliseconds). From now on, they count as told, and so do the topic partitions in ``told``.
 
     A topic partition that waits for another kind of reason is told at once. A refused plan is tried again once a day as
-    well, so its topic partition is not told twice. What was told lies beside the stored status; if that file is lost,
-    people are told once more.
+    well, so its topic partition is not told twice. What was told lies below the metadata of ``table``; if that document
+    is lost, people are told once more. Raises an OSError when the store does not answer.
     """
-    path = path_of(home, status.table).with_suffix(TOLD_SUFFIX)
-    try:
-        before = _TOLD.validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        before = {}
+    location = f"{metadata_folder(table)}/told.json"
+    before: Mapping[str, int] = {}
+    with suppress(FileNotFoundError, ValidationError), table.io.new_input(location).open() as stream:
+        before = _TOLD.validate_json(stream.read())
     held = {f"{name} {condition}": (name, reason) for (name, condition), reason in status.matters.items()}
     known = {cause: at for cause, at in before.items() if cause in held and abs(now_ms - at) < AGAIN_MS}
     fresh = {name: reason for cause, (name, reason) in held.items() if cause not in known and name not in told}
-    write_page(path, json.dumps(known | dict.fromkeys(held.keys() - known.keys(), now_ms)))
+    after = known | dict.fromkeys(held.keys() - known.keys(), now_ms)
+    if after != before:
+        write_whole(table, location, _TOLD.dump_json(after))
     return fresh

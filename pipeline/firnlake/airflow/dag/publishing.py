@@ -255,13 +255,13 @@ def _waiting(table: str, failed: Collection[str]) -> list[str]:
     """
     from firnlake import clock
     from firnlake.iceberg.catalog import Lake
-    from firnlake.inspect.status import news, read
+    from firnlake.inspect.gather import status_of
+    from firnlake.inspect.status import news
 
-    home = Lake.load().home
-    status = read(home, table)
-    if status is None:
-        return []
-    fresh = news(home, status, clock.now_ms(), failed)
+    lake, now_ms = Lake.load(), clock.now_ms()
+    status = status_of(lake, table, now_ms)
+    with lake.answering():
+        fresh = news(lake.table(table), status, now_ms, failed)
     lines = [f"{name} waits for a person: {reason}" for name, reason in islice(fresh.items(), SHOWN)]
     more = len(fresh) - len(lines)
     return [*lines, f"{count(more, 'more topic partition')} wait: see `firn status {table}`"] if more else lines
