@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import ManifestFile, ManifestWriter, write_manifest_list
+from pyiceberg.manifest import ManifestEntry, ManifestFile, ManifestWriter, write_manifest_list
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifest_writers import added_entry, manifest_writer
+from firnlake.iceberg.manifests import manifest_writer
 from firnlake.table import records
 from infra.bench.metadata import data_file
 from infra.foreign.files import on_disk
@@ -74,7 +74,7 @@ def _appended(table: Table, paths: Sequence[str], sequence_number: int) -> Manif
         for number, path in enumerate(paths):
             values = Record(*_topic_partition(number), None)
             file = data_file(table, f"{table.location()}/{path}", values, 0, 1_700_000_000_000, 1000)
-            writer.add(added_entry(file, snapshot_id, sequence_number))
+            writer.add(ManifestEntry.from_args(sequence_number=sequence_number, data_file=file))
     return _listed(writer, sequence_number)
 
 
@@ -88,7 +88,8 @@ def _compacted(table: Table, manifests: Sequence[ManifestFile], sequence_number:
 
 
 def _writer(table: Table, snapshot_id: int) -> ManifestWriter:
-    return manifest_writer(table, table.spec(), f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro", snapshot_id)
+    location = f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro"
+    return manifest_writer(table, table.spec().spec_id, location, snapshot_id)
 
 
 def _listed(writer: ManifestWriter, sequence_number: int) -> ManifestFile:

@@ -9,7 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile, write_manifest_list
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    write_manifest_list,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
@@ -19,7 +27,7 @@ from pyiceberg.types import StringType
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.delete_files import POSITION
 from firnlake.iceberg.deletes import FILE_PATH
-from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
+from firnlake.iceberg.manifests import manifest_writer
 from infra.foreign.files import on_disk
 
 
@@ -63,11 +71,9 @@ def add(lake: Lake, identifier: str, deletes: Sequence[DataFile], data: Sequence
     parent = table.current_snapshot()
     snapshot_id = uuid.uuid4().int >> 66
     manifests = [
-        *(_data_manifest(table, spec_id, files, snapshot_id) for spec_id, files in _by_spec(data)),
-        *(
-            write_deletes(table, spec_id, _manifest_location(table), snapshot_id, files)
-            for spec_id, files in _by_spec(deletes)
-        ),
+        _manifest(table, spec_id, files, snapshot_id, content)
+        for content, listed in ((ManifestContent.DATA, data), (ManifestContent.DELETES, deletes))
+        for spec_id, files in _by_spec(listed)
     ]
     before = parent.manifests(table.io) if parent else []
     commit_manifests(lake, table, [*before, *manifests], snapshot_id, Operation.OVERWRITE)
@@ -115,15 +121,14 @@ def _by_spec(files: Sequence[DataFile]) -> Iterator[tuple[int, list[DataFile]]]:
         yield spec_id, [file for file in files if file.spec_id == spec_id]
 
 
-def _data_manifest(table: Table, spec_id: int, files: Sequence[DataFile], snapshot_id: int) -> ManifestFile:
-    with manifest_writer(table, table.specs()[spec_id], _manifest_location(table), snapshot_id) as writer:
+def _manifest(
+    table: Table, spec_id: int, files: Sequence[DataFile], snapshot_id: int, content: ManifestContent
+) -> ManifestFile:
+    location = f"{table.location()}/metadata/{uuid.uuid4()}.avro"
+    with manifest_writer(table, spec_id, location, snapshot_id, content) as writer:
         for file in files:
-            writer.add(added_entry(file, snapshot_id))
+            writer.add(ManifestEntry.from_args(data_file=file))
     return writer.to_manifest_file()
-
-
-def _manifest_location(table: Table) -> str:
-    return f"{table.location()}/metadata/{uuid.uuid4()}.avro"
 
 
 def _written(

@@ -15,9 +15,8 @@ from firnlake.errors import OutcomeUnknownError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit
+from firnlake.iceberg.commit import Commit, create_side_branches
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.garbage import discard, newer_snapshot
 from firnlake.job.stage import Stage, stages_of

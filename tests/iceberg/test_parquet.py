@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
@@ -34,7 +35,7 @@ from pyiceberg.types import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import BATCH_BYTES, DataFiles, Source
-from firnlake.iceberg.parquet import DICTIONARY_OF, ParquetFileWriter, WriteOptions, WrittenFile
+from firnlake.iceberg.parquet import DICTIONARY_OF, ParquetFileWriter, WriteOptions
 
 SPEC = PartitionSpec(PartitionField(7, 1000, IdentityTransform(), "level"))
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -174,17 +175,16 @@ BATCH = pa.record_batch(
 )
 
 
-def write(path: Path, properties: dict[str, str], *batches: pa.RecordBatch) -> WrittenFile:
+def write(path: Path, properties: dict[str, str], *batches: pa.RecordBatch) -> DataFile:
     output = PyArrowFileIO().new_output(f"file://{path}")
-    writer = ParquetFileWriter(output, WriteOptions(SCHEMA, properties), ("t",))
+    writer = ParquetFileWriter(output, WriteOptions(SCHEMA, properties), 7, ("t",))
     for batch in batches:
         writer.write(batch)
     return writer.close()
 
 
 def test_the_facts_of_a_file_are_its_own(tmp_path: Path) -> None:
-    found = write(tmp_path / "a", {}, BATCH, BATCH.slice(1, 2))
-    file = found.data_file(7)
+    file = write(tmp_path / "a", {}, BATCH, BATCH.slice(1, 2))
     assert (file.spec_id, file.record_count, file.file_size_in_bytes) == (7, 6, (tmp_path / "a").stat().st_size)
     assert file.partition[0] == "t"
     assert (file.null_value_counts[1], file.value_counts[1]) == (2, 6)
@@ -202,7 +202,7 @@ def test_the_tables_write_properties_hold(tmp_path: Path) -> None:
     write(tmp_path / "groups", {"write.parquet.row-group-size-bytes": "100"}, BATCH, BATCH)
     assert pq.read_metadata(tmp_path / "groups").num_row_groups == 2
     bloom = write(tmp_path / "bloom", {"write.parquet.bloom-filter-enabled.column.key": "true"}, BATCH)
-    assert bloom.bytes > (tmp_path / "ZSTD").stat().st_size
+    assert bloom.file_size_in_bytes > (tmp_path / "ZSTD").stat().st_size
     write(tmp_path / "plain", {f"{DICTIONARY_OF}{name}": "false" for name in ("price", "key", "offset")}, BATCH)
     group = pq.read_metadata(tmp_path / "plain").row_group(0)
     chunks = [group.column(place) for place in range(group.num_columns)]

@@ -32,8 +32,9 @@ from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit
+from firnlake.iceberg.data_files import partition_values
 from firnlake.iceberg.delete_files import write_positions
-from firnlake.iceberg.deletes import FILE_PATH, Deletes, Placed, partition_values
+from firnlake.iceberg.deletes import FILE_PATH, Deletes, Placed
 from firnlake.iceberg.files import metadata_folder
 from firnlake.job.garbage import collect
 from firnlake.lanes import Lane
@@ -161,7 +162,7 @@ def hiding(lake: Lake, *wanted: int) -> DataFile:
     output = lake.table(TABLE).io.new_output(f"{lake.table(TABLE).location()}/data/own-{uuid.uuid4()}.parquet")
     on_disk(output.location).parent.mkdir(parents=True, exist_ok=True)
     rows = {path: np.array(positions[path], dtype=np.int64)}
-    return write_positions(output, file.spec_id, partition_values(file), rows).data_file()
+    return write_positions(output, file.spec_id, partition_values(file), rows)
 
 
 def commit(lake: Lake, change: BranchChange) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, SIDE_BRANCHES, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.side_branches import create_side_branches
+from firnlake.iceberg.commit import create_side_branches
 from firnlake.ingest import quarantine
 from firnlake.ingest.quarantine import as_of_now
 from firnlake.table import records

@@ -14,8 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
-from firnlake.iceberg.authorship import firn_properties
-from firnlake.iceberg.branches import ancestors
+from firnlake.iceberg.branches import ancestors, firn_properties
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit

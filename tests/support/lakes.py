@@ -172,10 +172,10 @@ def write(stage: Stage, rows: Sequence[Row]) -> list[tuple[int, DataFile]]:
     for partition, own in groups.items():
         path = f"{job_folder(table, stage.job_id)}/{uuid.uuid4()}.parquet"
         options = WriteOptions(table.schema(), dict(table.properties))
-        writer = ParquetFileWriter(table.io.new_output(path), options, partition)
+        writer = ParquetFileWriter(table.io.new_output(path), options, table.spec().spec_id, partition)
         for batch in stored(own).cast(schema_to_pyarrow(table.schema())).to_batches():
             writer.write(batch)
-        found.append((partition[2], writer.close().data_file(table.spec().spec_id)))
+        found.append((partition[2], writer.close()))
     return found
 
 

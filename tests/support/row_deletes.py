@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.table import Table
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deletes import partition_values
+from firnlake.iceberg.data_files import partition_values
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, position_file
@@ -49,10 +49,10 @@ def data_file(table: Table, rows: Sequence[Mapping[str, Any]], spec_id: int, val
     """A data file with these rows and its metrics, not committed yet: for a commit that adds deletes as well."""
     output = table.io.new_output(f"{table.location()}/data/{uuid.uuid4()}.parquet")
     options = WriteOptions(table.schema(), table.properties)
-    writer = ParquetFileWriter(output, options, tuple(values))
+    writer = ParquetFileWriter(output, options, spec_id, tuple(values))
     for batch in pa.Table.from_pylist(list(rows), schema=options.arrow_schema()).to_batches():
         writer.write(batch)
-    return writer.close().data_file(spec_id)
+    return writer.close()
 
 
 def delete(topic: Topic, *offsets: int, bounds: bool = True) -> list[str]:

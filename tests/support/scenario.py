@@ -283,7 +283,7 @@ class Scenario(Writers, Views, Disturbed):
         self.do_later("0")
         said = [*self.do_ask(f"{rest} --within 4d"), *self.answer("erase!")]
         self.do_later("2d+1m")
-        for _ in range(2):  # the second run expires what the first has copied without removed files
+        for _ in range(2):  # the second run expires what the first has rewritten without removed files
             self.table.maintain()
         return said
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType
 
-from firnlake.iceberg.deletes import partition_values
+from firnlake.iceberg.data_files import partition_values
 from firnlake.ingest.adopt import Choice
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA
 from infra.foreign.files import on_disk

@@ -21,7 +21,7 @@ from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_folder
-from firnlake.iceberg.manifest_writers import check_positions
+from firnlake.iceberg.manifests import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.change import Change
 from firnlake.job.failures import forget
@@ -123,7 +123,7 @@ def _compacted(
         for plan in plans:
             if plan.id in results:
                 try:
-                    changes[plan.id] = _change(plan, results[plan.id], table.metadata.default_spec_id)
+                    changes[plan.id] = _change(plan, results[plan.id])
                 except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
                     failed[plan.id] = contained(error, plan.subject)
         # This process may have been paused while another one discarded the stage with this attempt's files.
@@ -183,19 +183,18 @@ def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:
     return {name: "false" for name in names if name not in stage.documents.table.properties}
 
 
-def _change(plan: Plan, own: Rewritten, spec_id: int) -> Change:
+def _change(plan: Plan, own: Rewritten) -> Change:
     """The change that ``own`` makes."""
-    files = [(level, file.data_file(spec_id)) for level, file in own.files]
     change = Change(
         plan=plan,
         counts=Counts.none(),
         fingerprint=str(own.fingerprint),
         in_place=own.in_place,
         merged=own.merged,
-        kept=tuple(file for level, file in files if level not in (QUARANTINED, REMOVED)),
-        quarantined=tuple(file for level, file in files if level == QUARANTINED),
-        removed_tombstones=tuple(file for level, file in files if level == REMOVED),
-        deletes=tuple(file.data_file() for file in own.deletes),
+        kept=tuple(file for level, file in own.files if level not in (QUARANTINED, REMOVED)),
+        quarantined=tuple(file for level, file in own.files if level == QUARANTINED),
+        removed_tombstones=tuple(file for level, file in own.files if level == REMOVED),
+        deletes=own.deletes,
     )
     return change.model_copy(update={"counts": _counts(change, own)})
 

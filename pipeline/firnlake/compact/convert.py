@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from pyiceberg.manifest import DataFile
 
 from firnlake.compact.inputs import InputSegment, PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
@@ -19,7 +20,7 @@ from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target
 from firnlake.compact.tasks import Attempt, together
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.iceberg.delete_files import WrittenDeletes, positions_by_file, write_positions
+from firnlake.iceberg.delete_files import positions_by_file, write_positions
 from firnlake.iceberg.deletes import DeleteFile
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Longs
@@ -66,7 +67,7 @@ class ConvertTask:
         marks = {path: own for part in self.found for path, own in part.marks.items()}
         flags = {path: own.read(self.inputs.files).taken_out for path, own in marks.items()}
         positions = {path: np.flatnonzero(own) for path, own in flags.items() if own is not None}
-        deletes: list[WrittenDeletes] = []
+        deletes = list[DataFile]()
         merged: list[str] = []
         for (spec_id, partition), neighbours in _by_iceberg_partition(self.inputs.segments).items():
             former = _mergeable(self.inputs, neighbours)

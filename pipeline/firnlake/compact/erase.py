@@ -46,7 +46,7 @@ class EraseTask:
             rewritten.append(replace(written, counts=Counter()) if segment.removed_before else written)
             if not log_end_stays:
                 # What is written holds no covered record, so nobody needs to read it.
-                reads += [[Read(file.path, file.bytes) for _ in found] for _, file in written.files]
+                reads += [[Read(file.file_path, file.file_size_in_bytes) for _ in found] for _, file in written.files]
         return Rewritten.joined(rewritten, frozenset(in_place)), tuple(zip(*reads, strict=True))
 
     def _read(self, segment: InputSegment) -> tuple[Flags, bool, list[Read]]:

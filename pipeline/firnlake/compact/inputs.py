@@ -20,8 +20,8 @@ from firnlake.compact.transactions import TransactionRecords
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.data_files import DataFiles, OpenFile, Source
+from firnlake.iceberg.delete_files import HiddenRecords
 from firnlake.iceberg.deletes import FileDeletes
-from firnlake.iceberg.hidden_records import HiddenRecords
 from firnlake.iceberg.keys import Flags, Longs, keys_of
 from firnlake.job.plan import Input, Plan
 from firnlake.table.columns import ColumnRoles, position

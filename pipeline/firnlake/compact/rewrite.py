@@ -12,16 +12,16 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 
 from firnlake.compact.inputs import InputSegment, Partitions, PlanInputs
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.data_files import BATCH_BYTES
-from firnlake.iceberg.delete_files import WrittenDeletes
 from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
-from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions, WrittenFile
+from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.plan import Plan
 from firnlake.table.segment import RUN, TAIL
 from firnlake_expectations.fingerprint import Fingerprint
@@ -65,11 +65,11 @@ class Rewritten:
     it covers the written records, in the form in which they were read. ``in_place`` are the paths of inputs that stay.
     """
 
-    files: tuple[tuple[int, WrittenFile], ...]
+    files: tuple[tuple[int, DataFile], ...]
     counts: Counter[Outcome]
     fingerprint: int = 0
     in_place: frozenset[str] = frozenset()
-    deletes: tuple[WrittenDeletes, ...] = ()
+    deletes: tuple[DataFile, ...] = ()
     """Lane `convert`: the position delete files."""
     merged: tuple[str, ...] = ()
     """Lane `convert`: paths of older position delete files whose rows ``deletes`` take over."""
@@ -283,7 +283,7 @@ class _Writers:
         self._inputs = inputs
         self._target = target
         self._open: dict[tuple[int, tuple[object, ...]], ParquetFileWriter] = {}
-        self._done: list[tuple[int, WrittenFile]] = []
+        self._done: list[tuple[int, DataFile]] = []
 
     def __enter__(self) -> "_Writers":
         return self
@@ -301,13 +301,14 @@ class _Writers:
             if writer is None:
                 path = f"{self._target.folder}/{UNREAD if plan.unread else ''}{uuid.uuid4()}.parquet"
                 output = self._inputs.files.io(path).new_output(path)
-                writer = ParquetFileWriter(output, self._target.options, partition)
+                spec_id = self._target.partitions.spec.spec_id
+                writer = ParquetFileWriter(output, self._target.options, spec_id, partition)
                 self._open[level, partition] = writer
             writer.write(own)
             if writer.bytes >= plan.segment_bytes:
                 self._done.append((level, self._open.pop((level, partition)).close()))
 
-    def close(self) -> list[tuple[int, WrittenFile]]:
+    def close(self) -> list[tuple[int, DataFile]]:
         """Close all files; returns them in order of creation, with their levels."""
         while self._open:
             place = next(iter(self._open))

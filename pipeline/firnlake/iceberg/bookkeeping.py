@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.iceberg.authorship import firn_properties, number_of, properties_of
+from firnlake.iceberg.branches import firn_properties, number_of, properties_of
 
 PROGRESS_MS: Final = "firn.progress-ms"
 """Property of an empty snapshot that an expiry adds: when the sink committed what it repeats, in epoch ms."""

@@ -7,10 +7,14 @@ between two commits. Readers name a branch, for example with ``VERSION AS OF 'fi
 A branch does not follow when main is rolled back, and a sequence number does not tell which of the branch's snapshots
 belong to main's history, because that history is a tree. Therefore each commit on main names, in the summary of its
 snapshot, the snapshot of removed tombstones, which are Firn's memory. What main's newest name says counts (C33).
+
+Anybody may write ``firn.…`` into a summary, or hand on the properties of one. So each snapshot of Firn's also names
+itself in its summary. Its id is drawn while its commit is prepared, so no other commit has named it by accident.
+Somebody may still forge a whole summary on purpose, so figures count only if they can be read.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyiceberg.table import Table
@@ -19,7 +23,6 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.authorship import firn_properties
 
 QUARANTINE: Final = "firn_quarantine"
 """Records without a key (C5)."""
@@ -47,6 +50,27 @@ REMOVED: Final = -2
 FOR_EVER_MS: Final = 2**63 - 1
 """The highest possible maximum age of a branch, in milliseconds. For a branch without a maximum age, the table's
 ``history.expire.max-ref-age-ms`` applies."""
+
+
+SNAPSHOT_ID: Final = "firn.snapshot-id"
+"""Property in the summary of each snapshot that Firn makes: the id of this very snapshot."""
+
+
+def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """Properties in the summary of ``snapshot``, by whichever writer; empty if it has no summary."""
+    # Don't test the truth value: that computes the length of the summary, which is costly.
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def firn_properties(snapshot: Snapshot) -> Mapping[str, str]:
+    """Properties in the summary of ``snapshot``, including Iceberg's own; empty if Firn did not make the snapshot."""
+    properties = properties_of(snapshot)
+    return properties if properties.get(SNAPSHOT_ID) == str(snapshot.snapshot_id) else {}
+
+
+def number_of(text: str | None) -> int | None:
+    """The whole number, 0 or more, that a property of a summary says; None if it says none of up to 18 digits."""
+    return int(text) if text and re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def ancestors(table: Table, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:

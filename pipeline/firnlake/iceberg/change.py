@@ -11,7 +11,6 @@ spec, "Manifests" and "Snapshots".
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -41,15 +40,10 @@ from pyiceberg.table.update import (
 )
 
 from firnlake.errors import ConflictError
-from firnlake.iceberg.authorship import SNAPSHOT_ID
-from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, ancestors, head_of
+from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, SNAPSHOT_ID, ancestors, head_of
 from firnlake.iceberg.deletes import Deletes, Placed
 from firnlake.iceberg.files import metadata_folder
-from firnlake.iceberg.manifest_writers import AVRO_CODEC, added_entry, manifest_writer, without, write_deletes
-from firnlake.iceberg.manifests import Manifests
-
-_TOTALS: Final = "total-"
-"""Prefix of the summary properties that count the contents of the table."""
+from firnlake.iceberg.manifests import AVRO_CODEC, Manifests, keeps_every_field, manifest_writer
 
 
 @dataclass(frozen=True)
@@ -112,14 +106,14 @@ class BranchSnapshot:
     ) -> Snapshot:
         """Write the manifest list of the branch's next snapshot, on top of ``parent``, and return that snapshot.
 
-        Its summary names the snapshot itself (``iceberg.authorship``), and has the ``repeated`` properties of earlier
+        Its summary names the snapshot itself (``iceberg.branches``), and has the ``repeated`` properties of earlier
         snapshots, except those that the change itself sets. Raises ConflictError when the change can't be made to
         ``parent``.
         """
         self.sequence_number = sequence_number
         kept, taken = self._keep(target, [] if parent is None else parent.manifests(target.io), manifests)
         own = [*self._change.written, *self._own(target)]
-        summary = self._replaced(parent, len(kept)) if self._change.replaced else self._summarise(target, parent, taken)
+        summary = self._summarise(target, parent, taken)
         for name, value in repeated.items():
             if name not in summary.additional_properties:
                 summary[name] = value
@@ -231,17 +225,12 @@ class BranchSnapshot:
         """``manifest`` with the files ``going`` marked as deleted and all others as existing; written only once. None
         if a delete manifest can't be rewritten; its delete files then stay in the table, but apply to no data file."""
         key = (manifest.manifest_path, frozenset(file.file_path for file in going))
-        if key not in self._without and manifest.content == ManifestContent.DELETES:
-            location = place(target, f"{uuid.uuid4()}-m0.avro")
-            anew = without(target.io, manifest, key[1], location, self.snapshot_id)
-            if anew is None:
-                return None
-            self._without[key] = anew
         if key not in self._without:
-            writer = self._writer(target, manifest.partition_spec_id)
-            with writer:
+            if manifest.content == ManifestContent.DELETES and not keeps_every_field(target, manifest):
+                return None
+            with self._writer(target, manifest.partition_spec_id, manifest.content) as writer:
                 for entry in entries:
-                    if entry.data_file.file_path in self._removed:
+                    if entry.data_file.file_path in key[1]:
                         writer.delete(_without_bounds(entry))
                     else:
                         writer.existing(entry)
@@ -252,23 +241,22 @@ class BranchSnapshot:
         """The manifests of the added files, one per content and partition spec, in the order of the files; written only
         once. A file without an entry in ``sequence_numbers`` inherits the snapshot's sequence number."""
         if not self._own_manifests:
-            for spec_id in dict.fromkeys(file.spec_id for file in self._added):
-                writer = self._writer(target, spec_id)
-                with writer:
-                    for file in self._added:
-                        if file.spec_id == spec_id:
-                            writer.add(added_entry(file, self.snapshot_id, self._numbers.get(file.file_path)))
-                self._own_manifests.append(writer.to_manifest_file())
-            deletes = self._change.deletes
-            for spec_id in dict.fromkeys(file.spec_id for file in deletes):
-                of_spec = [file for file in deletes if file.spec_id == spec_id]
-                location = place(target, f"{uuid.uuid4()}-m0.avro")
-                self._own_manifests.append(write_deletes(target, spec_id, location, self.snapshot_id, of_spec))
+            for content, files in (
+                (ManifestContent.DATA, self._added),
+                (ManifestContent.DELETES, self._change.deletes),
+            ):
+                for spec_id in dict.fromkeys(file.spec_id for file in files):
+                    with self._writer(target, spec_id, content) as writer:
+                        for file in files:
+                            if file.spec_id == spec_id:
+                                number = self._numbers.get(file.file_path)
+                                writer.add(ManifestEntry.from_args(sequence_number=number, data_file=file))
+                    self._own_manifests.append(writer.to_manifest_file())
         return self._own_manifests
 
-    def _writer(self, target: Table, spec_id: int) -> ManifestWriter:
+    def _writer(self, target: Table, spec_id: int, content: ManifestContent) -> ManifestWriter:
         location = place(target, f"{uuid.uuid4()}-m0.avro")
-        return manifest_writer(target, target.specs()[spec_id], location, self.snapshot_id)
+        return manifest_writer(target, spec_id, location, self.snapshot_id, content)
 
     def _summarise(self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile]) -> Summary:
         """Iceberg's totals, counted on from the totals of ``parent``, and the caller's properties."""
@@ -286,22 +274,8 @@ class BranchSnapshot:
             parent.summary if parent else None,
         )
         # PyIceberg counts totals for no snapshot that replaces.
-        return Summary(Operation.REPLACE, **told.additional_properties) if self._change.same_records else told
-
-    def _replaced(self, parent: Snapshot | None, kept: int) -> Summary:
-        """The totals of ``parent``, and the properties that Iceberg's own RewriteManifests sets."""
-        before = parent.summary.additional_properties if parent and parent.summary else {}
-        figures = {
-            "manifests-created": len(self._change.written),
-            "manifests-kept": kept,
-            "manifests-replaced": len(self._change.replaced),
-            "entries-processed": sum(one.existing_files_count or 0 for one in self._change.written),
-        }
-        return Summary(
-            operation=Operation.REPLACE,
-            **{name: value for name, value in before.items() if name.startswith(_TOTALS)},
-            **{name: str(value) for name, value in figures.items()},
-        )
+        same = self._change.same_records or self._change.replaced
+        return Summary(Operation.REPLACE, **told.additional_properties) if same else told
 
 
 def is_live(manifest: ManifestFile) -> bool:

@@ -29,7 +29,15 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRe
 
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.iceberg.bookkeeping import repeated
-from firnlake.iceberg.branches import FIRN_BRANCHES, MEMORY, REMOVED_TOMBSTONES, ancestors, memory_named
+from firnlake.iceberg.branches import (
+    FIRN_BRANCHES,
+    MEMORY,
+    REMOVED_TOMBSTONES,
+    SIDE_BRANCHES,
+    ancestors,
+    memory_named,
+    newest_of,
+)
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, BranchSnapshot
 from firnlake.iceberg.manifests import Manifests
@@ -174,6 +182,18 @@ def commit_changes(
         return Commit(table, found.items(), ids).request(table, Manifests(table.io)) if found else None
 
     return settle(lake, identifier, request)
+
+
+def create_side_branches(lake: Lake, identifier: str) -> Table:
+    """Create the missing side branches of table ``identifier``, empty, in one commit; return the table.
+
+    Raises RefusedError when another tool uses the name of a side branch, and the errors of ``commit_changes``.
+    """
+
+    def missing(table: Table) -> Mapping[str, BranchChange]:
+        return {name: BranchChange() for name in SIDE_BRANCHES if newest_of(table, name) is None}
+
+    return commit_changes(lake, identifier, missing).table
 
 
 def settle(

@@ -5,7 +5,6 @@ value is the file's partition value, or NULL (Iceberg spec, "Column Projection")
 module and FileIO, but none of the compaction rules.
 """
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from pyiceberg.types import NestedField
 
 from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg import parquet
+from firnlake.iceberg.files import located
 from firnlake.iceberg.parquet import fitted, names_by_id, required_nulls, stored_type
 
 BATCH_BYTES: Final = 16 << 20
@@ -34,7 +34,6 @@ BATCH_BYTES: Final = 16 << 20
 BATCH_RECORDS: Final = 1 << 17
 """Maximum number of records per batch, however small the records are."""
 _NAME_MAPPING: Final = "schema.name-mapping.default"
-_QUERY: Final = re.compile("[?#]")
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,13 @@ class Source:
     @classmethod
     def of(cls, file: DataFile) -> Self:
         """The source that ``file`` describes."""
-        values = tuple(file.partition[place] for place in range(len(file.partition)))
-        return cls(
-            file.file_path,
-            file.file_size_in_bytes,
-            file.record_count,
-            file.spec_id,
-            values,
-            FileFormat(file.file_format).value,
-        )
+        values, kind = partition_values(file), FileFormat(file.file_format).value
+        return cls(file.file_path, file.file_size_in_bytes, file.record_count, file.spec_id, values, kind)
+
+
+def partition_values(file: DataFile) -> tuple[Any, ...]:
+    """Partition values in the order of the spec's fields."""
+    return tuple(file.partition[position] for position in range(len(file.partition)))
 
 
 def name_mapping(table: Table) -> NameMapping | None:
@@ -293,11 +290,10 @@ def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
 
 def _input(io: FileIO, path: str) -> InputFile:
     """The file at ``path``, taken literally; PyIceberg would cut the path at a `?` or a `#`."""
-    plain = _QUERY.split(path, maxsplit=1)[0]
-    if plain == path or not isinstance(io, PyArrowFileIO):
+    if not isinstance(io, PyArrowFileIO) or {"?", "#"}.isdisjoint(path):
         return io.new_input(path)
-    scheme, netloc, place = PyArrowFileIO.parse_location(plain, io.properties)
-    return PyArrowFile(path, f"{place}{path[len(plain) :]}", io.fs_by_scheme(scheme, netloc))
+    access, place = located(io, path)
+    return PyArrowFile(path, place, access)
 
 
 @lru_cache(maxsize=64)

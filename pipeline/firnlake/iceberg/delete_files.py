@@ -1,11 +1,15 @@
-"""The rows of delete files: reads them through the FileIO and decoder of data files, and writes position deletes.
+"""The rows of delete files, the records that they hide, and new position delete files.
 
-The formats follow the Iceberg spec, "Position Delete Files" and "Equality Delete Files". Deletion vectors would need
-another writer.
+Readers of a snapshot do not see hidden records (C27), so compaction ignores them. Delete files are read through the
+FileIO and decoder of data files. The formats follow the Iceberg spec, "Position Delete Files" and "Equality Delete
+Files". Deletion vectors would need another writer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -21,9 +25,9 @@ from pyiceberg.types import DoubleType, FloatType, LongType, PrimitiveType, Stri
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
-from firnlake.iceberg.data_files import DataFiles
-from firnlake.iceberg.deletes import FILE_PATH, DeleteFile
-from firnlake.iceberg.keys import Longs
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.deletes import FILE_PATH, DeleteFile, FileDeletes
+from firnlake.iceberg.keys import NO_KEY, Flags, Longs, bytes_of, codes_of, joined, places_in
 
 PATH, POS = "file_path", "pos"
 """Columns of a position delete file."""
@@ -100,6 +104,126 @@ def compared(files: DataFiles, delete: DeleteFile) -> list[str]:
     return names
 
 
+class HiddenRecords:
+    """Flags that mark hidden records, by data file. Every delete file is read once; threads may share one object."""
+
+    def __init__(self, files: DataFiles, deletes: Mapping[str, FileDeletes]) -> None:
+        """``deletes`` are the row-level deletes that may apply, by path of the data file."""
+        self._files = files
+        self._deletes = deletes
+        self._lock = Lock()
+        self._flags: dict[str, tuple[Flags, Flags]] = {}
+
+    def of(self, source: Source) -> Flags | None:
+        """A flag for each record of the data file, in file order, true for hidden records; None if no deletes apply.
+
+        Raises RefusedError for a delete file that can't be understood, UnavailableError when the store does not answer.
+        """
+        return self._found(source)[0] if source.path in self._deletes else None
+
+    def by_values_only(self, source: Source) -> Flags:
+        """A flag for each record of the data file, true if an equality delete hides it and no position delete does.
+        Raises as ``of`` does."""
+        if source.path not in self._deletes:
+            return np.zeros(source.records, dtype=np.bool_)
+        hidden, by_position = self._found(source)
+        return hidden & ~by_position
+
+    def _found(self, source: Source) -> tuple[Flags, Flags]:
+        """Flags of the hidden records, and of those that position deletes hide."""
+        with self._lock:
+            if source.path not in self._flags:
+                by_position = np.zeros(source.records, dtype=np.bool_)
+                for places in self._positions.get(source.path, ()):
+                    # Readers ignore positions past the end of a file.
+                    by_position[places[places < source.records]] = True
+                self._flags[source.path] = (self._with_values(source, by_position), by_position)
+            return self._flags[source.path]
+
+    @cached_property
+    def _positions(self) -> Mapping[str, Sequence[Longs]]:
+        """Deleted positions by path of the data file."""
+        reached: dict[DeleteFile, set[str]] = defaultdict(set)
+        for path, own in self._deletes.items():
+            for delete in own.files:
+                if not delete.is_equality:
+                    reached[delete].add(path)
+        by_path: dict[str, list[Longs]] = defaultdict(list)
+        for delete, paths in reached.items():
+            for path, places in positions_by_file(self._files, delete):
+                if path in paths:
+                    by_path[path].append(places)
+        return by_path
+
+    def _with_values(self, source: Source, by_position: Flags) -> Flags:
+        """Flags of the records that are hidden ``by_position`` or by equality deletes newer than the data file."""
+        deletes = self._deletes[source.path]
+        groups = {_group(delete) for delete in deletes.files if delete.is_equality}
+        flags = by_position.copy() if groups else by_position
+        for group in groups:
+            deleted, start = self._values[group], 0
+            for batch in self._files.batches(source, deleted.names):
+                newest = deleted.newest_of(_rows(batch))
+                flags[start : start + batch.num_rows] |= newest > deletes.sequence_number
+                start += batch.num_rows
+        return flags
+
+    @cached_property
+    def _values(self) -> Mapping[tuple[str, tuple[int, ...]], "_DeletedValues"]:
+        """Deleted values by the scope of their delete files and the field ids of the columns that these compare."""
+        groups: dict[tuple[str, tuple[int, ...]], list[DeleteFile]] = defaultdict(list)
+        deletes = {delete for own in self._deletes.values() for delete in own.files if delete.is_equality}
+        for delete in sorted(deletes, key=lambda one: (one.sequence_number, one.path)):
+            groups[_group(delete)].append(delete)
+        return {group: _DeletedValues.read(self._files, own) for group, own in groups.items()}
+
+
+def _group(delete: DeleteFile) -> tuple[str, tuple[int, ...]]:
+    return delete.scope, tuple(sorted(delete.equality_ids or ()))
+
+
+@dataclass(frozen=True)
+class _DeletedValues:
+    """The distinct rows, in the columns ``names``, of several equality delete files.
+
+    ``numbers`` holds, for each row, the data sequence number of the newest delete of that row.
+    """
+
+    names: Sequence[str]
+    rows: pa.Array
+    numbers: Longs
+
+    @classmethod
+    def read(cls, files: DataFiles, deletes: Sequence[DeleteFile]) -> "_DeletedValues":
+        """Read ``deletes``, which all compare the same columns."""
+        batches: list[pa.Array] = []
+        numbers: list[Longs] = [np.empty(0, dtype=np.int64)]
+        for delete in deletes:
+            for batch in values(files, delete):
+                batches.append(_rows(batch))
+                numbers.append(np.full(batch.num_rows, delete.sequence_number, dtype=np.int64))
+        codes, rows = codes_of(pa.chunked_array(batches, pa.large_binary()))
+        newest = np.zeros(len(rows), dtype=np.int64)
+        np.maximum.at(newest, codes, np.concatenate(numbers))
+        return cls(compared(files, deletes[0]), rows, newest)
+
+    def newest_of(self, rows: pa.Array) -> Longs:
+        """The data sequence number of the newest delete of each of ``rows``; -1 for a row without a delete."""
+        places = places_in(rows, self.rows)
+        return np.where(places == NO_KEY, np.int64(-1), np.append(self.numbers, -1)[places])
+
+
+def _rows(batch: pa.RecordBatch) -> pa.Array:
+    """The bytes of each row. NULL equals NULL, as in an equality delete, and differs from every value."""
+    valid = [column.is_valid().cast(pa.int8()) for column in batch.columns]
+    return joined([*valid, *(_filled(column) for column in batch.columns)])
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    held = bytes_of(column)
+    return held.fill_null(pa.scalar(b"", pa.large_binary())) if held.null_count else held
+
+
 _ROWS: Final = 1 << 20
 """Maximum number of rows per row group: 8 MiB of positions in memory."""
 
@@ -111,50 +235,11 @@ def _column(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
 _SCHEMA: Final = pa.schema([_column(PATH, pa.string(), FILE_PATH), _column(POS, pa.int64(), POSITION)])
 
 
-@dataclass(frozen=True)
-class WrittenDeletes:
-    """A written position delete file: its size in bytes, its number of rows, the partition of the data files that it
-    names, and its bounds. Unlike DataFile, it can be pickled."""
-
-    path: str
-    bytes: int
-    records: int
-    spec_id: int
-    partition: tuple[Any, ...]
-    paths: tuple[str, str]
-    """Paths of the first and the last named data file; never truncated, because readers plan scans by these bounds."""
-    positions: tuple[int, int]
-    """The lowest and the highest position."""
-    column_sizes: Mapping[int, int]
-
-    def data_file(self) -> DataFile:
-        """The file as a delete manifest lists it."""
-        lower, upper = (
-            {FILE_PATH: to_bytes(StringType(), path), POSITION: to_bytes(LongType(), position)}
-            for path, position in zip(self.paths, self.positions, strict=True)
-        )
-        file = DataFile.from_args(
-            content=DataFileContent.POSITION_DELETES,
-            file_path=self.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(*self.partition),
-            record_count=self.records,
-            file_size_in_bytes=self.bytes,
-            column_sizes=dict(self.column_sizes),
-            value_counts=dict.fromkeys((FILE_PATH, POSITION), self.records),
-            null_value_counts=dict.fromkeys((FILE_PATH, POSITION), 0),
-            lower_bounds=lower,
-            upper_bounds=upper,
-        )
-        file.spec_id = self.spec_id
-        return file
-
-
 def write_positions(
     output: OutputFile, spec_id: int, partition: tuple[Any, ...], rows: Mapping[str, Longs]
-) -> WrittenDeletes:
+) -> DataFile:
     """Write a position delete file for data files of one Iceberg partition. ``rows`` has the sorted positions of one or
-    more data files, by path."""
+    more data files, by path. The bounds of its paths are whole, because readers plan scans by them."""
     footers: list[pq.FileMetaData] = []
     with output.create() as stream:
         with parquet.file_writer(
@@ -178,6 +263,19 @@ def write_positions(
         field_id: sum(group.column(place).total_compressed_size for group in groups)
         for place, field_id in enumerate((FILE_PATH, POSITION))
     }
-    held = (min(int(own[0]) for own in rows.values()), max(int(own[-1]) for own in rows.values()))
-    named = (min(rows), max(rows))
-    return WrittenDeletes(output.location, size, footer.num_rows, spec_id, partition, named, held, sizes)
+    lowest, highest = min(int(own[0]) for own in rows.values()), max(int(own[-1]) for own in rows.values())
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=output.location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=footer.num_rows,
+        file_size_in_bytes=size,
+        column_sizes=sizes,
+        value_counts=dict.fromkeys((FILE_PATH, POSITION), footer.num_rows),
+        null_value_counts=dict.fromkeys((FILE_PATH, POSITION), 0),
+        lower_bounds={FILE_PATH: to_bytes(StringType(), min(rows)), POSITION: to_bytes(LongType(), lowest)},
+        upper_bounds={FILE_PATH: to_bytes(StringType(), max(rows)), POSITION: to_bytes(LongType(), highest)},
+    )
+    file.spec_id = spec_id
+    return file

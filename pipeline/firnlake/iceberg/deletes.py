@@ -23,7 +23,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import VoidTransform
 
-from firnlake.iceberg.data_files import Source
+from firnlake.iceberg.data_files import Source, partition_values
 
 FILE_PATH: Final = 2147483546
 """Field id of ``file_path`` in a position delete file (Iceberg spec, "Reserved Field IDs")."""
@@ -265,8 +265,3 @@ def place_of(file: DataFile) -> str:
 def place(spec_id: int, partition: tuple[Any, ...]) -> str:
     """Partition spec and partition values as text."""
     return f"{spec_id} {partition!r}"
-
-
-def partition_values(file: DataFile) -> tuple[Any, ...]:
-    """Partition values in the order of the spec's fields."""
-    return tuple(file.partition[position] for position in range(len(file.partition)))

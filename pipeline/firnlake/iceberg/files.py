@@ -69,8 +69,6 @@ EXPIRED_FOLDER: Final = "expired"
 REPORTS_FOLDER: Final = "reports"
 """Names of the folders in ``metadata_folder`` with the documents of jobs, the plans documents of commits, requests to
 erase keys, what expiries have removed, and what the data-quality pages tell."""
-_FOLDERS: Final = 4096
-"""Number of folders whose file systems are cached."""
 _LOCATION: Final = re.compile(f"/.|({'|'.join(SCHEMA_TO_FILE_IO)}):/+.")
 _CUT: Final = re.compile("[?#]")
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -78,37 +76,25 @@ _JOB: Final = re.compile(f"/{OWN_FOLDER}/{_UUID}/(?:{JOBS_FOLDER}/)?({JOB_ID})/"
 
 
 def store(table: Table, location: str) -> tuple[FileSystem, str]:
-    """The file system of ``location``, with the table's own credentials, and the path of ``location`` on it.
+    """The file system of ``location``, with the table's own credentials, and the path of ``location`` on it."""
+    return located(_arrow(table.io), location)
 
-    PyIceberg and Spark take locations literally: a percent sign is part of a name, not an escape.
+
+def located(io: PyArrowFileIO, location: str) -> tuple[FileSystem, str]:
+    """The file system of ``location``, and the path of ``location`` on it.
+
+    PyIceberg and Spark take locations literally: a percent sign is part of a name, not an escape. So is text that looks
+    like a query or a fragment, at which PyIceberg would cut the path.
     """
-    scheme, netloc, path = PyArrowFileIO.parse_location(location, table.io.properties)
-    return _arrow(table.io).fs_by_scheme(scheme, netloc), path
+    plain = _CUT.split(location, maxsplit=1)[0]
+    scheme, netloc, path = io.parse_location(plain, io.properties)
+    return io.fs_by_scheme(scheme, netloc), path + location[len(plain) :]
 
 
+@lru_cache(maxsize=64)
 def _arrow(io: FileIO) -> PyArrowFileIO:
     """``io`` itself where it is Arrow's, or a user's own that builds on it (`py-io-impl`): a FileIO cannot list."""
     return io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(io.properties)
-
-
-class Stores:
-    """The file systems of many locations of ``table``, created only once per folder."""
-
-    def __init__(self, table: Table) -> None:
-        self._io = _arrow(table.io)
-        self._folder = lru_cache(maxsize=_FOLDERS)(self._located)
-
-    def of(self, location: str) -> tuple[FileSystem, str]:
-        """The file system of ``location``, and the path of ``location`` on it."""
-        folder, _, name = location.rpartition("/")
-        files, path = self._folder(folder)
-        return files, f"{path}/{name}"
-
-    def _located(self, folder: str) -> tuple[FileSystem, str]:
-        scheme, netloc, path = self._io.parse_location(folder, self._io.properties)
-        cut = _CUT.search(folder)
-        # Text that looks like a query or a fragment is part of a name.
-        return self._io.fs_by_scheme(scheme, netloc), path + folder[cut.start() :] if cut else path
 
 
 @dataclass(frozen=True, slots=True)

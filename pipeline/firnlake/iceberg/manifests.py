@@ -1,6 +1,8 @@
-"""Reads manifests, each at most once, because manifests never change.
+"""Manifests: reads each at most once, because manifests never change, and writes new ones.
 
 For speed, ``records`` reads a few columns of a manifest or manifest list without creating an object for each record.
+PyIceberg's own writer marks every manifest as a data manifest, so a writer that is based on it writes those of delete
+files (Iceberg spec, "Manifests").
 """
 
 import json
@@ -12,16 +14,30 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
-from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
+from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+    write_manifest,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import StructType
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from firnlake.errors import RefusedError
@@ -48,15 +64,14 @@ class Manifests:
         """The live entries of ``manifest``."""
         path = manifest.manifest_path
         if path not in self._read:
-            with undamaged(manifest):
-                self._read[path] = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
+            entries = checked_entries(self._io, manifest)
+            self._read[path] = [one for one in entries if one.status != ManifestEntryStatus.DELETED]
         return self._read[path]
 
     def live(self, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
         """Yield the live entries of all ``manifests`` in their order, read in parallel."""
-        with ThreadPoolExecutor(READERS) as readers:
-            for entries in readers.map(self.of, manifests):
-                yield from entries
+        for _, entries in ahead(self.of, manifests):
+            yield from entries
 
 
 def ahead(fetch: Callable[[S], T], places: Iterable[S]) -> Iterator[tuple[S, T]]:
@@ -214,3 +229,103 @@ def _flat(struct: StructType, reader: Reader, columns: tuple[int, ...]) -> Itera
             yield from _flat(field.field_type, own, columns)
         else:
             yield _Step(own.skip, None)
+
+
+AVRO_CODEC: Final = "deflate"
+WITH_POSITIONS: Final[TableVersion] = 2
+"""The format version with position delete files; version 1 has no row-level deletes, version 3 has deletion vectors."""
+_EQUALITY_IDS, _EQUALITY_ID = 135, 136
+"""Field ids of an entry's equality ids and of their elements."""
+_REFERENCED_DATA_FILE: Final = 143
+"""Field id of a delete file's only data file; readers find it by the bounds of the paths as well."""
+
+
+def manifest_writer(
+    target: Table, spec_id: int, location: str, snapshot_id: int, content: ManifestContent = ManifestContent.DATA
+) -> ManifestWriter:
+    """A writer of a manifest of ``target`` at ``location``, for data files or for delete files of one partition spec.
+
+    Raises RefusedError for delete files unless the table has format version 2.
+    """
+    spec = target.specs()[spec_id]
+    schema, output = _schema_of(target, spec), target.io.new_output(location)
+    if content == ManifestContent.DELETES:
+        check_positions(target)
+        return _DeleteManifestWriter(spec, schema, output, snapshot_id)
+    return write_manifest(
+        format_version=target.metadata.format_version,
+        spec=spec,
+        schema=schema,
+        output_file=output,
+        snapshot_id=snapshot_id,
+        avro_compression=AVRO_CODEC,
+    )
+
+
+class _DeleteManifestWriter(ManifestWriterV2):
+    """Writes a manifest of delete files, with equality ids of type int as in the Iceberg spec, because Java's reader
+    refuses PyIceberg's longs."""
+
+    def __init__(self, spec: PartitionSpec, schema: Schema, output: OutputFile, snapshot_id: int) -> None:
+        super().__init__(spec, schema, output, snapshot_id, AVRO_CODEC)
+        self.output = output
+        *others, file = _entry_schema(spec, schema, WITH_POSITIONS).fields
+        assert isinstance(file.field_type, StructType)
+        ids = ListType(element_id=_EQUALITY_ID, element_type=IntegerType(), element_required=True)
+        fields = [
+            NestedField(one.field_id, one.name, ids, required=one.required) if one.field_id == _EQUALITY_IDS else one
+            for one in file.field_type.fields
+        ]
+        self.entries = Schema(*others, NestedField(file.field_id, file.name, StructType(*fields), required=True))
+        self.header = {
+            "schema": schema.model_dump_json(),
+            "partition-spec": json.dumps(json.loads(spec.model_dump_json())["fields"]),
+            "partition-spec-id": str(spec.spec_id),
+            "format-version": str(WITH_POSITIONS),
+            "content": "deletes",
+            AVRO_CODEC_KEY: AVRO_CODEC,
+        }
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        return AvroOutputFile(self.output, self.entries, "manifest_entry", metadata=self.header)
+
+
+def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
+    """True if ``manifest_writer`` can write every field in the entries of the manifest ``listed``.
+
+    It drops fields that it does not know, and the partition values of a column that is in no schema any more. Raises
+    RefusedError when the manifest is damaged.
+    """
+    spec = target.specs()[listed.partition_spec_id]
+    schema = _schema_of(target, spec)
+    written = _entry_schema(spec, schema, target.metadata.format_version).field_ids
+    with undamaged(listed):
+        header, _ = header_of(fetch(target.io, listed.manifest_path))
+        fields = header.get_schema().field_ids - {_REFERENCED_DATA_FILE}
+    return fields <= written and {field.source_id for field in spec.fields} <= schema.field_ids
+
+
+def check_positions(target: Table) -> None:
+    """Raise RefusedError when position delete files can't be added to ``target``."""
+    version = target.metadata.format_version
+    if version != WITH_POSITIONS:
+        raise RefusedError(
+            f"table {'.'.join(target.name())} has format version {version}, which allows no new position delete files; "
+            f"allowed: {WITH_POSITIONS}"
+        )
+
+
+def _schema_of(target: Table, spec: PartitionSpec) -> Schema:
+    """The newest schema that has all columns of ``spec``; the values of a dropped column still need a type."""
+    sources = {field.source_id for field in spec.fields}
+    schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
+    fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
+    return next(fitting, target.schema())
+
+
+def _entry_schema(spec: PartitionSpec, schema: Schema, version: TableVersion) -> Schema:
+    """The schema of the entries that PyIceberg's writer makes in a manifest of format version ``version``."""
+    return manifest_entry_schema_with_data_file(version, data_file_with_partition(spec.partition_type(schema), version))

@@ -25,7 +25,6 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BooleanType,
-    IcebergType,
     ListType,
     MapType,
     NestedField,
@@ -66,20 +65,44 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 
 def fitted(values: pa.Array, written: pa.Field, column: NestedField, kind: pa.DataType) -> pa.Array:
-    """Convert ``values`` of the file's field ``written`` to ``kind``, the type of the table's ``column``."""
+    """Convert ``values`` of the file's field ``written`` to ``kind``, the type of the table's ``column``.
+
+    The fields of structs are resolved by id, or by name if the file has no ids. Raises ValueError or an error of Arrow
+    if a value would not stay the same.
+    """
     if values.type.equals(kind):
         return values
-    if _renamed(written, column.field_type):
-        values = _reshaped(values, written, column.field_type, kind)
-        if values.type.equals(kind):
-            return values
+    if values.offset and pa.types.is_nested(kind):
+        values = pa.concat_arrays([values])
+    match column.field_type:
+        case StructType(fields=fields):
+            own = {_id(part) or part.name: place for place, part in enumerate(written.type)}
+            parts = []
+            for field in fields:
+                place, target = own.get(field.field_id, own.get(field.name)), kind.field(field.name)
+                if place is None:
+                    parts.append(pa.nulls(len(values), target.type))
+                else:
+                    parts.append(fitted(values.field(place), written.type.field(place), field, target.type))
+            return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
+        case ListType(element_field=field):
+            element = fitted(values.values, written.type.value_field, field, kind.value_type)
+            return pa.LargeListArray.from_arrays(values.offsets, element, type=kind, mask=values.is_null())
+        case MapType(key_field=key, value_field=value):
+            keys = fitted(values.keys, written.type.key_field, key, kind.key_type)
+            items = fitted(values.items, written.type.item_field, value, kind.item_type)
+            return pa.MapArray.from_arrays(values.offsets, keys, items, type=kind, mask=values.is_null())
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
         return values.cast(kind, safe=False)  # truncated to Iceberg's microseconds
     converted = values.cast(kind)
     if pa.types.is_null(values.type) or any(are(values.type) and are(kind) for are in _KINDS):
         return converted
     # Arrow lets more pass than Iceberg's promotions, and loses fractions, digits and times of day on the way.
-    if not _same(values, converted.cast(values.type)):
+    again = converted.cast(values.type)
+    if pa.types.is_floating(values.type):
+        # NaN is the same as NaN.
+        values, again = (one.filter(pc.invert(pc.is_nan(one).fill_null(False))) for one in (values, again))  # noqa: FBT003  # Arrow's
+    if not values.equals(again):
         raise ValueError(f"no conversion from {values.type} to {kind} keeps them")
     return converted
 
@@ -94,22 +117,6 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 _KINDS: Final = (_is_text, _is_binary, pa.types.is_integer)
 """Kinds of types within which Arrow's conversions keep every value, or raise."""
-
-
-def _same(values: pa.Array, others: pa.Array) -> bool:
-    """True if both, which have the same type and shape, have the same values; NaN is the same as NaN."""
-    kind = values.type
-    if pa.types.is_struct(kind):
-        return all(_same(values.field(place), others.field(place)) for place in range(kind.num_fields))
-    if pa.types.is_map(kind):
-        return _same(values.keys, others.keys) and _same(values.items, others.items)
-    if pa.types.is_nested(kind):
-        return _same(values.flatten(), others.flatten())
-    if pa.types.is_floating(kind):
-        values, others = (
-            one.filter(pc.invert(pc.fill_null(pc.is_nan(one), fill_value=False))) for one in (values, others)
-        )
-    return bool(values.equals(others))
 
 
 def required_nulls(values: pa.Array, column: pa.Field) -> Iterator[str]:
@@ -128,48 +135,6 @@ def required_nulls(values: pa.Array, column: pa.Field) -> Iterator[str]:
         parts = [(held.flatten(), kind.value_field)]
     for part, field in parts:
         yield from required_nulls(part, field.with_name(f"{column.name}.{field.name}"))
-
-
-def _renamed(written: pa.Field, kind: IcebergType) -> bool:
-    """True when a nested struct's fields differ from the table's: added, dropped, renamed or reordered."""
-    match kind:
-        case StructType():
-            parts = list(written.type)
-            if [part.name for part in parts] != [part.name for part in kind.fields]:
-                return True
-            return any(_renamed(part, own.field_type) for part, own in zip(parts, kind.fields, strict=True))
-        case ListType():
-            return _renamed(written.type.value_field, kind.element_type)
-        case MapType():
-            return _renamed(written.type.item_field, kind.value_type)
-        case _:
-            return False
-
-
-def _reshaped(values: pa.Array, written: pa.Field, kind: IcebergType, wanted: pa.DataType) -> pa.Array:
-    """``values`` with the fields of every nested struct resolved by id, or by name if the file has no ids."""
-    match kind:
-        case StructType():
-            own = {_id(part) or part.name: place for place, part in enumerate(written.type)}
-            parts = []
-            for field in kind.fields:
-                place = own.get(field.field_id, own.get(field.name))
-                target = wanted.field(field.name)
-                if place is None:
-                    parts.append(pa.nulls(len(values), target.type))
-                else:
-                    inner = fitted(values.field(place), written.type.field(place), field, target.type)
-                    parts.append(inner)
-            return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=values.is_null())
-        case ListType():
-            element = _reshaped(values.values, written.type.value_field, kind.element_type, wanted.value_type)
-            return pa.LargeListArray.from_arrays(values.offsets, element, type=wanted, mask=values.is_null())
-        case MapType():
-            items = _reshaped(values.items, written.type.item_field, kind.value_type, wanted.item_type)
-            keys = values.keys.cast(wanted.key_type)
-            return pa.MapArray.from_arrays(values.offsets, keys, items, type=wanted, mask=values.is_null())
-        case _:
-            return values.cast(wanted)
 
 
 def _id(part: pa.Field) -> int | None:
@@ -285,36 +250,14 @@ class WriteOptions:
         return RefusedError(f"{where}property {name} is {self.properties[name]!r}; allowed: {allowed}")
 
 
-@dataclass(frozen=True)
-class WrittenFile:
-    """A written data file: its path, its size in bytes and its metrics. Unlike DataFile, it can be pickled."""
-
-    path: str
-    bytes: int
-    records: int
-    partition: tuple[Any, ...]
-    metrics: Mapping[str, Any]
-
-    def data_file(self, spec_id: int) -> DataFile:
-        """The file as a manifest lists it."""
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=self.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(*self.partition),
-            file_size_in_bytes=self.bytes,
-            **self.metrics,
-        )
-        file.spec_id = spec_id
-        return file
-
-
 class ParquetFileWriter:
     """Writes batches to one file; a row group ends when it reaches the memory limit."""
 
-    def __init__(self, output: OutputFile, options: WriteOptions, partition: tuple[Any, ...]) -> None:
+    def __init__(self, output: OutputFile, options: WriteOptions, spec_id: int, partition: tuple[Any, ...]) -> None:
+        """``partition`` are the values of the file's records for the partition spec ``spec_id``."""
         self._path = output.location
         self._options = options
+        self._spec_id = spec_id
         self._partition = partition
         options.check()
         self._schema = options.arrow_schema()
@@ -336,14 +279,23 @@ class ParquetFileWriter:
         if self._held_bytes >= self._options.row_group_bytes:
             self._flush()
 
-    def close(self) -> WrittenFile:
-        """Finish the file, and return it with the metrics in its footer."""
+    def close(self) -> DataFile:
+        """Finish the file, and return it as a manifest lists it, with the metrics in its footer."""
         self._flush()
         self._writer.close()
         size = int(self._stream.tell())
         self._stream.close()
         (footer,) = self._footers
-        return WrittenFile(self._path, size, footer.num_rows, self._partition, _metrics(footer, self._options))
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=self._path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*self._partition),
+            file_size_in_bytes=size,
+            **_metrics(footer, self._options),
+        )
+        file.spec_id = self._spec_id
+        return file
 
     def abandon(self) -> None:
         """Close the writer after an error; nothing refers to the file."""
@@ -356,11 +308,7 @@ class ParquetFileWriter:
     def _flush(self) -> None:
         if not self._held:
             return
-        arrays = [
-            pa.chunked_array([_typed(batch.column(place), column.type) for batch in self._held], column.type)
-            for place, column in enumerate(self._schema)
-        ]
-        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        table = pa.Table.from_batches(self._held).cast(self._schema)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._held, self._held_bytes = [], 0
 
@@ -385,12 +333,3 @@ def _metrics(footer: pq.FileMetaData, options: WriteOptions) -> Mapping[str, Any
         return metrics(plan)
     except Exception:  # noqa: BLE001  # as above
         return metrics(filter(is_tellable, plan))
-
-
-def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast ``values`` to the file's type ``kind``, which may have other metadata or be an extension type (UUID)."""
-    if values.type.equals(kind):
-        return values
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, values)
-    return values.cast(kind)

@@ -21,8 +21,8 @@ from pyiceberg.types import DateType, IntegerType, NestedField, PrimitiveType, T
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import create_side_branches
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.side_branches import create_side_branches
 from firnlake.job.stage import stages_of
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve

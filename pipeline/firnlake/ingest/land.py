@@ -251,11 +251,11 @@ class _Landing:
 def _write(table: Table, path: str, where: TopicPartition, part: pa.Table) -> DataFile:
     options = WriteOptions(table.schema(), dict(table.properties), ".".join(table.name()))
     # PyIceberg's writer stores no page checksums (C23).
-    writer = ParquetFileWriter(table.io.new_output(path), options, (*where, None))
+    writer = ParquetFileWriter(table.io.new_output(path), options, table.spec().spec_id, (*where, None))
     try:
         for batch in part.to_batches(_RECORDS):
             writer.write(batch)
-        return writer.close().data_file(table.spec().spec_id)
+        return writer.close()
     except BaseException:
         writer.abandon()
         raise

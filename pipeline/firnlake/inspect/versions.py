@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.hidden_records import HiddenRecords
+from firnlake.iceberg.delete_files import HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.live_files import PlannedFile, planned

@@ -36,11 +36,10 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from firnlake.errors import RefusedError
 from firnlake.iceberg.bookkeeping import cut_off
-from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_named
+from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_in, memory_named
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange, is_live
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
 from firnlake.iceberg.files import (
@@ -49,7 +48,6 @@ from firnlake.iceberg.files import (
     METADATA_PATH,
     FrozenModel,
     Stored,
-    Stores,
     files_in,
     metadata_folder,
     store,
@@ -114,28 +112,24 @@ class Removal(FrozenModel):
         return [list(data.items()), [one for one in metadata.items() if one[0] not in missing]]
 
 
-class _Folders:
-    """The folders of a table: its location, and where its properties put data and metadata. What `add_files` took in
-    from elsewhere is not the table's, and neither is what lies behind a symbolic link."""
+def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
+    """Those of ``files``, locations with sizes, that lie in the folders of ``table``: its location, and where its
+    properties put data and metadata. What `add_files` took in from elsewhere is not the table's, and neither is what
+    lies behind a symbolic link."""
+    named = (table.properties[name] for name in (DATA_PATH, METADATA_PATH) if name in table.properties)
+    roots = [store(table, one.rstrip("/")) for one in (table.location(), *named)]
+    resolved = [(access, f"{_resolved(access, path)}/") for access, path in roots]
 
-    def __init__(self, table: Table) -> None:
-        self._stores = Stores(table)
-        named = (table.properties[name] for name in (DATA_PATH, METADATA_PATH) if name in table.properties)
-        roots = [store(table, one.rstrip("/")) for one in (table.location(), *named)]
-        self._roots = [(access, f"{_resolved(access, path)}/") for access, path in roots]
-        self._is_own = cache(self._look)
+    @cache
+    def is_own(folder: str) -> bool:
+        access, path = store(table, f"{folder}/")
+        within = f"{_resolved(access, path)}/"
+        return any(access == root and within.startswith(own) for root, own in resolved)
 
-    def own(self, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
-        """Those of ``files``, locations with sizes, that lie in these folders."""
-        for location, size in files:
-            access, path = self._stores.of(location)
-            if self._is_own(location.rpartition("/")[0]):
-                yield access, Stored(path, size, None)
-
-    def _look(self, folder: str) -> bool:
-        access, path = self._stores.of(f"{folder}/")
-        resolved = f"{_resolved(access, path)}/"
-        return any(access == root and resolved.startswith(own) for root, own in self._roots)
+    for location, size in files:
+        if is_own(location.rpartition("/")[0]):
+            access, path = store(table, location)
+            yield access, Stored(path, size, None)
 
 
 def _resolved(access: FileSystem, folder: str) -> str:
@@ -180,13 +174,12 @@ class Expiry:
 
     def look(self, reached: Reached) -> None:
         """Find the files to delete: those that nothing but the ``leaving`` snapshots has ``reached``."""
-        folders = _Folders(self.table)
         for location, removal in self.removals.items():
             # What an earlier expiry has not removed is still in the metadata, or leaves with this one.
             going = removal if location == self.written else removal.gone_from(self.table.metadata)
             files = going.files(reached, self.contents, self.missing)
             self.garbage[location] = [
-                Garbage(Kind.EXPIRED, f"{self.identifier}: {what}", _REASON, list(folders.own(own)))
+                Garbage(Kind.EXPIRED, f"{self.identifier}: {what}", _REASON, list(_own(self.table, own)))
                 for what, own in zip(("data files", "metadata files"), files, strict=True)
             ]
 
@@ -274,7 +267,9 @@ class Expiry:
                 continue
             summaries = cut_off(list(ancestors(table, name)), expired, self.now_ms)
             changes += ((name, BranchChange(summary=summary)) for summary in summaries)
-        if not changes and _loses_memory(table, expired, refs):
+        kept = (one for one in ancestors(table) if one.snapshot_id not in expired)
+        if not changes and memory_named(table) is not None and all(memory_in(one) is None for one in kept):
+            # Main would no longer tell which memory belongs to its history.
             changes.append((MAIN_BRANCH, BranchChange()))
         if not changes:
             return CommitRequest((), ())
@@ -306,31 +301,9 @@ class Expiry:
 
 
 def _retention(lake: Lake, table: Table, identifier: str, now_ms: int) -> SnapshotRetention:
-    erased_below, needed = history_ends(lake, table, identifier, now_ms), _needed(lake, table, identifier, now_ms)
-    return retained(identifier, table.metadata, now_ms, erased_below, needed)
-
-
-def _needed(lake: Lake, table: Table, identifier: str, now_ms: int) -> frozenset[int]:
-    """The snapshots by which the judge holds open jobs to what they have planned, no older than such jobs may be."""
-    needed = planned_on(lake, identifier)
-    try:
-        young_ms = now_ms - Policies.parse(identifier, table.properties).default.job_max_age_ms
-    except RefusedError:
-        return needed
-    return needed & {one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms >= young_ms}
-
-
-def _loses_memory(table: Table, expired: Collection[int], refs: Collection[str]) -> bool:
-    """True when main would no longer tell which memory belongs to its history, once ``expired`` snapshots go."""
-    kept = [one for one in table.metadata.snapshots if one.snapshot_id not in expired]
-    named = {name: ref for name, ref in table.metadata.refs.items() if name not in refs}
-    metadata = table.metadata.model_copy(update={"snapshots": kept, "refs": named})
-    after = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-    return _memory(after) != _memory(table)
-
-
-def _memory(table: Table) -> int:
-    """The memory that main names; 0 if there is none, or if it holds no tombstone."""
-    named = memory_named(table) or 0
-    held = table.snapshot_by_id(named)
-    return named if held is not None and any(map(is_live, held.manifests(table.io))) else 0
+    """What the table keeps, with the snapshots by which the judge holds open jobs to what they have planned, no older
+    than such jobs may be."""
+    young_ms = now_ms - Policies.parse(identifier, table.properties).default.job_max_age_ms
+    young = {one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms >= young_ms}
+    erased_below = history_ends(lake, table, identifier, now_ms)
+    return retained(identifier, table.metadata, now_ms, erased_below, young & planned_on(lake, identifier))

@@ -29,7 +29,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, CommitRequest, settle
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import Stores, path_of
+from firnlake.iceberg.files import path_of, store
 from firnlake.iceberg.manifests import Manifests
 from firnlake.table.history import TakenFiles, is_mending
 from firnlake.table.live_files import read_entries
@@ -185,7 +185,7 @@ def _named(table: Table, file: DataFile, segment: Segment | None) -> NamedFile:
 
 
 def _is_lost(table: Table, path: str) -> bool:
-    files, place = Stores(table).of(path)
+    files, place = store(table, path)
     return bool(files.get_file_info(place).type == FileType.NotFound)
 
 

@@ -32,9 +32,9 @@ from pyiceberg.types import (
 
 from firnlake.clock import CALENDAR
 from firnlake.iceberg import manifests
-from firnlake.iceberg.data_files import name_mapping
-from firnlake.iceberg.deletes import partition_values, place
-from firnlake.iceberg.files import Stored, Stores
+from firnlake.iceberg.data_files import name_mapping, partition_values
+from firnlake.iceberg.deletes import place
+from firnlake.iceberg.files import Stored, store
 from firnlake.iceberg.parquet import names_by_id
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.records import has_transactions
@@ -66,7 +66,7 @@ class Classifier:
         read = dict.fromkeys((*self._ranged, *self._counted))
         fields = {field.name: field for field in table.schema().fields}
         self._columns = {name: ColumnMetrics.of(fields[name], table.specs()) for name in read}
-        self._io, self._stores, self._mapping = table.io, Stores(table), name_mapping(table)
+        self._table, self._mapping = table, name_mapping(table)
         ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
         self._ids_at = {one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids}
         """Field ids of the columns that the table had, by the snapshot that was made then."""
@@ -136,7 +136,7 @@ class Classifier:
         values |= dict.fromkeys(later, Values(file.records, file.records))
         if asked := asked - later:
             try:
-                told, data_bytes = footer(self._io, self._mapping, file, [self._columns[name] for name in asked])
+                told, data_bytes = footer(self._table.io, self._mapping, file, [self._columns[name] for name in asked])
             except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
                 self.unread[file.path] = (str(error).splitlines() or [type(error).__name__])[0]
             else:
@@ -231,7 +231,7 @@ class Classifier:
 
     def _written_ms(self, file: "ListedFile") -> int | None:
         """Time of writing as the store reports it, epoch milliseconds; None when the store reports no time."""
-        files, path = self._stores.of(file.path)
+        files, path = store(self._table, file.path)
         try:
             written_ms = Stored.of(files.get_file_info(path)).written_ms
         except OSError:

@@ -16,8 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.authorship import firn_properties, number_of, properties_of
-from firnlake.iceberg.branches import ancestors
+from firnlake.iceberg.branches import ancestors, firn_properties, number_of, properties_of
 from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
 from firnlake.table.topic_partition import TopicPartition
 

@@ -30,9 +30,9 @@ from pyiceberg.types import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import create_side_branches
 from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.parquet import DICTIONARY_OF
-from firnlake.iceberg.side_branches import create_side_branches
 
 _LONGEST_NAME: Final = 150
 """Characters: files and folders are named by tables, often with more around the name."""

@@ -13,12 +13,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.authorship import firn_properties
 from firnlake.iceberg.branches import (
     MENDED,
     REMOVED_TOMBSTONES,
     SIDE_BRANCHES,
     ancestors,
+    firn_properties,
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
