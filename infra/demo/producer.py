@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from firnlake.airflow.configuration import dag_id_of
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Kind
 from firnlake.ingest.land import land
-from firnlake.maintain.maintain import MaintenancePart, maintain_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import manifest_reader, records
 from infra.demo import carts
 from infra.demo.segments import SCHEMA
@@ -71,7 +72,7 @@ def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
             expire_at = expire_at or now + EXPIRED_EVERY
             if now >= expire_at:
                 now_ms = int(now.timestamp() * 1000)
-                for one in maintain_table(lake, TABLE, now_ms, remove=True, parts={MaintenancePart.SNAPSHOTS}):
+                for one in maintain_table(lake, TABLE, now_ms, remove=True, parts={Kind.SNAPSHOTS}):
                     log.info("%s", one)
                 expire_at = now + EXPIRED_EVERY
         except FirnError as error:

@@ -11,22 +11,24 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from firnlake import clock
-from firnlake.iceberg.authorship import SNAPSHOT_ID, properties_of
 from firnlake.iceberg.bookkeeping import KEPT_MS, cut_off, repeated
 from firnlake.iceberg.branches import (
     REMOVED,
     REMOVED_TOMBSTONES,
+    SNAPSHOT_ID,
     ancestors,
     at_snapshot,
     head_of,
     memory_in,
+    properties_of,
 )
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
+from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.snapshots import MIN_SNAPSHOTS
 from firnlake.job.garbage import newer_snapshot
-from firnlake.maintain.maintain import MaintenancePart, maintain_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, begin_anew, row
@@ -133,7 +135,7 @@ def test_r21_commits_and_expiries_of_a_table_keep_progress_on_every_branch_and_t
         change = lake.table(table).manage_snapshots()
         change.create_branch(head, branch, min_snapshots_to_keep=1, **limits).commit()
     newer_snapshot(lake, table)
-    maintain_table(lake, table, clock.now_ms() + 6 * DAY_MS, remove=True, parts={MaintenancePart.SNAPSHOTS})
+    maintain_table(lake, table, clock.now_ms() + 6 * DAY_MS, remove=True, parts={Kind.SNAPSHOTS})
     after = lake.table(table)
     line, audit = (summaries(ancestors(after, branch)) for branch in ("main", "audit"))
     assert {writer.look_up(line) for writer in WRITERS} == {"42"}
@@ -162,7 +164,7 @@ def remembered(table: Table) -> str | None:
 
 def expire(lake: Lake) -> None:
     """Firn's expiry of all that may go."""
-    maintain_table(lake, TABLE, clock.now_ms() + 6 * DAY_MS, remove=True, parts={MaintenancePart.SNAPSHOTS})
+    maintain_table(lake, TABLE, clock.now_ms() + 6 * DAY_MS, remove=True, parts={Kind.SNAPSHOTS})
 
 
 def expire_elsewhere(lake: Lake, least: int) -> None:

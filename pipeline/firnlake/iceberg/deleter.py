@@ -4,12 +4,11 @@ No file system of Arrow deletes several files in one request, so requests are se
 gone counts as deleted, because another process deleted it first.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +20,10 @@ from firnlake.progress import Progress
 
 
 class Kind(StrEnum):
-    """Kind of an item; the value is shown to people."""
+    """Kind of an item; the value is shown to people. Some are parts of a table's maintenance as well."""
 
     SNAPSHOTS = "snapshots"
+    """Snapshots past their age; as a part, with the files that only they reach."""
     REF = "branch or tag"
     EXPIRED = "expired files"
     """Files that only expired snapshots referred to."""
@@ -32,6 +32,7 @@ class Kind(StrEnum):
     FIRN = "Firn's files"
     """Files in Firn's own folders that belong to no job: those of commits and landings that came to nothing."""
     ORPHANS = "orphans"
+    """All other files that nothing refers to."""
     METADATA = "other metadata"
     """A metadata file of this table that its metadata log does not name."""
     MANIFESTS = "manifests"
@@ -84,10 +85,6 @@ WORKERS: Final = 16
 BATCH: Final = 1000
 """Number of files deleted before the results are checked. If none of these files could be deleted, the store counts as
 down, and the remaining files are not tried."""
-NAMED: Final = 100
-"""Maximum number of files that are named one by one when they can't be deleted."""
-
-_DOWN: Final = "not tried, because the store failed for all files of an earlier batch"
 
 Deletable = tuple[FileSystem, Stored]
 """A file and its store."""
@@ -110,43 +107,32 @@ class Garbage:
         return self._of(file for _, file in self.files)
 
     def delete(self) -> list[Finding]:
-        """Delete the files; returns findings about the deleted files, and about each that could not be deleted.
+        """Delete the files; returns findings about the deleted files, and about those that could not be deleted.
 
         Errors are part of the result and are never raised.
         """
-        waiting, is_down = iter(self.files), False
         gone: list[Stored] = []
-        failed: list[tuple[str, str]] = []
+        failed: list[str] = []
         title = f"deleting {self.kind}"
         with ThreadPoolExecutor(WORKERS) as workers, Progress(title, len(self.files), weight=len(self.files)) as shown:
-            while batch := list(islice(waiting, BATCH)):
-                # Each worker gets many files at once: to pass it a file costs as much as to delete a local file.
-                shares = [batch[first::WORKERS] for first in range(WORKERS)]
-                answers = ([_DOWN] * len(share) for share in shares) if is_down else workers.map(_delete_all, shares)
-                before = len(failed)
-                for (_, file), problem in zip(chain(*shares), chain.from_iterable(answers), strict=True):
+            for first in range(0, len(self.files), BATCH):
+                batch, before = self.files[first : first + BATCH], len(failed)
+                for (_, file), problem in zip(batch, workers.map(lambda one: delete_file(*one), batch), strict=True):
                     if problem is None:
                         gone.append(file)
                     else:
-                        failed.append((file.path, problem))
-                is_down = len(failed) - before == len(batch) > 1
+                        failed.append(f"{file.path}: {problem}")
                 shown.advance(len(batch), len(batch))
-        return [*([self._of(gone)] if gone else []), *self._of_failed(failed)]
+                if len(failed) - before == len(batch) > 1:
+                    break
+        found = [self._of(gone)] if gone else []
+        if failed:
+            error = UnavailableError(f"could not be deleted, first {failed[0]}")
+            found.append(Finding.of_error(self.kind, self.name, error, files=len(self.files) - len(gone)))
+        return found
 
     def _of(self, files: Iterable[Stored]) -> Finding:
         return Finding.of_files(self.kind, self.name, files, self.now_ms, goes=True, reason=self.reason)
-
-    def _of_failed(self, failed: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-        for path, problem in failed[:NAMED]:
-            error = UnavailableError(f"could not be deleted: {problem}")
-            yield Finding.of_error(self.kind, path, error, files=1)
-        if more := len(failed[NAMED:]):
-            error = UnavailableError("could not be deleted either; try again later")
-            yield Finding.of_error(self.kind, f"{self.name}: further files", error, files=more)
-
-
-def _delete_all(files: Iterable[Deletable]) -> list[str | None]:
-    return [delete_file(*file) for file in files]
 
 
 def delete_file(access: FileSystem, stored: Stored) -> str | None:

@@ -6,7 +6,6 @@ finishes its work. The next run also takes what the commits of this one allow to
 """
 
 from collections.abc import Collection, Mapping
-from enum import StrEnum
 from typing import Final
 
 from pyiceberg.table import Table
@@ -17,7 +16,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.files import Stored, Stores
+from firnlake.iceberg.files import Stored, store
 from firnlake.job.garbage import OwnGarbage
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.maintain.expire import Expiry
@@ -27,36 +26,21 @@ from firnlake.table.live_files import read_entries
 from firnlake.table.policy import UNLIMITED, Policies
 from firnlake.table.reached import Contents, Reached, UnknownReferencesError, whole_table
 
-
-class MaintenancePart(StrEnum):
-    """A part of a table's maintenance."""
-
-    SNAPSHOTS = "snapshots"
-    """Expires snapshots past their age, and deletes the files that only they reach."""
-    FIRN = "Firn's files"
-    """Deletes what jobs, landings and commits have left in Firn's own folders."""
-    ORPHANS = "orphans"
-    """Deletes all other files that nothing refers to; lists all files of the table."""
-    MANIFESTS = "manifests"
-    """Merges small manifests of data files."""
-    TOMBSTONES = "removed tombstones"
-    """Removes removed tombstones past their age limit."""
-    CERTIFICATES = "certificates"
-    """Issues certificates of erasures, once no file holds an erased record."""
-
-
 GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows the deletion of a table's files."""
 
-ALL: Final = frozenset(MaintenancePart)
-HOURLY: Final = frozenset({MaintenancePart.FIRN, MaintenancePart.TOMBSTONES})
+_OPTIONAL: Final = frozenset({Kind.SNAPSHOTS, Kind.ORPHANS, Kind.MANIFESTS})
+"""The parts that ``firn.maintenance`` has to name."""
+HOURLY: Final = frozenset({Kind.FIRN, Kind.TOMBSTONES})
 """The parts that are cheap enough to run every hour."""
+ALL: Final = _OPTIONAL | HOURLY | {Kind.CERTIFICATE}
 
 
 def maintain_table(
-    lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[MaintenancePart] = ALL
+    lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[Kind] = ALL
 ) -> list[Finding]:
-    """Maintain table ``identifier`` and return the findings of the ``parts``; without ``remove``, change nothing.
+    """Maintain table ``identifier`` and return the findings of the ``parts``, which are named by what they are about;
+    without ``remove``, change nothing.
 
     A file that a kept snapshot, branch or tag refers to is never deleted (C29). Raises RefusedError for an unknown
     table or a wrong limit, UnavailableError when catalog or store do not answer. All files that were deleted before an
@@ -65,35 +49,31 @@ def maintain_table(
     with lake.answering():
         table = whole_table(lake, identifier)
         maintained = Policies.parse(identifier, table.properties).default.maintained
-        asked = {part for part in parts if part.value in maintained or part.value not in _OPTIONAL}
+        asked = {part for part in parts if part in maintained or part not in _OPTIONAL}
         found: list[Finding] = []
         if table.properties.get(GC_ENABLED, "true").strip().lower() == "false":
-            for part in sorted(asked & {MaintenancePart.SNAPSHOTS, MaintenancePart.ORPHANS}):
+            for part in sorted(asked & {Kind.SNAPSHOTS, Kind.ORPHANS}):
                 reason = f"property {GC_ENABLED} is false, so another table may use the files; allowed: true"
-                found.append(Finding(Kind(part.value), identifier, goes=False, reason=reason, files=0))
+                found.append(Finding(part, identifier, goes=False, reason=reason, files=0))
                 asked.remove(part)
         garbage = _garbage(lake, identifier, now_ms, asked, found, remove=remove)
         for one in garbage:
             found += one.delete() if remove else one.findings()
-        if MaintenancePart.MANIFESTS in asked:
+        if Kind.MANIFESTS in asked:
             found += rewrite_manifests(lake, identifier, now_ms, remove=remove)
-        if MaintenancePart.TOMBSTONES in asked:
+        if Kind.TOMBSTONES in asked:
             found += old_tombstones(lake, identifier, now_ms, remove=remove)
-        if MaintenancePart.CERTIFICATES in asked:
+        if Kind.CERTIFICATE in asked:
             found += certificates(lake, identifier, now_ms, issue=remove)
         return found
 
 
-_OPTIONAL: Final = ("snapshots", "orphans", "manifests")
-"""The parts that ``firn.maintenance`` has to name."""
-
-
 def _garbage(
-    lake: Lake, identifier: str, now_ms: int, parts: Collection[MaintenancePart], found: list[Finding], *, remove: bool
+    lake: Lake, identifier: str, now_ms: int, parts: Collection[Kind], found: list[Finding], *, remove: bool
 ) -> list[Expiry | OwnGarbage | Orphans]:
     """All garbage of the ``parts``, of the oldest kind first; what can't be looked at is added to ``found``."""
     contents = Contents(lake.table(identifier).io)
-    expiry = Expiry.find(lake, identifier, now_ms, contents) if MaintenancePart.SNAPSHOTS in parts else None
+    expiry = Expiry.find(lake, identifier, now_ms, contents) if Kind.SNAPSHOTS in parts else None
     try:
         reached = Reached.look(lake, identifier, contents, expiry.leaving if expiry else ())
     except UnknownReferencesError as error:
@@ -105,9 +85,9 @@ def _garbage(
     if expiry:
         expiry.look(reached)
         garbage.append(expiry)
-    if MaintenancePart.FIRN in parts:
+    if Kind.FIRN in parts:
         garbage.append(OwnGarbage.find(lake, identifier, reached, remove=remove))
-    if MaintenancePart.ORPHANS in parts:
+    if Kind.ORPHANS in parts:
         garbage.append(Orphans.find(lake, identifier, reached, remove=remove))
     return garbage
 
@@ -138,12 +118,12 @@ def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) ->
 
 def _removed(table: Table) -> list[Stored]:
     """The files of removed tombstones, each with the time when it was added."""
-    branch, stores = on_branch(table, REMOVED_TOMBSTONES), Stores(table)
+    branch = on_branch(table, REMOVED_TOMBSTONES)
     added = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.metadata.snapshots}
     files = []
     for entry, _ in read_entries(branch):
         path, size = entry.data_file.file_path, entry.data_file.file_size_in_bytes
-        access, place = stores.of(path)
+        access, place = store(table, path)
         written_ms = added.get(entry.snapshot_id or 0) or Stored.of(access.get_file_info(place)).written_ms
         files.append(Stored(path, size, written_ms))
     return files

@@ -44,10 +44,11 @@ class Orphans:
         table = reached.table
         location = table.location().rstrip("/")
         access, folder = store(table, location)
-        hidden = _Hidden(table)
+        fields = {field.name for spec in table.specs().values() for field in spec.fields}
+        partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
         unknown: list[Stored] = []
         for part in walk(access, folder):
-            shown = [file for file in part if not hidden.hides(file.path[len(folder) :].lstrip("/"))]
+            shown = [file for file in part if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
             unknown += reached.unreached(shown)
         now_ms = store_ms(table, location, remove=remove)
         limit_ms = 0 if now_ms is None else now_ms - AGE_MS
@@ -85,19 +86,12 @@ class Orphans:
         return [*self.staying, *unless_reached(self.garbage, Reached.look(self.lake, self.identifier, contents))]
 
 
-class _Hidden:
-    """Decides which paths of a table are hidden, as Iceberg's ``remove_orphan_files`` does: a name in it begins with an
-    underscore or a dot, and it is not the folder of a partition."""
-
-    def __init__(self, table: Table) -> None:
-        fields = {field.name for spec in table.specs().values() for field in spec.fields}
-        self._partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
-
-    def hides(self, path: str) -> bool:
-        """True when the file at ``path``, relative to the table's location, is hidden."""
-        *folders, name = path.split("/")
-        marked = (one for one in folders if one.startswith(_MARKS) and not one.startswith(self._partitions))
-        return name_of(name).startswith(_MARKS) or any(marked)
+def _is_hidden(path: str, partitions: tuple[str, ...]) -> bool:
+    """True when the file at ``path``, relative to the table's location, is hidden, as for Iceberg's
+    ``remove_orphan_files``: a name in it begins with an underscore or a dot, and it is no folder of ``partitions``."""
+    *folders, name = path.split("/")
+    marked = (one for one in folders if one.startswith(_MARKS) and not one.startswith(partitions))
+    return name_of(name).startswith(_MARKS) or any(marked)
 
 
 def check_alone(lake: Lake, table: Table, unknown: Iterable[str]) -> None:
