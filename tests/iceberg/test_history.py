@@ -11,7 +11,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from firnlake import clock
-from firnlake.iceberg.bookkeeping import KEPT_MS, cut_off, repeated
 from firnlake.iceberg.branches import (
     REMOVED,
     REMOVED_TOMBSTONES,
@@ -26,7 +25,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.deleter import Kind
-from firnlake.iceberg.snapshots import MIN_SNAPSHOTS
+from firnlake.iceberg.snapshots import KEPT_MS, MIN_SNAPSHOTS, cut_off, repeated
 from firnlake.job.garbage import newer_snapshot
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS

@@ -22,7 +22,7 @@ from pyiceberg.exceptions import (
     RESTError,
     ValidationError,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.utils.config import Config
 from requests import RequestException
 from tenacity import (
@@ -259,24 +259,26 @@ class Lake:
                 "again later"
             ) from error
 
-    def set_properties(self, identifier: str, properties: Mapping[str, str]) -> None:
-        """Set ``properties`` of table ``identifier``; retry while other processes commit to the table."""
+    def transact(self, identifier: str, action: Callable[[Table, Transaction], T]) -> T:
+        """Commit what ``action`` changes in the metadata of table ``identifier``, without a snapshot.
 
-        def commit() -> None:
-            with self.table(identifier).transaction() as transaction:
-                transaction.set_properties(dict(properties))
-
-        self.until_committed(commit)
-
-    def single_attempt(self, table: Table) -> Table:
-        """``table`` without PyIceberg's own retries, which would commit on a snapshot that Firn has not checked.
-
-        The property that turns the retries off is set only in this copy; commits do not store it in the table.
+        Each try loads the table, and makes all checks again. Retries and raises as ``until_committed`` does.
         """
-        metadata = table.metadata.model_copy(
-            update={"properties": table.metadata.properties | {"commit.retry.num-retries": "0"}}
-        )
-        return Table(table.name(), metadata, table.metadata_location, table.io, self.catalog)
+
+        def commit() -> T:
+            table = self.table(identifier)
+            # PyIceberg's own retries would commit on metadata that nobody has checked. Commits do not store this.
+            properties = table.metadata.properties | {"commit.retry.num-retries": "0"}
+            metadata = table.metadata.model_copy(update={"properties": properties})
+            checked = Table(table.name(), metadata, table.metadata_location, table.io, self.catalog)
+            with checked.transaction() as transaction:
+                return action(table, transaction)
+
+        return self.until_committed(commit)
+
+    def set_properties(self, identifier: str, properties: Mapping[str, str]) -> None:
+        """Set ``properties`` of table ``identifier``."""
+        self.transact(identifier, lambda _, transaction: transaction.set_properties(dict(properties)))
 
     @contextmanager
     def reachable(self) -> Iterator[None]:

@@ -28,7 +28,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement, TableUpdate
 
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
-from firnlake.iceberg.bookkeeping import repeated
 from firnlake.iceberg.branches import (
     FIRN_BRANCHES,
     MEMORY,
@@ -41,6 +40,7 @@ from firnlake.iceberg.branches import (
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, BranchSnapshot
 from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.snapshots import repeated
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot

@@ -53,9 +53,9 @@ class DeleteFile:
         """The delete file that a manifest lists as ``file``, in a table with these partition ``specs``."""
         source = replace(Source.of(file), kind="delete file")
         if file.content != DataFileContent.EQUALITY_DELETES:
-            lower, upper = bounds_of_paths(file)
+            lower, upper = ((bounds or {}).get(FILE_PATH) for bounds in (file.lower_bounds, file.upper_bounds))
             # Equal bounds are a complete path, because a truncated upper bound is rounded up.
-            return cls(source, sequence_number, only=lower if lower == upper else None)
+            return cls(source, sequence_number, only=lower.decode() if lower and lower == upper else None)
         everywhere = all(isinstance(field.transform, VoidTransform) for field in specs[file.spec_id].fields)
         return cls(source, sequence_number, tuple(file.equality_ids or ()), everywhere=everywhere)
 
@@ -249,12 +249,6 @@ def _totals(delete: DeleteFile) -> DeleteTotals:
 def _digest(path: str) -> int:
     """A digest of a delete file's path, from 1 to 2^63 - 1; the digest of several paths is the sum modulo 2^63."""
     return max(1, int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") & _DIGITS)
-
-
-def bounds_of_paths(delete: DataFile) -> tuple[str | None, str | None]:
-    """Paths of the first and the last data file that a position delete file names; None for a missing bound."""
-    lower, upper = (delete.lower_bounds or {}).get(FILE_PATH), (delete.upper_bounds or {}).get(FILE_PATH)
-    return None if lower is None else lower.decode(), None if upper is None else upper.decode()
 
 
 def place_of(file: DataFile) -> str:

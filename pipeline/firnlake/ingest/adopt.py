@@ -97,13 +97,9 @@ def adopt(
     without the metrics that Firn reads, or an invalid policy.
     """
     check_name(identifier)
-
-    def commit() -> bool:
-        table = lake.table(identifier)
-        with lake.single_attempt(table).transaction() as transaction:
-            return _prepare(transaction, table, identifier, choice, properties)
-
-    repeated = lake.until_committed(commit)
+    repeated = lake.transact(
+        identifier, lambda table, transaction: _prepare(transaction, table, identifier, choice, properties)
+    )
     return _adoption(create_side_branches(lake, identifier), identifier, repeated)
 
 
@@ -364,8 +360,7 @@ def release(lake: Lake, identifier: str) -> Sequence[str]:
     stages, because their results could no longer be published.
     """
 
-    def commit() -> Sequence[str]:
-        table = lake.table(identifier)
+    def commit(table: Table, transaction: Transaction) -> Sequence[str]:
         if COLUMNS not in table.properties:
             raise RefusedError(f"table {identifier} is not adopted; allowed: a table that `firn adopt` maps")
         stages = stages_of(lake, identifier)
@@ -375,10 +370,9 @@ def release(lake: Lake, identifier: str) -> Sequence[str]:
                 "discard them: firn publish, firn discard)"
             )
         added = StoredRoles.parse(table.properties[COLUMNS], identifier).added
-        with lake.single_attempt(table).transaction() as transaction:
-            return _release(transaction, table, added, identifier)
+        return _release(transaction, table, added, identifier)
 
-    return lake.until_committed(commit)
+    return lake.transact(identifier, commit)
 
 
 def _release(transaction: Transaction, table: Table, added: Added, identifier: str) -> Sequence[str]:

@@ -4,7 +4,7 @@ The rules are in the Iceberg spec, "Snapshot Retention Policy". Before a commit 
 Firn writes down what it removes (``Removal``), below its own folder. Afterwards it loads the table again, and deletes
 the files of the removal that nothing reaches any more. If it is interrupted, the next run goes on with the removal.
 
-Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.bookkeeping`), in the same
+Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.snapshots`), in the same
 commit. A commit can't require that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``),
 and catalogs remove the refs of a snapshot together with it. So a branch or tag that another process creates meanwhile
 on an expiring snapshot goes with the snapshot.
@@ -36,10 +36,9 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from firnlake.iceberg.bookkeeping import cut_off
 from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_in, memory_named
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange
+from firnlake.iceberg.change import BranchChange, is_live
 from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
 from firnlake.iceberg.files import (
@@ -54,7 +53,7 @@ from firnlake.iceberg.files import (
     write_whole,
 )
 from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.snapshots import SnapshotRetention, retained
+from firnlake.iceberg.snapshots import SnapshotRetention, cut_off, retained
 from firnlake.job.documents import planned_on
 from firnlake.job.garbage import OF_AGE, unless_reached
 from firnlake.lanes.erasure.certificate import history_ends
@@ -267,8 +266,9 @@ class Expiry:
                 continue
             summaries = cut_off(list(ancestors(table, name)), expired, self.now_ms)
             changes += ((name, BranchChange(summary=summary)) for summary in summaries)
-        kept = (one for one in ancestors(table) if one.snapshot_id not in expired)
-        if not changes and memory_named(table) is not None and all(memory_in(one) is None for one in kept):
+        memory = table.snapshot_by_id(memory_named(table) or 0)
+        is_named = any(memory_in(one) is not None for one in ancestors(table) if one.snapshot_id not in expired)
+        if not changes and memory and not is_named and any(map(is_live, memory.manifests(table.io))):
             # Main would no longer tell which memory belongs to its history.
             changes.append((MAIN_BRANCH, BranchChange()))
         if not changes:

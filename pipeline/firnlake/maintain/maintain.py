@@ -6,6 +6,7 @@ finishes its work. The next run also takes what the commits of this one allow to
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from pyiceberg.table import Table
@@ -21,7 +22,7 @@ from firnlake.job.garbage import OwnGarbage
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.maintain.expire import Expiry
 from firnlake.maintain.manifests import rewrite_manifests
-from firnlake.maintain.orphans import Orphans
+from firnlake.maintain.orphans import orphans
 from firnlake.table.live_files import read_entries
 from firnlake.table.policy import UNLIMITED, Policies
 from firnlake.table.reached import Contents, Reached, UnknownReferencesError, whole_table
@@ -70,7 +71,7 @@ def maintain_table(
 
 def _garbage(
     lake: Lake, identifier: str, now_ms: int, parts: Collection[Kind], found: list[Finding], *, remove: bool
-) -> list[Expiry | OwnGarbage | Orphans]:
+) -> list[Expiry | OwnGarbage]:
     """All garbage of the ``parts``, of the oldest kind first; what can't be looked at is added to ``found``."""
     contents = Contents(lake.table(identifier).io)
     expiry = Expiry.find(lake, identifier, now_ms, contents) if Kind.SNAPSHOTS in parts else None
@@ -81,14 +82,14 @@ def _garbage(
         return []
     reason = "the metadata log does not name it, so another catalog or a late commit may: what it reaches stays"
     found += (Finding(Kind.METADATA, one, goes=False, reason=reason) for one in reached.others)
-    garbage: list[Expiry | OwnGarbage | Orphans] = []
+    garbage: list[Expiry | OwnGarbage] = []
     if expiry:
         expiry.look(reached)
         garbage.append(expiry)
     if Kind.FIRN in parts:
-        garbage.append(OwnGarbage.find(lake, identifier, reached, remove=remove))
-    if Kind.ORPHANS in parts:
-        garbage.append(Orphans.find(lake, identifier, reached, remove=remove))
+        own = OwnGarbage.find(lake, identifier, reached, remove=remove)
+        others, staying = orphans(lake, reached, remove=remove) if Kind.ORPHANS in parts else ([], [])
+        garbage.append(replace(own, others=[*own.others, *others], staying=[*own.staying, *staying]))
     return garbage
 
 

@@ -9,7 +9,6 @@ Firn's own folders are not looked at: `job.garbage` has a rule for them.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -20,8 +19,8 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind
 from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, Stored, files_in, name_of, path_of, store
-from firnlake.job.garbage import AGE_MS, OF_AGE, store_ms, unless_reached, walk
-from firnlake.table.reached import METADATA_FILE, Contents, Reached, text_of, uuid_in
+from firnlake.job.garbage import AGE_MS, OF_AGE, store_ms, walk
+from firnlake.table.reached import METADATA_FILE, Reached, text_of, uuid_in
 
 _PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 """Iceberg's properties for the folders of a table's files; the last two are older names of the first property."""
@@ -29,61 +28,38 @@ _MARKS: Final = ("_", ".")
 """Beginnings of hidden names."""
 
 
-@dataclass(frozen=True)
-class Orphans:
-    """What goes from the location of table ``identifier``, and findings about what stays there."""
-
-    lake: Lake
-    identifier: str
-    garbage: list[Garbage]
-    staying: list[Finding]
-
-    @classmethod
-    def find(cls, lake: Lake, identifier: str, reached: Reached, *, remove: bool) -> "Orphans":
-        """List all files there that are not ``reached``; without ``remove``, nothing is written."""
-        table = reached.table
-        location = table.location().rstrip("/")
-        access, folder = store(table, location)
-        fields = {field.name for spec in table.specs().values() for field in spec.fields}
-        partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
-        unknown: list[Stored] = []
-        for part in walk(access, folder):
-            shown = [file for file in part if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
-            unknown += reached.unreached(shown)
-        now_ms = store_ms(table, location, remove=remove)
-        limit_ms = 0 if now_ms is None else now_ms - AGE_MS
-        old = [file for file in unknown if file.is_older(limit_ms)]
-        young = [file for file in unknown if not file.is_older(limit_ms)]
-        staying = []
-        if young:
-            reason = f"unreferenced, but not {OF_AGE}"
-            staying.append(Finding.of_files(Kind.ORPHANS, location, young, now_ms, goes=False, reason=reason))
-        if old:
-            try:
-                check_alone(lake, table, [file.path for file in unknown])
-            except RefusedError as error:
-                staying.append(Finding.of_error(Kind.ORPHANS, location, error, len(old)))
-                old = []
-        by_folder: dict[str, list[Deletable]] = defaultdict(list)
-        for file in old:
-            within, slash, _ = file.path[len(folder) :].lstrip("/").partition("/")
-            by_folder[f"{location}/{within}" if slash else location].append((access, file))
-        garbage = [
-            Garbage(Kind.ORPHANS, name, f"unreferenced; {OF_AGE}", files, now_ms)
-            for name, files in sorted(by_folder.items())
-        ]
-        return cls(lake, identifier, garbage, staying)
-
-    def findings(self) -> list[Finding]:
-        """The findings about it, before anything is deleted."""
-        return [*self.staying, *(one.finding() for one in self.garbage)]
-
-    def delete(self) -> list[Finding]:
-        """Delete what is still not reached; returns the findings."""
-        if not self.garbage:
-            return self.staying
-        contents = Contents(self.lake.table(self.identifier).io)
-        return [*self.staying, *unless_reached(self.garbage, Reached.look(self.lake, self.identifier, contents))]
+def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage], list[Finding]]:
+    """What may go from the location of the table, and findings about what stays there, of all files that are not
+    ``reached``; without ``remove``, nothing is written."""
+    table = reached.table
+    location = table.location().rstrip("/")
+    access, folder = store(table, location)
+    fields = {field.name for spec in table.specs().values() for field in spec.fields}
+    partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
+    unknown: list[Stored] = []
+    for part in walk(access, folder):
+        shown = [file for file in part if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
+        unknown += reached.unreached(shown)
+    now_ms = store_ms(table, location, remove=remove)
+    limit_ms = 0 if now_ms is None else now_ms - AGE_MS
+    old = [file for file in unknown if file.is_older(limit_ms)]
+    young = [file for file in unknown if not file.is_older(limit_ms)]
+    staying = []
+    if young:
+        reason = f"unreferenced, but not {OF_AGE}"
+        staying.append(Finding.of_files(Kind.ORPHANS, location, young, now_ms, goes=False, reason=reason))
+    if old:
+        try:
+            check_alone(lake, table, [file.path for file in unknown])
+        except RefusedError as error:
+            staying.append(Finding.of_error(Kind.ORPHANS, location, error, len(old)))
+            old = []
+    by_folder: dict[str, list[Deletable]] = defaultdict(list)
+    for file in old:
+        within, slash, _ = file.path[len(folder) :].lstrip("/").partition("/")
+        by_folder[f"{location}/{within}" if slash else location].append((access, file))
+    reason = f"unreferenced; {OF_AGE}"
+    return [Garbage(Kind.ORPHANS, name, reason, own, now_ms) for name, own in sorted(by_folder.items())], staying
 
 
 def _is_hidden(path: str, partitions: tuple[str, ...]) -> bool:

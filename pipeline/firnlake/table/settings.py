@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from pyiceberg.table import Table, Transaction
+
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.policy import (
@@ -111,8 +113,7 @@ def change(
     topic, or a value that is wrong or contradicts another; nothing is changed then.
     """
 
-    def commit() -> SettingsChange:
-        table = lake.table(identifier)
+    def commit(table: Table, transaction: Transaction) -> SettingsChange:
         before = dict(table.properties)
         wanted = {_key(identifier, before, topic, name): value for name, value in values.items()}
         gone = {_key(identifier, before, topic, name) for name in unset} & before.keys()
@@ -120,12 +121,11 @@ def change(
         if wanted:
             _check(identifier, topic, made)
         if made.changed:
-            with lake.single_attempt(table).transaction() as transaction:
-                transaction.set_properties(wanted)
-                transaction.remove_properties(*gone)
+            transaction.set_properties(wanted)
+            transaction.remove_properties(*gone)
         return made
 
-    return lake.until_committed(commit)
+    return lake.transact(identifier, commit)
 
 
 def _check(identifier: str, topic: str | None, made: SettingsChange) -> None:
