@@ -110,27 +110,19 @@ a negative length raises SystemError in Python itself, and a huge length raises 
 
 
 @contextmanager
-def undamaged(manifest: ManifestFile) -> Iterator[None]:
-    """Turn any error of decoding into a RefusedError that names the manifest."""
+def undamaged(what: str) -> Iterator[None]:
+    """Turn any error of decoding into a RefusedError that says ``what`` is damaged."""
     try:
         yield
     except DAMAGED as error:
-        reason = " ".join(str(error).split())
-        raise RefusedError(
-            f"manifest {manifest.manifest_path} is damaged: {reason}; allowed: a manifest as it was written"
-        ) from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise RefusedError(f"{what} is damaged: {reason}; allowed: the file as it was written") from error
 
 
 def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests that ``snapshot`` of ``table`` lists. Raises RefusedError when the manifest list is damaged."""
-    try:
+    with undamaged(f"table {'.'.join(table.name())} can't be read: manifest list {snapshot.manifest_list}"):
         return snapshot.manifests(table.io)
-    except DAMAGED as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise RefusedError(
-            f"table {'.'.join(table.name())} can't be read: manifest list {snapshot.manifest_list} is damaged: "
-            f"{reason}; allowed: a manifest list as it was written"
-        ) from error
 
 
 def checked_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
@@ -139,7 +131,7 @@ def checked_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     Raises RefusedError when the file is damaged, or when the number of live entries differs from the number in the
     manifest list: PyIceberg takes a block that is cut off for the end of the file.
     """
-    with undamaged(manifest):
+    with undamaged(f"manifest {manifest.manifest_path}"):
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
     live = sum(entry.status != ManifestEntryStatus.DELETED for entry in entries)
     expected = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
@@ -302,7 +294,7 @@ def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
     spec = target.specs()[listed.partition_spec_id]
     schema = _schema_of(target, spec)
     written = _entry_schema(spec, schema, target.metadata.format_version).field_ids
-    with undamaged(listed):
+    with undamaged(f"manifest {listed.manifest_path}"):
         header, _ = header_of(fetch(target.io, listed.manifest_path))
         fields = header.get_schema().field_ids - {_REFERENCED_DATA_FILE}
     return fields <= written and {field.source_id for field in spec.fields} <= schema.field_ids

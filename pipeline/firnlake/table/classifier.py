@@ -334,7 +334,7 @@ class ListedFile(NamedTuple):
 def listed_files(content: bytes, manifest: ManifestFile) -> Iterator[ListedFile]:
     """Yield the live files in the ``content`` of ``manifest``, which is its whole file; raises RefusedError when it is
     damaged."""
-    with manifests.undamaged(manifest):
+    with manifests.undamaged(f"manifest {manifest.manifest_path}"):
         for status, snapshot, number, added, path, form, partition, *figures in manifests.records(content, _FIELDS):
             if status == ManifestEntryStatus.DELETED:
                 continue
