@@ -197,7 +197,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     pq.write_table(kafka([row(0), row(1, key=None), row(2, b"gone", None)]), tmp_path / "records.parquet")
     land(narrow, TABLE, [tmp_path / "records.parquet"])
     append(narrow, [row(3), row(4, b"z")])
-    Stage.open(narrow, Job((only_plan(narrow, Lane.MERGE),)), narrow.table(TABLE))
+    Stage.open(Job((only_plan(narrow, Lane.MERGE),)), narrow.table(TABLE))
     discard(narrow, Job((only_plan(narrow, Lane.MERGE),)).stage)
     mark(narrow, only_plan(narrow), "compact", "told so")
     assert len(retry(narrow, TABLE)) == 1

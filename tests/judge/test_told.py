@@ -18,9 +18,8 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.change import Change
-from firnlake.job.documents import CHANGE
 from firnlake.job.plan import Input, Plan
-from firnlake.job.stage import Changes, Stage
+from firnlake.job.stage import CHANGE, Changes, Stage
 from firnlake.table.history import Counts
 from firnlake.table.transactions import Marker
 from firnlake.validate.validate import validate
@@ -161,14 +160,14 @@ class Compaction:
 
     def passes(self, change: Change | None = None, attempt: Changes | None = None) -> bool:
         """True if validation passes what was compacted, or another ``change`` or ``attempt`` in its place."""
-        folder = on_disk(self.stage.documents.location)
+        folder = on_disk(self.stage.location)
         for document in folder.iterdir():
             document.unlink()
         for path, content in self.documents.items():
             path.write_bytes(content)
         told = Changes.on(self.stage.table, [change]) if change else attempt
         if told is not None:
-            self.stage.documents.write(CHANGE, told.model_dump_json(), self.stage.attempt_id)
+            self.stage.write(CHANGE, told.model_dump_json().encode(), self.stage.attempt_id)
         return passed(self.topic, self.stage.identifier)
 
 
@@ -182,7 +181,7 @@ def compacted(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFacto
         plan = HISTORIES[history](topic, tmp_path_factory.mktemp(history))
         (done,) = compact(lake, [plan], engine)
         stage = Stage.load(lake, done.stage)
-        folder = on_disk(stage.documents.location)
+        folder = on_disk(stage.location)
         return Compaction(topic, plan, stage, {path: path.read_bytes() for path in folder.iterdir()})
 
     return made

@@ -58,7 +58,7 @@ def test_a_job_without_plans_is_refused(scenario: Scenario, staged: list[Path]) 
     (plans,) = (path for path in staged if path.name == "plans.json")
     plans.write_bytes(b"[]")
     (said,) = scenario.answer("publish")
-    assert said.startswith("firn: the plans of stage <id> are not readable: ")
+    assert said.startswith("firn: the plans of stage {table}/<id> are not readable: ")
 
 
 @pytest.mark.usefixtures("staged")

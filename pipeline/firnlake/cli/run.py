@@ -33,7 +33,7 @@ from firnlake.inspect.status import tables
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
-from firnlake.job.stage import Stage, open_stages, plans_in, stages_of
+from firnlake.job.stage import Stage, open_stages, stages_of
 from firnlake.lanes import Lane
 from firnlake.plan.lane_plans import LanePlans
 from firnlake.plan.make import check_clock, plan_lanes, plan_work
@@ -246,7 +246,7 @@ def compact(stages: StageNames, engine: EngineName = None, as_json: AsJson = Fal
     from firnlake.compact.compact import compact as run_plans
 
     lake = Lake.load()
-    jobs = [[plan.of_lane(*STAGED) for plan in plans_in(lake, name)] for name in stages]
+    jobs = [[plan.of_lane(*STAGED) for plan in Stage.load(lake, name).plans] for name in stages]
     with engines(engine, "firn compact", as_json) as started:
         on = started.of(sum(plan.bytes for plans in jobs for plan in plans))
         outcomes = [outcome for plans in jobs for outcome in run_plans(lake, plans, on)]
@@ -357,7 +357,7 @@ def publish(stages: StageNames, as_json: AsJson = False) -> None:
 def retain(stages: StageNames, as_json: AsJson = False) -> None:
     """Drop the segments of stages of lane `retain` with one atomic commit per table. Starts no JVM."""
     lake = Lake.load()
-    jobs = {name: [plan.of_lane(*DROPPING) for plan in plans_in(lake, name)] for name in stages}
+    jobs = {name: [plan.of_lane(*DROPPING) for plan in Stage.load(lake, name).plans] for name in stages}
     done = retain_plans(lake, [*chain.from_iterable(jobs.values())], refused_drops)
     published = {one.plan_id for one in done.publications}
     for name, plans in jobs.items():
@@ -468,7 +468,7 @@ def _staged(lake: Lake, names: Iterable[str]) -> dict[str, Sequence[Plan]]:
     for name in names:
         staged[name] = ()
         with suppress(FirnError):
-            staged[name] = plans_in(lake, name)
+            staged[name] = Stage.load(lake, name).plans
     return staged
 
 

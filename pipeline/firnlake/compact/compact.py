@@ -77,14 +77,14 @@ def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[Change]:
     table = lake.table(job.table)
     # A user who runs a failed plan again wants another try.
     forget(table, job)
-    former = Stage.found(lake, table, job.stage)
+    former = Stage.find(lake, table, job.id)
     # A later change of the table may be in conflict with what an earlier attempt has compacted; publishing checks that.
     done = dict(former.changes) if former and former.attempt and former.attempt.fits(table) else {}
     left = [plan for plan in job if plan.id not in done]
     checked = CheckedInputs.find(table, left)
     if not checked.files:
         return done, dict(checked.conflicts)
-    stage = Stage.open(lake, job, table)
+    stage = Stage.open(job, table)
     made, failed = _compacted(lake, stage, [plan for plan in left if plan.id in checked.files], checked, engine, done)
     return done | made, failed | dict(checked.conflicts)
 
@@ -108,7 +108,7 @@ def _compacted(
 
     Raises ConflictError when another process has discarded the stage meanwhile.
     """
-    table = stage.documents.table
+    table = stage.loaded
     if plans[0].lane.traits.writes == "deletes":
         check_positions(table)
     target = _target(stage)
@@ -141,7 +141,7 @@ def _compacted(
 
 
 def _inputs(stage: Stage, plans: Sequence[Plan], checked: CheckedInputs, engine: Engine) -> list[PlanInputs]:
-    table = stage.documents.table
+    table = stage.loaded
     threads = threads_per_task(engine.parallelism, len(plans))
     columns = ColumnRoles.of(table, stage.target)
     samples = Policies.parse(stage.target, table.properties).default.report_samples
@@ -160,7 +160,7 @@ def _inputs(stage: Stage, plans: Sequence[Plan], checked: CheckedInputs, engine:
 
 
 def _target(stage: Stage) -> Target:
-    table = stage.documents.table
+    table = stage.loaded
     columns = ColumnRoles.of(table, stage.target)
     own = _without_dictionaries(stage, columns)
     if not columns.levels_apart:
@@ -180,7 +180,7 @@ def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:
     # A cleaning leaves every key once. A part of a key, or a key in a copy, may repeat.
     unique = [columns.offset] if copies or len(columns.key) > 1 else [columns.offset, *columns.key]
     names = [f"{DICTIONARY_OF}{name}" for name in unique]
-    return {name: "false" for name in names if name not in stage.documents.table.properties}
+    return {name: "false" for name in names if name not in stage.loaded.properties}
 
 
 def _change(plan: Plan, own: Rewritten) -> Change:

@@ -31,7 +31,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake import clock
-from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
@@ -51,8 +50,8 @@ from firnlake.iceberg.files import (
     store,
 )
 from firnlake.iceberg.manifests import READERS
-from firnlake.job.documents import KINDS, VERDICTS, JobDocuments
-from firnlake.job.plan import Plan, stage_name, stage_parts
+from firnlake.job.plan import stage_parts
+from firnlake.job.stage import Stage
 from firnlake.table.history import FENCE, plans_folder
 from firnlake.table.live_files import LiveInputs
 from firnlake.table.policy import DAY_MS
@@ -75,40 +74,32 @@ _STAYING: Final = (f"{ERASURES_FOLDER}/", f"{EXPIRED_FOLDER}/")
 
 
 @dataclass
-class JobFiles:
-    """The documents of a job as they were listed, and its files."""
+class Ending:
+    """A job that goes, and why."""
 
-    documents: JobDocuments
+    stage: Stage
+    reason: str
     files: list[Deletable] = field(default_factory=list)
-    """Data files, and lists of plans, to which a commit may refer."""
+    """Its data files and lists of plans, to which a commit may refer."""
     beside: list[Deletable] = field(default_factory=list)
     """All files in the folder of its documents, to which no commit refers."""
+    now_ms: int | None = None
 
     @classmethod
-    def of(cls, documents: JobDocuments) -> "JobFiles":
-        """List the files of the job that has these ``documents``."""
-        table, job_id = documents.table, documents.job_id
+    def of(cls, stage: Stage, reason: str) -> "Ending":
+        """The end of the job of ``stage``, with the files that it has now."""
+        table, job_id = stage.loaded, stage.job_id
         lists = [one for one in _listed(table, plans_folder(table)) if name_of(one[1].path).startswith(f"{job_id}-")]
-        return cls(documents, [*_listed(table, job_folder(table, job_id)), *lists], _listed(table, documents.location))
+        return cls(stage, reason, [*_listed(table, job_folder(table, job_id)), *lists], _listed(table, stage.location))
+
+    def garbage(self) -> Garbage:
+        """All its files."""
+        return Garbage(Kind.STAGE, self.stage.identifier, self.reason, [*self.files, *self.beside], self.now_ms)
 
 
 def _listed(table: Table, location: str) -> list[Deletable]:
     access, folder = store(table, location)
     return [(access, file) for part in walk(access, folder) for file in part]
-
-
-@dataclass(frozen=True)
-class Ending:
-    """A job that goes, and why."""
-
-    job: JobFiles
-    reason: str
-    now_ms: int | None = None
-
-    def garbage(self, identifier: str) -> Garbage:
-        """All its files, as garbage of table ``identifier``."""
-        name = stage_name(identifier, self.job.documents.job_id)
-        return Garbage(Kind.STAGE, name, self.reason, [*self.job.files, *self.job.beside], self.now_ms)
 
 
 def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> list[Finding]:
@@ -120,12 +111,12 @@ def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> lis
     """
     target, job_id = stage_parts(identifier)
     table = lake.table(target)
-    job = JobFiles.of(JobDocuments.of(table, job_id))
+    ending = Ending.of(Stage.listed(table, job_id), "it was discarded")
     if published:
         _, lists = store(table, plans_folder(table))
-        files = [one for one in job.files if not one[1].path.startswith(f"{lists}/")]
-        job.files = [one for one in files if name_of(one[1].path) not in published]
-    return end(lake, target, [Ending(job, "it was discarded")], look=not published)
+        files = [one for one in ending.files if not one[1].path.startswith(f"{lists}/")]
+        ending.files = [one for one in files if name_of(one[1].path) not in published]
+    return end(lake, target, [ending], look=not published)
 
 
 def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mapping[str, str]:
@@ -136,42 +127,29 @@ def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mappin
     """
     own = frozenset(plan_ids)
     with lake.answering():
-        going = [
-            Ending(JobFiles.of(job.documents), job.lost or "its run is over")
-            for job in _jobs(lake, identifier)
-            if job.lost or (job.plans and own.issuperset(plan.id for plan in job.plans))
-        ]
+        stages = Stage.every(lake.table(identifier))
+        reasons = _lost(lake, identifier, stages)
+        for stage in stages:
+            if stage.readable_plans and own.issuperset(plan.id for plan in stage.readable_plans):
+                reasons.setdefault(stage.job_id, "its run is over")
+        going = [Ending.of(stage, reasons[stage.job_id]) for stage in stages if stage.job_id in reasons]
         found = end(lake, identifier, going)
     return {one.name: one.reason for one in found}
 
 
-@dataclass(frozen=True)
-class _Job:
-    documents: JobDocuments
-    plans: Sequence[Plan]
-    """No plan if they can't be read."""
-    lost: str
-    """Why none of the plans can be carried out any more; empty if one can."""
-
-
-def _jobs(lake: Lake, identifier: str) -> Iterator[_Job]:
-    listed = JobDocuments.of_all(lake.table(identifier)).values()
+def _lost(lake: Lake, identifier: str, stages: Sequence[Stage]) -> dict[str, str]:
+    """By job id, why none of the plans of a stage can be carried out any more."""
     with ThreadPoolExecutor(READERS) as readers:
-        plans = list(readers.map(plans_of, listed))
+        plans = list(readers.map(lambda stage: stage.readable_plans, stages))
     # The table is loaded after the plans, because an input that landed in between would seem to be gone.
     paths = sorted({segment.path for own in plans for plan in own for segment in plan.inputs})
     gone = frozenset(LiveInputs.find(lake.table(identifier), paths).gone) if paths else frozenset()
-    for documents, own in zip(listed, plans, strict=True):
+    reasons = {}
+    for stage, own in zip(stages, plans, strict=True):
         lost = [next((one.path for one in plan.inputs if one.path in gone), None) for plan in own]
-        yield _Job(documents, own, f"its input {lost[0]} is no longer live" if lost and all(lost) else "")
-
-
-def plans_of(documents: JobDocuments) -> Sequence[Plan]:
-    """The plans of a job; none if they can't be read."""
-    try:
-        return documents.plans() or ()
-    except RefusedError:
-        return ()
+        if lost and all(lost):
+            reasons[stage.job_id] = f"its input {lost[0]} is no longer live"
+    return reasons
 
 
 def end(
@@ -183,15 +161,15 @@ def end(
     """
     table = lake.table(identifier)
     for one in jobs:
-        one.job.documents.delete(KINDS)
-    if look and any(one.job.files and VERDICTS in one.job.documents.kinds for one in jobs):
+        one.stage.delete_documents()
+    if look and any(one.files and one.stage.is_judged for one in jobs):
         newer_snapshot(lake, identifier)
-    look = look and bool(others or any(one.job.files for one in jobs))
-    garbage = [*(one.garbage(identifier) for one in jobs), *others]
+    look = look and bool(others or any(one.files for one in jobs))
+    garbage = [*(one.garbage() for one in jobs), *others]
     found = unless_reached(garbage, Reached.look(lake, identifier, Contents(table.io)) if look else None)
     for one in jobs:
-        prune(table, job_folder(table, one.job.documents.job_id))
-        prune(table, one.job.documents.location)
+        prune(table, job_folder(table, one.stage.job_id))
+        prune(table, one.stage.location)
     return found
 
 
@@ -297,8 +275,9 @@ class OwnGarbage:
     def find(cls, lake: Lake, identifier: str, reached: Reached, *, remove: bool) -> "OwnGarbage":
         """Look at all files there that are not ``reached``; without ``remove``, nothing is written."""
         table = reached.table
-        jobs = {job.documents.job_id: job for job in _jobs(lake, identifier)}
-        by_id: dict[str, JobFiles] = {job_id: JobFiles(job.documents) for job_id, job in jobs.items()}
+        stages = Stage.every(table)
+        lost = _lost(lake, identifier, stages)
+        jobs = {stage.job_id: Ending(stage, lost.get(stage.job_id, "")) for stage in stages}
         young, others = set[str](), []
         now_ms: int | None = None
         for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
@@ -316,7 +295,7 @@ class OwnGarbage:
                     continue
                 if match := _JOB.match(within):
                     job_id = match[1] or match[2]
-                    own = by_id.setdefault(job_id, JobFiles(JobDocuments(table, job_id, ())))
+                    own = jobs.setdefault(job_id, Ending(Stage(table, job_id, ()), ""))
                     (own.beside if within.startswith(JOBS_FOLDER) else own.files).append((access, file))
                     if not is_old:
                         young.add(job_id)
@@ -327,20 +306,19 @@ class OwnGarbage:
             if reports:
                 others.append(Garbage(Kind.REPORT, root, "older than 90 days", reports, now_ms))
         going, staying = [], []
-        for job_id, own in by_id.items():
-            lost = jobs[job_id].lost if job_id in jobs else ""
-            if lost or job_id not in young:
-                going.append(Ending(own, lost or f"unreferenced; {OF_AGE}", now_ms=now_ms))
-            elif job_id in jobs:
+        for job_id, own in jobs.items():
+            if own.reason or job_id not in young:
+                going.append(replace(own, reason=own.reason or f"unreferenced; {OF_AGE}", now_ms=now_ms))
+            elif own.stage.found:
                 files = [file for _, file in (*own.files, *own.beside)]
                 reason = f"it may still be published, until it is {OF_AGE}"
-                name = stage_name(identifier, job_id)
+                name = own.stage.identifier
                 staying.append(Finding.of_files(Kind.STAGE, name, files, now_ms, goes=False, reason=reason))
         return cls(lake, identifier, going, others, staying)
 
     def findings(self) -> list[Finding]:
         """The findings about it, before anything is deleted."""
-        garbage = [*(one.garbage(self.identifier) for one in self.jobs), *self.others]
+        garbage = [*(one.garbage() for one in self.jobs), *self.others]
         return [*self.staying, *(one.finding() for one in garbage)]
 
     def delete(self) -> list[Finding]:

@@ -1,30 +1,67 @@
-"""The stage of a job: the contents of its folder, and the state of its plans.
+"""A job's folder of documents, called its stage: what it holds, and the state of the job's plans.
 
-The name of a stage is ``<namespace>.<table>/<job id>``. A stage is opened after its plans' inputs are confirmed. Its
-folder has the plans; for each attempt at compacting them, the changes of the plans that succeeded; and the verdicts on
-the changes of an attempt. Publishing removes the stage. Whoever deletes it deletes the plans first; without them,
-nothing is published.
+The name of a stage is ``<namespace>.<table>/<job id>``. Its folder lies below the table's metadata folder, and is
+opened after the plans' inputs are confirmed. It has the plans (``plans.json``); for each attempt at compacting them,
+the changes of the plans that succeeded (``change-0123456789abcdef.json``); and the verdicts on the changes of an
+attempt. Publishing removes the stage. Whoever deletes it deletes the plans first; without them, nothing is published.
 """
 
+import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, name_of, store
+from firnlake.iceberg.files import (
+    JOB_ID,
+    JOBS_FOLDER,
+    FrozenModel,
+    Stored,
+    files_in,
+    job_folder,
+    metadata_folder,
+    name_of,
+    store,
+    write_whole,
+)
+from firnlake.iceberg.manifests import READERS
 from firnlake.job.change import Change
-from firnlake.job.documents import CHANGE, PLANS, VERDICTS, JobDocuments
 from firnlake.job.failures import failure_of
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.plan import Plan, stage_name, stage_parts
 
+PLANS: Final = "plans"
+CHANGE: Final = "change"
+VERDICTS: Final = "verdicts"
+KINDS: Final = (PLANS, CHANGE, VERDICTS)
+"""Kinds of documents in the order of deletion: plans first, as no stage is published without plans."""
+_NAMES: Final = {PLANS: "plans", CHANGE: "results", VERDICTS: "verdicts"}
+_NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[0-9a-f]{{8}})?")
+"""On a local file system, the name has a further suffix while the document is being written."""
+
+T = TypeVar("T")
 Verdicts = Mapping[str, dict[str, Any]]
 """Verdicts as documents, by plan id."""
+Files = Mapping[str, tuple[int, int | None]]
+"""Length in bytes and time of writing (epoch milliseconds) of files, by name, which contains a UUID."""
+
+
+class JobDocument(NamedTuple):
+    """A document's kind, the id of its attempt (empty if it has none), its file, and whether it is finished."""
+
+    kind: str
+    attempt: str
+    location: str
+    stored: Stored
+    is_whole: bool
 
 
 class Changes(FrozenModel):
@@ -51,7 +88,8 @@ class Changes(FrozenModel):
 
     def fits(self, table: Table) -> bool:
         """True if what was written has the shape of ``table`` as it is."""
-        return self.model_copy(update={"changes": {}, "core_ms": 0}) == Changes.on(table)
+        now = table.metadata.current_schema_id, table.metadata.default_spec_id
+        return (self.schema_id, self.spec_id) == now
 
     def shaped(self, table: Table) -> Table:
         """``table`` with the schema and partition spec with which the files were written; for reading only.
@@ -70,96 +108,166 @@ class Changes(FrozenModel):
 
 
 class _Judged(FrozenModel):
-    """Verdicts on the changes of an attempt (C23), and the length in bytes and time of writing (epoch milliseconds) of
-    each of its files, by name, before they were judged."""
+    """Verdicts on the changes of an attempt (C23), and its files as they were before they were judged."""
 
-    files: dict[str, tuple[int, int | None]]
-    verdicts: dict[str, dict[str, Any]]
+    files: Files
+    verdicts: Verdicts
 
 
-Model = TypeVar("Model", bound=BaseModel)
+_PLANS: Final = TypeAdapter(Annotated[tuple[Plan, ...], Field(min_length=1)])
+_CHANGES: Final = TypeAdapter(Changes)
+_JUDGED: Final = TypeAdapter(_Judged)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A job's folder at the time of listing. Load the stage again to see changes by other processes."""
+    """The documents of the job ``job_id`` at the time of listing, each read once, on demand.
 
-    identifier: str
-    target: str
+    List the stage again to see changes by other processes. What a document says raises RefusedError if it can't be
+    read.
+    """
+
+    loaded: Table = field(repr=False)
+    """The table, as it was loaded."""
     job_id: str
-    plans: tuple[Plan, ...]
-    table: Table = field(repr=False)
-    """The target table, with the schema and partition spec with which the attempt has written its files."""
-    documents: JobDocuments = field(repr=False)
-    attempt_id: str
-    """Id of the attempt that counts; empty before the first one."""
-    attempt: Changes | None = field(repr=False)
-    changes: Mapping[str, Change] = field(repr=False)
-    """The changes of this attempt, by plan id."""
-    verdicts: Verdicts | None = field(repr=False)
-    """The verdicts on these changes, by plan id; None before any of them is judged."""
-    judged_files: Mapping[str, tuple[int, int | None]] = field(repr=False)
-    """Length and time of writing of each file that was judged, by name."""
+    found: Sequence[JobDocument] = field(repr=False)
 
     @classmethod
-    def load(cls, lake: Lake, identifier: str) -> "Stage":
-        """The stage ``<namespace>.<table>/<job id>``.
+    def listed(cls, table: Table, job_id: str) -> "Stage":
+        """List the documents of the job ``job_id`` on ``table``, which may have none."""
+        location = f"{documents_folder(table)}/{job_id}"
+        return cls(table, job_id, _documents(table, location, f"{job_id}/").get(job_id, ()))
+
+    @classmethod
+    def every(cls, table: Table) -> list["Stage"]:
+        """The stages of every job on ``table``, sorted by job id; takes one listing."""
+        documents = _documents(table, documents_folder(table))
+        return [cls(table, job_id, documents[job_id]) for job_id in sorted(documents)]
+
+    @classmethod
+    def find(cls, lake: Lake, table: Table, job_id: str) -> "Stage | None":
+        """The stage of the job ``job_id`` on ``table``, which is loaded; None if it has no plans.
+
+        Raises RefusedError if a document can't be read.
+        """
+        with lake.reachable():
+            stage = cls.listed(table, job_id)
+            # What is there now counts, whatever another process deletes later.
+            return stage if stage.plans and stage.changes is not None else None
+
+    @classmethod
+    def load(cls, lake: Lake, identifier: str, table: Table | None = None) -> "Stage":
+        """The stage ``<namespace>.<table>/<job id>`` on ``table``, which is loaded now if it is not yet.
 
         Raises RefusedError for a wrong name or an unreadable document, GoneError when there is no such stage.
         """
-        return cls.on(lake, lake.table(stage_parts(identifier)[0]), identifier)
-
-    @classmethod
-    def on(cls, lake: Lake, table: Table, identifier: str) -> "Stage":
-        """The stage ``identifier`` of ``table``, which is loaded; raises the same errors as ``load``."""
         target, job_id = stage_parts(identifier)
-        with lake.reachable():
-            return cls.of(target, JobDocuments.of(table, job_id))
+        stage = cls.find(lake, table or lake.table(target), job_id)
+        if stage is None:
+            raise GoneError(
+                identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {target}` lists"
+            )
+        return stage
 
     @classmethod
-    def of(cls, target: str, documents: JobDocuments) -> "Stage":
-        """The stage that ``documents`` describe, on table ``target``; raises GoneError without a document of plans."""
-        identifier, table = stage_name(target, documents.job_id), documents.table
-        plans = _there(identifier, documents.plans())
-        attempts = {
-            name: _parsed(Changes, one, f"stage {identifier}: its result")
-            for name, one in documents.texts(CHANGE).items()
-        }
-        judged = {
-            name: _parsed(_Judged, one, f"stage {identifier}: its verdicts")
-            for name, one in documents.texts(VERDICTS).items()
-        }
-        # Several processes may have compacted the job. All processes choose alike, and a judged attempt comes first.
-        chosen = min(attempts, key=lambda one: (one not in judged, -len(attempts[one].changes), one), default="")
-        attempt, verdicts = attempts.get(chosen), judged.get(chosen)
-        return cls(
-            identifier=identifier,
-            target=target,
-            job_id=documents.job_id,
-            plans=plans,
-            table=attempt.shaped(table) if attempt else table,
-            documents=documents,
-            attempt_id=chosen,
-            attempt=attempt,
-            changes=_changes(identifier, plans, attempt),
-            verdicts=verdicts.verdicts if verdicts else None,
-            judged_files=verdicts.files if verdicts else {},
-        )
-
-    @classmethod
-    def found(cls, lake: Lake, table: Table, identifier: str) -> "Stage | None":
-        """The stage ``identifier`` of ``table``; None if there is none."""
-        try:
-            return cls.on(lake, table, identifier)
-        except GoneError:
-            return None
-
-    @classmethod
-    def open(cls, lake: Lake, job: Job, table: Table) -> "Stage":
+    def open(cls, job: Job, table: Table) -> "Stage":
         """The stage of ``job`` on ``table``: a new one, or the one that an earlier attempt has left (C25)."""
-        documents = JobDocuments.of(table, job.id)
-        documents.write_plans(job.plans)
-        return cls.on(lake, table, job.stage)
+        stage = cls.listed(table, job.id)
+        if stage.plans:
+            return stage
+        stage.write(PLANS, _PLANS.dump_json(job.plans))
+        return cls.listed(table, job.id)
+
+    @property
+    def target(self) -> str:
+        """Name of the table."""
+        return ".".join(self.loaded.name())
+
+    @property
+    def identifier(self) -> str:
+        """Name of the stage."""
+        return stage_name(self.target, self.job_id)
+
+    @property
+    def location(self) -> str:
+        """The folder of its documents."""
+        return f"{documents_folder(self.loaded)}/{self.job_id}"
+
+    @property
+    def written_ms(self) -> int | None:
+        """Time of the oldest document, epoch milliseconds by the store's clock; None if the store reports no time."""
+        return min((one.stored.written_ms for one in self.found if one.stored.written_ms is not None), default=None)
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of the job; none without a document of plans.
+
+        Raises RefusedError if the document can't be read, or a plan in it was changed.
+        """
+        plans = self._read(PLANS, _PLANS).get("", ())
+        for plan in plans:
+            if plan.id != plan.digest():
+                raise self._unreadable(PLANS, f"plan {plan.id} was changed, and has the digest {plan.digest()}")
+        return plans
+
+    @property
+    def readable_plans(self) -> tuple[Plan, ...]:
+        """The plans of the job; none if they can't be read."""
+        try:
+            return self.plans
+        except RefusedError:
+            return ()
+
+    @cached_property
+    def _chosen(self) -> tuple[str, Changes | None, _Judged]:
+        """The attempt that counts: its id (empty without an attempt), its changes and its verdicts.
+
+        Several processes may have compacted the job. All processes choose alike, and a judged attempt comes first.
+        """
+        attempts, judged = self._read(CHANGE, _CHANGES), self._read(VERDICTS, _JUDGED)
+        chosen = min(attempts, key=lambda one: (one not in judged, -len(attempts[one].changes), one), default="")
+        return chosen, attempts.get(chosen), judged.get(chosen) or _Judged(files={}, verdicts={})
+
+    @property
+    def attempt_id(self) -> str:
+        """Id of the attempt that counts; empty before the first one."""
+        return self._chosen[0]
+
+    @property
+    def attempt(self) -> Changes | None:
+        """The attempt that counts; None before the first one."""
+        return self._chosen[1]
+
+    @cached_property
+    def changes(self) -> Mapping[str, Change]:
+        """The changes of this attempt, by plan id."""
+        told = self.attempt.changes if self.attempt else {}
+        try:
+            return {
+                one.id: Change.model_validate({**told[one.id], "plan": one}) for one in self.plans if one.id in told
+            }
+        except (ValueError, LookupError) as error:
+            raise self._unreadable(CHANGE, str(error)) from error
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """The verdicts on these changes, by plan id."""
+        return self._chosen[2].verdicts
+
+    @property
+    def judged_files(self) -> Files:
+        """The files that were judged, as they were then."""
+        return self._chosen[2].files
+
+    @cached_property
+    def table(self) -> Table:
+        """The table, with the schema and partition spec with which the attempt has written its files."""
+        return self.attempt.shaped(self.loaded) if self.attempt else self.loaded
+
+    @property
+    def is_judged(self) -> bool:
+        """True if there is a document of verdicts, finished or not."""
+        return any(one.kind == VERDICTS for one in self.found)
 
     @property
     def title(self) -> str:
@@ -169,7 +277,7 @@ class Stage:
     @property
     def state(self) -> str:
         """The state in a few words, with numbers when the plans of the job differ."""
-        if self.verdicts is not None:
+        if self.verdicts:
             passed = sum(self.passed(plan.id) for plan in self.plans)
             return {0: "failed", len(self.plans): "passed"}.get(passed, f"{passed} of {len(self.plans)} passed")
         if self.attempt is not None:
@@ -179,8 +287,7 @@ class Stage:
 
     def passed(self, plan_id: str) -> bool:
         """True when the plan's change has a passing verdict."""
-        verdict = (self.verdicts or {}).get(plan_id)
-        return verdict is not None and verdict.get("passed") is True
+        return self.verdicts.get(plan_id, {}).get("passed") is True
 
     def subject(self, plan: Plan) -> str:
         """The beginning of messages about ``plan``."""
@@ -188,20 +295,17 @@ class Stage:
 
     def refused(self, plan: Plan) -> RefusedError | None:
         """The error with which ``plan`` was refused; None if it was not."""
-        failed = failure_of(self.documents.table, plan)
+        failed = failure_of(self.loaded, plan)
         return RefusedError(f"{self.subject(plan)} {failed.failure}") if failed else None
 
-    def stored(self) -> Mapping[str, tuple[int, int | None]]:
-        """Length and time of writing of the files now in the job's data folder, by name, which contains a UUID."""
-        return {name_of(one.path): (one.bytes, one.written_ms) for one in self.files()}
-
-    def files(self) -> list[Stored]:
-        """Files now in the job's data folder."""
-        return files_in(*store(self.table, job_folder(self.table, self.job_id)))
+    def stored(self) -> Files:
+        """The files now in the job's data folder."""
+        listed = files_in(*store(self.loaded, job_folder(self.loaded, self.job_id)))
+        return {name_of(one.path): (one.bytes, one.written_ms) for one in listed}
 
     def check_undisturbed(self) -> None:
         """Raise ConflictError when another process has begun to delete the stage."""
-        found = {(one.kind, one.attempt) for one in JobDocuments.of(self.documents.table, self.job_id).found}
+        found = {(one.kind, one.attempt) for one in Stage.listed(self.loaded, self.job_id).found}
         # A job that was deleted and is made again has the same plans, but not the same attempts.
         is_whole = not self.attempt_id or (CHANGE, self.attempt_id) in found
         if (PLANS, "") not in found or not is_whole:
@@ -209,67 +313,86 @@ class Stage:
 
     def record_changes(self, changes: Iterable[Change], core_ms: int = 0) -> None:
         """Store the changes of an attempt, as a new document."""
-        attempt = Changes.on(self.documents.table, changes, core_ms)
-        self.documents.write(CHANGE, attempt.model_dump_json(), uuid.uuid4().hex[:16])
+        self.write(CHANGE, Changes.on(self.loaded, changes, core_ms).model_dump_json().encode(), uuid.uuid4().hex[:16])
 
-    def record_verdicts(self, verdicts: Verdicts, files: Mapping[str, tuple[int, int | None]]) -> None:
-        """Store the verdicts on these changes, by plan id, of which ``files`` were judged, as ``stored`` gives them."""
+    def record_verdicts(self, verdicts: Verdicts, files: Files) -> None:
+        """Store the verdicts on these changes, by plan id, of which ``files`` were judged."""
         if self.attempt is None:
             raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a compacted result")
-        judged = _Judged(files=dict(files), verdicts=dict(verdicts))
-        self.documents.write(VERDICTS, judged.model_dump_json(), self.attempt_id)
+        judged = _Judged(files=files, verdicts=verdicts)
+        self.write(VERDICTS, judged.model_dump_json().encode(), self.attempt_id)
+
+    def write(self, kind: str, content: bytes, attempt: str = "") -> None:
+        """Write a document of ``kind``, of an ``attempt`` (16 hex digits) or of the whole job."""
+        name = f"{kind}-{attempt}" if attempt else kind
+        write_whole(self.loaded, f"{self.location}/{name}.json", content)
+
+    def delete_documents(self) -> None:
+        """Delete the listed documents, in the order of their kinds."""
+        for kind in KINDS:
+            for one in self.found:
+                if one.kind == kind:
+                    with suppress(FileNotFoundError):
+                        self.loaded.io.delete(one.location)
+
+    def texts(self, kind: str) -> Mapping[str, bytes]:
+        """The contents of the finished documents of ``kind``, by id of the attempt, sorted."""
+        texts = {}
+        for one in sorted(self.found, key=lambda one: one.attempt):
+            if one.kind == kind and one.is_whole:
+                with suppress(FileNotFoundError), self.loaded.io.new_input(one.location).open() as stream:
+                    texts[one.attempt] = stream.read()
+        return texts
+
+    def _read(self, kind: str, adapter: TypeAdapter[T]) -> dict[str, T]:
+        try:
+            return {name: adapter.validate_json(text) for name, text in self.texts(kind).items()}
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"])) or "the document"
+            raise self._unreadable(kind, f"{where}: {wrong['msg']}") from error
+
+    def _unreadable(self, kind: str, reason: str) -> RefusedError:
+        return RefusedError(
+            f"the {_NAMES[kind]} of stage {self.identifier} are not readable: {reason}; allowed: the document as Firn "
+            "wrote it"
+        )
 
 
 def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:
     """Open the stage of each job of ``plans``, so that later steps find the plans there; returns the stages' names."""
-    jobs = jobs_of(plans)
     with lake.reachable():
-        for job in jobs:
-            JobDocuments.of(lake.table(job.table), job.id).write_plans(job.plans)
-    return [job.stage for job in jobs]
-
-
-def plans_in(lake: Lake, identifier: str) -> tuple[Plan, ...]:
-    """The plans of the stage ``identifier``.
-
-    Raises RefusedError for a wrong name or an unreadable document, GoneError when there is no such stage.
-    """
-    table, job_id = stage_parts(identifier)
-    with lake.reachable():
-        plans = JobDocuments.of(lake.table(table), job_id).plans()
-    return _there(identifier, plans)
+        return [Stage.open(job, lake.table(job.table)).identifier for job in jobs_of(plans)]
 
 
 def stages_of(lake: Lake, identifier: str) -> list[str]:
     """Names of all stages of table ``identifier``, sorted."""
     with lake.reachable():
-        return [stage_name(identifier, job_id) for job_id in JobDocuments.of_all(lake.table(identifier))]
+        return [one.identifier for one in Stage.every(lake.table(identifier))]
 
 
-def _there(identifier: str, plans: tuple[Plan, ...] | None) -> tuple[Plan, ...]:
-    if plans is None:
-        table, _ = stage_parts(identifier)
-        raise GoneError(
-            identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists"
-        )
-    return plans
+def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
+    """Ids of the snapshots on which the plans of the open jobs of table ``identifier`` were made.
+
+    Reads one listing, and one document per job. Jobs whose document can't be read are left out.
+    """
+    with lake.reachable(), ThreadPoolExecutor(READERS) as readers:
+        jobs = readers.map(lambda stage: stage.readable_plans, Stage.every(lake.table(identifier)))
+        return frozenset(plan.snapshot_id for plans in jobs for plan in plans)
 
 
-def _changes(identifier: str, plans: Iterable[Plan], attempt: Changes | None) -> Mapping[str, Change]:
-    told = attempt.changes if attempt else {}
-    try:
-        return {one.id: Change.model_validate({**told[one.id], "plan": one}) for one in plans if one.id in told}
-    except (ValueError, LookupError) as error:
-        raise _unreadable(f"stage {identifier}: its result", error) from error
+def documents_folder(table: Table) -> str:
+    """Folder of the documents of all jobs on ``table``, with one folder per job."""
+    return f"{metadata_folder(table)}/{JOBS_FOLDER}"
 
 
-def _parsed(kind: type[Model], text: str, subject: str) -> Model:
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
-        raise _unreadable(subject, error) from error
-
-
-def _unreadable(subject: str, error: Exception) -> RefusedError:
-    reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-    return RefusedError(f"{subject} is not readable: {reason}; allowed: the document as Firn wrote it")
+def _documents(table: Table, location: str, prefix: str = "") -> Mapping[str, list[JobDocument]]:
+    """The documents by job id in the folder ``location``; ``prefix`` is its path below that of all jobs."""
+    files, folder = store(table, location)
+    by_job: dict[str, list[JobDocument]] = {}
+    for file in files_in(files, folder):
+        name = file.path.removeprefix(folder).lstrip("/")
+        if match := _NAME.fullmatch(f"{prefix}{name}"):
+            document = JobDocument(match[2], match[3] or "", f"{location}/{name}", file, match[4] is None)
+            by_job.setdefault(match[1], []).append(document)
+    return by_job

@@ -54,8 +54,8 @@ from firnlake.iceberg.files import (
 )
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.snapshots import SnapshotRetention, cut_off, retained
-from firnlake.job.documents import planned_on
 from firnlake.job.garbage import OF_AGE, unless_reached
+from firnlake.job.stage import planned_on
 from firnlake.lanes.erasure.certificate import history_ends
 from firnlake.table.history import document_of
 from firnlake.table.policy import Policies

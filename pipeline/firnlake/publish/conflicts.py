@@ -48,7 +48,7 @@ def _check_age(current: Table, stage: Stage) -> None:
 
     A store that reports no times keeps jobs open.
     """
-    begun_ms, now_ms = stage.documents.written_ms, store_ms(current, stage.documents.location, remove=True)
+    begun_ms, now_ms = stage.written_ms, store_ms(current, stage.location, remove=True)
     allowed_ms = Policies.parse(stage.target, current.properties).default.job_max_age_ms
     if begun_ms is not None and now_ms is not None and now_ms - begun_ms > allowed_ms:
         raise ConflictError(
@@ -80,7 +80,7 @@ def _changed_shape(
     current: Table, changes: Sequence[Change], _: Manifests, stage: Stage
 ) -> Mapping[str, ConflictError]:
     """Conflicts if the files of ``stage`` no longer fit the partitioning of the table."""
-    if stage.table.spec() == current.spec():
+    if stage.attempt and stage.attempt.spec_id == current.metadata.default_spec_id:
         return {}
     changed = f"the partitioning of table {stage.target} has changed since; plan again"
     return {one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in changes}

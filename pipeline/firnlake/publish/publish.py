@@ -102,7 +102,7 @@ def publish_job(lake: Lake, identifier: str) -> PublishResult:
     before = published(target, job_id)
     if before is None:
         try:
-            done = _publish(lake, target, Stage.on(lake, target, identifier))
+            done = _publish(lake, target, Stage.load(lake, identifier, target))
         except RefusedError:
             # Another process may have published the stage and deleted it in the meantime.
             target = lake.table(table)
@@ -115,7 +115,7 @@ def publish_job(lake: Lake, identifier: str) -> PublishResult:
             if before is None:
                 return done
             failures = done.failures
-    elif stage := Stage.found(lake, target, identifier):
+    elif stage := Stage.find(lake, target, job_id):
         _delete(lake, identifier)
     return _repeated(target, job_id, before, [plan.id for plan in stage.plans] if stage else failures)
 
@@ -155,7 +155,7 @@ def _passing(stage: Stage) -> tuple[dict[str, Change], dict[str, FirnError]]:
 
 def _refusal(stage: Stage, plan: Plan, subject: str) -> RefusedError:
     """Why ``plan``, which has not passed validation, is not published."""
-    verdict = (stage.verdicts or {}).get(plan.id)
+    verdict = stage.verdicts.get(plan.id)
     if plan.id not in stage.changes or verdict is None:
         return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
     try:
@@ -167,9 +167,7 @@ def _refusal(stage: Stage, plan: Plan, subject: str) -> RefusedError:
 
 def _validation(stage: Stage, passing: Mapping[str, Change]) -> str:
     """Name of Great Expectations' run that judged the changes."""
-    return next(
-        (str(one.get("validation", "")) for plan_id, one in (stage.verdicts or {}).items() if plan_id in passing), ""
-    )
+    return next((str(one.get("validation", "")) for plan_id, one in stage.verdicts.items() if plan_id in passing), "")
 
 
 def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:

@@ -121,8 +121,8 @@ def _verdicts(
     lake: Lake, stage: Stage, engine: Engine, bases: Bases
 ) -> tuple[dict[str, Verdict], Mapping[str, FirnError]]:
     """The verdicts on all changes of ``stage``, by plan id, and the errors of those that can't be judged."""
-    given = {plan: _recorded(stage.identifier, verdict) for plan, verdict in (stage.verdicts or {}).items()}
-    if given.keys() >= stage.changes.keys() and stage.verdicts is not None:
+    given = {plan: _recorded(stage.identifier, verdict) for plan, verdict in stage.verdicts.items()}
+    if stage.changes and given.keys() >= stage.changes.keys():
         return given, {}
     # What is changed from now on was not judged.
     files = stage.stored()
@@ -180,7 +180,7 @@ def staged_cases(
 
     A plan is in conflict if its inputs have changed in ``target``, or if ``bases`` says so.
     """
-    left = [one for plan_id, one in stage.changes.items() if plan_id not in (stage.verdicts or {})]
+    left = [one for plan_id, one in stage.changes.items() if plan_id not in stage.verdicts]
     inputs = CheckedInputs.find(target, [one.plan for one in left])
     errors: dict[str, FirnError] = dict(inputs.conflicts)
     cases = []

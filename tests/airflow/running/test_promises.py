@@ -66,7 +66,7 @@ def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) 
 def test_r23_an_approval_keeps_its_stage(airflow: LocalAirflow, server: Server) -> None:
     run_id = asking(airflow, server, OLD)
     (name,) = stages_of(airflow.lake, OLD)
-    for path in files_under(on_disk(Stage.load(airflow.lake, name).documents.location)):
+    for path in files_under(on_disk(Stage.load(airflow.lake, name).location)):
         os.utime(path, (path.stat().st_atime - TWO_DAYS, path.stat().st_mtime - TWO_DAYS))
     collect(airflow.lake, OLD)
     publish(server, OLD, run_id)

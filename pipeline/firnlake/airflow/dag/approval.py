@@ -36,7 +36,7 @@ def _rows(lake: Lake, name: str) -> list[str]:
 
 
 def _judged(stage: Stage, plan: Plan) -> str:
-    own, verdict = stage.changes.get(plan.id), (stage.verdicts or {}).get(plan.id)
+    own, verdict = stage.changes.get(plan.id), stage.verdicts.get(plan.id)
     if not own or not verdict:
         return _in_row(str(plan.topic_partition), "not compacted, or not validated")
     counts = own.counts

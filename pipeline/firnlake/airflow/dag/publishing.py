@@ -132,10 +132,10 @@ class PublishOperator(HITLOperator):
 def plans_left(lake: "Lake", stage: str) -> "Sequence[Plan]":
     """The plans of ``stage``; none if it is gone, because an earlier try has published it, other commits have taken its
     inputs, or a person has discarded it."""
-    from firnlake.job.stage import plans_in
+    from firnlake.job.stage import Stage
 
     try:
-        return plans_in(lake, stage)
+        return Stage.load(lake, stage).plans
     except GoneError as error:
         log.info("%s", error)
         return ()
