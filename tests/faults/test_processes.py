@@ -59,6 +59,16 @@ def test_c25_a_killed_process_is_put_right_by_the_same_step(world: World, step: 
     _assert_done(world, before)
 
 
+def test_c25_workers_that_share_no_folder_show_the_same_verdicts(world: World) -> None:
+    STEPS["publish"].prepare(world)
+    STEPS["publish"].take(world, Gate())
+    pages = [Path(world.done("report").out.split()[-1]) for _ in range(2)]
+    first, second = ({path.name for path in page.parent.glob("*/*.*")} for page in pages)
+    assert pages[0] != pages[1]
+    assert first == second
+    assert len([name for name in first if name.endswith(".html")]) == 2, "the verdict and the table"
+
+
 @contextmanager
 def _standing(world: World, step: str, call: str, folder: Path) -> Iterator[list[int]]:
     """The step in a process that stands still right before ``call`` until the block ends, with its exit code then."""

@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +70,7 @@ class World:
 
     folder: Path
     names: dict[str, list[str]] = field(default_factory=dict)
-    """What the preparation of a step has learned: its plan files, its stage, its file."""
+    """What the preparation of a step has learned: its stages, its file."""
 
     # The lake and its copy. Metadata hold absolute paths, so a copy is always put back to the same place.
 
@@ -111,9 +112,10 @@ class World:
         return self.open().opened.lake
 
     def firn(self, *arguments: object, gate: Gate | None = None) -> Ran:
-        """The command in this process; one that was killed has the code -9 and has said nothing."""
+        """The command in this process, on a worker that shares no folder with those before it; one that was killed has
+        the code -9 and has said nothing."""
         told = {variable("lake", name): value for name, value in self.properties(gate).items()}
-        told |= {"FIRN_HOME": str(self.folder / "home"), "FIRN_ENGINE": "local"}
+        told |= {"FIRN_HOME": str(self.folder / "workers" / uuid.uuid4().hex), "FIRN_ENGINE": "local"}
         try:
             return command(*arguments, variables=told)
         except Killed:
