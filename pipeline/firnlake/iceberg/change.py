@@ -290,16 +290,13 @@ def place(target: Table, name: str) -> str:
 
 def _without_bounds(entry: ManifestEntry) -> ManifestEntry:
     """``entry`` without bounds: nobody needs the bounds of a removed file, and a bound may contain a whole key."""
-    file = entry.data_file
-    kept = {
-        field.name: file[place]
-        for place, field in enumerate(DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields)
-        if field.name not in ("lower_bounds", "upper_bounds")
-    }
+    fields = DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields
+    kept = [
+        None if field.name in ("lower_bounds", "upper_bounds") else entry.data_file[place]
+        for place, field in enumerate(fields)
+    ]
     return ManifestEntry.from_args(
-        status=entry.status,
-        snapshot_id=entry.snapshot_id,
         sequence_number=entry.sequence_number,
         file_sequence_number=entry.file_sequence_number,
-        data_file=DataFile.from_args(**kept),
+        data_file=DataFile(*kept),
     )

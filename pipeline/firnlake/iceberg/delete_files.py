@@ -15,25 +15,31 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.conversions import to_bytes
 from pyiceberg.io import OutputFile
-from pyiceberg.manifest import POSITIONAL_DELETE_SCHEMA, DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
+    POSITIONAL_DELETE_SCHEMA,
+    DataFile,
+    DataFileContent,
+)
+from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import create_mapping_from_schema
-from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, FloatType, LongType, PrimitiveType, StringType
+from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, PrimitiveType, StringType
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg import parquet
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import FILE_PATH, DeleteFile, FileDeletes
 from firnlake.iceberg.keys import NO_KEY, Flags, Longs, bytes_of, codes_of, joined, places_in
+from firnlake.iceberg.parquet import DICTIONARY_OF, ParquetFileWriter, WriteOptions
 
 PATH, POS = "file_path", "pos"
 """Columns of a position delete file."""
 POSITION: Final = 2147483545
 """Field id of ``pos`` in a position delete file (Iceberg spec, "Reserved Field IDs")."""
 
+_CONTENT: Final = [field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields].index("content")
+"""Place of the kind of contents among the fields of a DataFile."""
 _NAMES: Final = create_mapping_from_schema(POSITIONAL_DELETE_SCHEMA)
 """Name mapping for delete files without field ids, which some writers produce."""
 
@@ -225,57 +231,26 @@ def _filled(column: pa.Array) -> pa.Array:
 
 
 _ROWS: Final = 1 << 20
-"""Maximum number of rows per row group: 8 MiB of positions in memory."""
-
-
-def _column(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
-    return pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(field_id)})
-
-
-_SCHEMA: Final = pa.schema([_column(PATH, pa.string(), FILE_PATH), _column(POS, pa.int64(), POSITION)])
+"""Maximum number of rows per batch: 8 MiB of positions in memory."""
+_WRITTEN: Final = WriteOptions(
+    Schema(
+        NestedField(FILE_PATH, PATH, StringType(), required=True), NestedField(POSITION, POS, LongType(), required=True)
+    ),
+    # The bounds of the paths are whole, because readers plan scans by them.
+    {"write.metadata.metrics.default": "full", f"{DICTIONARY_OF}{POS}": "false"},
+)
 
 
 def write_positions(
     output: OutputFile, spec_id: int, partition: tuple[Any, ...], rows: Mapping[str, Longs]
 ) -> DataFile:
     """Write a position delete file for data files of one Iceberg partition. ``rows`` has the sorted positions of one or
-    more data files, by path. The bounds of its paths are whole, because readers plan scans by them."""
-    footers: list[pq.FileMetaData] = []
-    with output.create() as stream:
-        with parquet.file_writer(
-            stream,
-            _SCHEMA,
-            metadata_collector=footers,
-            compression="zstd",
-            use_dictionary=[PATH],
-            column_encoding={POS: "DELTA_BINARY_PACKED"},
-            store_schema=False,
-        ) as writer:
-            for path in sorted(rows):
-                for start in range(0, len(rows[path]), _ROWS):
-                    part = rows[path][start : start + _ROWS]
-                    names = pa.repeat(pa.scalar(path), len(part))
-                    writer.write_table(pa.table([names, pa.array(part, pa.int64())], schema=_SCHEMA))
-        size = int(stream.tell())
-    (footer,) = footers
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    sizes = {
-        field_id: sum(group.column(place).total_compressed_size for group in groups)
-        for place, field_id in enumerate((FILE_PATH, POSITION))
-    }
-    lowest, highest = min(int(own[0]) for own in rows.values()), max(int(own[-1]) for own in rows.values())
-    file = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
-        file_path=output.location,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*partition),
-        record_count=footer.num_rows,
-        file_size_in_bytes=size,
-        column_sizes=sizes,
-        value_counts=dict.fromkeys((FILE_PATH, POSITION), footer.num_rows),
-        null_value_counts=dict.fromkeys((FILE_PATH, POSITION), 0),
-        lower_bounds={FILE_PATH: to_bytes(StringType(), min(rows)), POSITION: to_bytes(LongType(), lowest)},
-        upper_bounds={FILE_PATH: to_bytes(StringType(), max(rows)), POSITION: to_bytes(LongType(), highest)},
-    )
-    file.spec_id = spec_id
+    more data files, by path."""
+    writer = ParquetFileWriter(output, _WRITTEN, spec_id, partition)
+    for path in sorted(rows):
+        for start in range(0, len(rows[path]), _ROWS):
+            part = pa.array(rows[path][start : start + _ROWS], pa.int64())
+            writer.write(pa.record_batch([pa.repeat(pa.scalar(path), len(part)), part], names=[PATH, POS]))
+    file = writer.close()
+    file[_CONTENT] = DataFileContent.POSITION_DELETES
     return file
