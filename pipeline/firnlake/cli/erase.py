@@ -119,8 +119,8 @@ def _document(request: Request) -> dict[str, Any]:
         "topic": request.topic,
         "keys": len(request.digests),
         "log_ends": {str(partition): end for partition, end in request.log_ends.items()},
-        "requested": show.time(request.requested_ms),
-        "deadline": show.time(request.deadline_ms),
+        "requested": clock.show_ms(request.requested_ms),
+        "deadline": clock.show_ms(request.deadline_ms),
         "expires_history": request.expires_history,
     }
 

@@ -15,7 +15,7 @@ from firnlake.ingest import quarantine as quarantined
 from firnlake.ingest.adopt import Adoption, Choice, preview
 from firnlake.ingest.adopt import adopt as adopt_table
 from firnlake.ingest.adopt import release as release_table
-from firnlake.ingest.quarantine import Batch, Record, Selection
+from firnlake.ingest.quarantine import Selection
 from firnlake.table import records as record_tables
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
@@ -214,8 +214,6 @@ def quarantine(
     table: TableName,
     partition: Partition = None,
     job: Annotated[str | None, typer.Option("--job", help="Only records that this job quarantined.")] = None,
-    records: Annotated[bool, typer.Option("--records", help="List the records themselves.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="List at most this many records.")] = 1000,
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE", help="Write a .parquet or .jsonl file that `firn land` reads."),
@@ -250,15 +248,19 @@ def quarantine(
         show.line(f"{table}: {count(cleared, 'record')} removed from quarantine")
         return
     batches = quarantined.batches(lake, table, selection)
-    listed = quarantined.records(lake, table, limit, selection) if records else []
     if as_json:
-        show.as_json(listed if records else batches)
+        show.as_json(batches)
     elif not batches:
         show.line(f"{table}: no record is quarantined")
-    elif records:
-        _show_records(table, listed, sum(batch.records for batch in batches))
     else:
-        _show_batches(table, batches)
+        show.table(
+            f"{table}: quarantine",
+            ("topic partition", "reason", "job", "records", "first offset", "last offset"),
+            [
+                (str(one.topic_partition), one.reason, one.job, one.records, one.base_offset, one.last_offset)
+                for one in batches
+            ],
+        )
 
 
 def _export(lake: Lake, table: str, path: Path, selection: Selection) -> None:
@@ -271,30 +273,3 @@ def _export(lake: Lake, table: str, path: Path, selection: Selection) -> None:
     options = {"--as-of": chosen.as_of, "--partition": chosen.topic_partition, "--job": chosen.job}
     given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
     show.line(f"after the records have landed: {shlex.join(['firn', 'quarantine', table, '--clear', *given])}")
-
-
-def _show_batches(table: str, batches: list[Batch]) -> None:
-    show.table(
-        f"{table}: quarantine",
-        ("topic partition", "reason", "job", "records", "first offset", "last offset"),
-        [
-            (str(one.topic_partition), one.reason, one.job, one.records, one.base_offset, one.last_offset)
-            for one in batches
-        ],
-    )
-
-
-def _show_records(table: str, listed: list[Record], total: int) -> None:
-    show.table(
-        f"{table}: records in quarantine",
-        ("topic partition", "offset", "timestamp", "value bytes", "value", "reason", "job"),
-        [
-            (
-                *(str(one.topic_partition), one.offset, show.time(one.timestamp_ms)),
-                *(one.value_bytes, show.excerpt(one.value), one.reason, one.job),
-            )
-            for one in listed
-        ],
-    )
-    if len(listed) < total:
-        show.line(f"{len(listed):,} of {total:,} records shown; --limit shows more, --export writes all")

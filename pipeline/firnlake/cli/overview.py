@@ -11,7 +11,7 @@ from firnlake.cli import show
 from firnlake.cli.keys import ONE_KEY, key_columns, parse_key
 from firnlake.cli.options import AsJson, Limit, Now, OneTopicPartition, Partition, TableName, at
 from firnlake.cli.show import Size
-from firnlake.clock import show_span
+from firnlake.clock import show_ms, show_span
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
@@ -222,7 +222,7 @@ def show_bytes(status: Status, limit: int = SHOWN) -> None:
     if status.since_ms is not None:
         amplification = status.write_amplification
         show.message(
-            f"{table}: since {show.time(status.since_ms)}, {count(status.landed_bytes, 'byte')} landed; "
+            f"{table}: since {show_ms(status.since_ms)}, {count(status.landed_bytes, 'byte')} landed; "
             f"compaction wrote {status.written_bytes:,} and saved {status.saved_bytes:,}; write amplification "
             f"{'–' if amplification is None else f'{amplification:.2f}'}"
         )

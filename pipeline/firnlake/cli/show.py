@@ -15,13 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from firnlake.clock import from_ms, show_ms, show_seconds
+from firnlake.clock import show_ms, show_seconds
 from firnlake.errors import ConflictError, FirnError, printable
 from firnlake_expectations.wording import count, size
 
 LABEL_COLUMNS: Final = 24
 """The widest column of labels."""
-_EXCERPT_BYTES: Final = 40
 LEAST_TEXT: Final = 12
 """The narrowest column for texts that need more."""
 GAP: Final = 2
@@ -53,7 +52,9 @@ def _plain(value: object) -> object:
         return value.model_dump(mode="json")
     if is_dataclass(value):
         return {one.name: getattr(value, one.name) for one in fields(value)}
-    return {"text": excerpt(value), "hex": value.hex()} if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return {"text": value.decode(errors="backslashreplace"), "hex": value.hex()}
+    return str(value)
 
 
 def line(text: str) -> None:
@@ -168,26 +169,10 @@ def _room(console: Console = out) -> int:
     return int(columns) if columns.isdigit() and not console.is_terminal else console.width
 
 
-def excerpt(content: bytes | None) -> str | None:
-    """The first 40 bytes as text, with unprintable characters escaped; None for NULL."""
-    if content is None:
-        return None
-    shown = printable(content[:_EXCERPT_BYTES].decode(errors="backslashreplace"))
-    return shown + "…" if len(content) > _EXCERPT_BYTES else shown
-
-
-def time(milliseconds: int) -> str:
-    """An epoch time in ISO 8601 (UTC) with milliseconds; ``show_ms`` formats a time outside Python's calendar."""
-    try:
-        return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return show_ms(milliseconds)
-
-
 def moment(milliseconds: int, now_ms: int) -> str:
-    """A time and its distance from ``now_ms``: ``2026-11-21T12:00:00.000Z (in 3 h)``."""
+    """A time and its distance from ``now_ms``: ``2026-11-21T12:00:00Z (in 3 h)``."""
     distance = show_seconds(abs(milliseconds - now_ms))
-    return f"{time(milliseconds)} ({f'in {distance}' if milliseconds > now_ms else f'{distance} ago'})"
+    return f"{show_ms(milliseconds)} ({f'in {distance}' if milliseconds > now_ms else f'{distance} ago'})"
 
 
 def _cell(value: object) -> str:

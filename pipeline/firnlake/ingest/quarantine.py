@@ -30,9 +30,8 @@ from firnlake.iceberg.delete_files import HiddenRecords
 from firnlake.iceberg.files import job_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.live_files import read_entries
-from firnlake.table.policy import Policies
 from firnlake.table.records import TRANSACTION_COLUMNS
-from firnlake.table.topic_partition import TopicPartition, in_ms
+from firnlake.table.topic_partition import TopicPartition
 
 NULL_KEY: Final = "null key"
 """The only reason for quarantine."""
@@ -78,22 +77,6 @@ class Batch:
     bytes: int
     base_offset: int | None
     last_offset: int | None
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record in quarantine. ``timestamp_ms`` is in epoch milliseconds; ``value_bytes`` is None for a tombstone.
-
-    ``value`` is None for a tombstone, and if ``firn.report.samples`` withholds values.
-    """
-
-    topic_partition: TopicPartition
-    offset: int
-    timestamp_ms: int
-    value_bytes: int | None
-    value: bytes | None
-    reason: str
-    job: str
 
 
 def as_of_now(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> Selection:
@@ -150,25 +133,6 @@ def quarantined_files(
     return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
 
 
-def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVERY_RECORD) -> list[Record]:
-    """The first ``limit`` selected records in the quarantine of table ``identifier``, in offset order."""
-    table = lake.table(identifier)
-    shows_values = Policies.parse(identifier, table.properties).default.report_samples == "full"
-    rows, jobs = _read(table, identifier, selection) or (None, ())
-    return [
-        Record(
-            topic_partition=TopicPartition(row["topic"], row["partition"]),
-            offset=row["offset"],
-            timestamp_ms=row["timestamp"],
-            value_bytes=None if row["value"] is None else len(row["value"]),
-            value=row["value"] if shows_values else None,
-            reason=NULL_KEY,
-            job=job,
-        )
-        for row, job in zip(in_ms(rows.slice(0, limit)).to_pylist() if rows else (), jobs, strict=False)
-    ]
-
-
 def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY_RECORD) -> int:
     """Write the selected records to ``path`` (.parquet or .jsonl) with the columns that ``firn land`` reads; return
     their number. Without selected records, no file is written.
@@ -180,10 +144,9 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
         raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl")
     if path.exists():
         raise RefusedError(f"file {path} already exists; allowed: a new file")
-    chosen = _read(lake.table(identifier), identifier, selection)
-    if chosen is None:
+    rows = _selected(lake.table(identifier), identifier, selection)
+    if rows is None:
         return 0
-    rows, _ = chosen
     rows = rows.drop_columns([name for name in rows.column_names if name in _NOT_EXPORTED])
     try:
         if path.suffix == ".parquet":
@@ -195,8 +158,8 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     return int(rows.num_rows)
 
 
-def _read(table: Table, identifier: str, selection: Selection) -> tuple[pa.Table, Sequence[str]] | None:
-    """The selected records in offset order, and the job that moved each record; None if no record is selected."""
+def _selected(table: Table, identifier: str, selection: Selection) -> pa.Table | None:
+    """The selected records in offset order; None if no record is selected."""
     columns = ColumnRoles.of(table, identifier)
     if columns.adopted:
         version = selection.as_of or f"'{QUARANTINE}'"
@@ -205,7 +168,7 @@ def _read(table: Table, identifier: str, selection: Selection) -> tuple[pa.Table
             f"them from the branch {QUARANTINE}, by any Iceberg client (VERSION AS OF {version})"
         )
     jobs = {file.file_path: job for _, job, file in quarantined_files(table, identifier, selection)}
-    return _rows(table, columns, jobs) if jobs else None
+    return _rows(table, columns, jobs)[0] if jobs else None
 
 
 def _rows(table: Table, columns: ColumnRoles, jobs: Mapping[str, str]) -> tuple[pa.Table, Sequence[str]]:
