@@ -276,7 +276,10 @@ def explain(
         show.as_json(explained) if as_json else _show_key(explained, text, now_ms, limit)
     elif topic_partition:
         outlook = outlooks(lake, table, now_ms, {topic_partition})[1][topic_partition]
-        show.as_json(_facts(outlook)) if as_json else _show_partition(outlook, now_ms, limit)
+        if as_json:
+            show.as_json({"table": table, "lanes": outlook.lanes, "blockers": outlook.obstacles})
+        else:
+            _show_partition(outlook, now_ms, limit)
     elif segment is not None:
         explanations = explain_segment(lake, table, segment, now_ms)
         if as_json:
@@ -316,25 +319,6 @@ def _show_fates(table: str, fates: Iterable[Fate], place: str, now_ms: int, limi
         show.line(f"{_records(records, now_ms)}, {where}")
         show.message(f"  {rule}")
     show.more(table, len(alike), limit, "explanation")
-
-
-def _facts(outlook: Outlook) -> dict[str, Any]:
-    """A topic partition as JSON shows it. Offsets are inclusive; bytes are file sizes."""
-    state = outlook.state
-    return {
-        "table": outlook.segments.identifier,
-        "topic_partition": state.topic_partition,
-        "head_segments": len(state.head),
-        "head_bytes": state.cleanable_bytes + state.uncleanable_bytes,
-        "cleanable_bytes": state.cleanable_bytes,
-        "tail_segments": len(state.tail),
-        "tail_bytes": state.tail_bytes,
-        "dirty_ratio": state.dirty_ratio,
-        "cleaned_through": state.cleaned_through,
-        "log_end_offset": state.log_end_offset,
-        "lanes": outlook.lanes,
-        "blockers": outlook.obstacles,
-    }
 
 
 def _show_partition(outlook: Outlook, now_ms: int, limit: int) -> None:

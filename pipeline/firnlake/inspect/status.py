@@ -64,7 +64,6 @@ class PartitionCondition(StrEnum):
 
 FOR_PEOPLE: Final = (PartitionCondition.UNCLEANABLE, PartitionCondition.REFUSED)
 """The conditions in which a topic partition waits until a person does something."""
-_WORST: Final = (*FOR_PEOPLE, PartitionCondition.DUE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,13 +329,13 @@ class Status(FrozenModel):
         return frozenset(lane for part in self.partitions for lane in part.due)
 
     def worst(self, limit: int) -> list[PartitionStatus]:
-        """At most ``limit`` topic partitions: first those that wait for a person, then due ones, then the dirtiest."""
-
-        def rank(part: PartitionStatus) -> tuple[int, float, TopicPartition]:
-            place = _WORST.index(part.condition) if part.condition in _WORST else len(_WORST)
-            return place, -part.dirty_ratio, part.topic_partition
-
-        return heapq.nsmallest(limit, self.partitions, key=rank)
+        """At most ``limit`` topic partitions in the order of their conditions, of each the dirtiest first."""
+        order = list(PartitionCondition)
+        return heapq.nsmallest(
+            limit,
+            self.partitions,
+            key=lambda part: (order.index(part.condition), -part.dirty_ratio, part.topic_partition),
+        )
 
     def page(self, query: Query) -> Page:
         """The topic partitions that ``query`` asks for; the last page if there are fewer pages.
