@@ -18,7 +18,6 @@ from firnlake import clock
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.catalog import Lake, credentials, without_credentials
-from firnlake.iceberg.files import Document
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear
 from firnlake.inspect.explain_key import explain_key
@@ -32,6 +31,7 @@ from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import retain_plans
 from firnlake.table import records
+from firnlake.table.history import read_document, write_document
 from firnlake.table.records import SCHEMA, SPEC
 from firnlake.validate.retention import refused_drops
 from infra.foreign.files import files_under, on_disk
@@ -139,17 +139,17 @@ def test_c10_the_columns_may_sit_anywhere_but_not_by_halves(lake: Lake, names: s
 
 def test_c26_a_store_that_fails_is_no_damaged_document(lake: Lake, table: str) -> None:
     target = lake.table(table)
-    document = Document.write(target, f"{target.location()}/metadata", "told", "{}")
-    path = on_disk(document.location)
-    path.write_text("[]")
-    with pytest.raises(RefusedError, match=r"allowed: [0-9a-f]{64}, as Firn wrote it"):
-        document.read(target, "snapshot 1")
+    document = write_document(target, "0" * 32, [])
+    path = on_disk(document)
+    path.write_text("{}")
+    with pytest.raises(RefusedError, match="was changed; allowed: the document as Firn wrote it"):
+        read_document(target, document, "snapshot 1")
     path.unlink()
-    with pytest.raises(RefusedError, match="is gone"):
-        document.read(target, "snapshot 1")
+    with pytest.raises(RefusedError, match=r"can't be read: .*; allowed: the document as Firn wrote it"):
+        read_document(target, document, "snapshot 1")
     path.symlink_to(path)
     with pytest.raises(UnavailableError, match="can't be read: "):
-        document.read(target, "snapshot 1")
+        read_document(target, document, "snapshot 1")
 
 
 DAY = 86_400_000

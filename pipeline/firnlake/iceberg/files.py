@@ -1,6 +1,5 @@
 """Firn's own files of a table: their folders and documents; and the rule by which two locations are the same file."""
 
-import hashlib
 import re
 import uuid
 from collections.abc import Iterable
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from firnlake.errors import RefusedError, UnavailableError
+from firnlake.errors import RefusedError
 
 _CHECKSUM: Final = ".crc"
 _WITH_HOST: Final = frozenset({"hdfs", "viewfs", "file"})
@@ -201,54 +200,3 @@ class FrozenModel(BaseModel):
     """Base class of the documents that Firn writes. Documents are immutable, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Document(FrozenModel):
-    """Reference to a document, as a property holds it: location and SHA-256 (hex) of the document's UTF-8 text."""
-
-    location: str
-    sha256: str
-
-    @classmethod
-    def write(cls, table: Table, folder: str, name: str, text: str) -> "Document":
-        """Write ``text`` into ``folder``, with the store access of ``table``.
-
-        The name is derived from the content, so writing is idempotent.
-        """
-        content = text.encode()
-        digest = hashlib.sha256(content).hexdigest()
-        location = f"{folder}/{name}-{digest[:16]}.json"
-        with table.io.new_output(location).create(overwrite=True) as stream:
-            stream.write(content)
-        return cls(location=location, sha256=digest)
-
-    @classmethod
-    def parse(cls, reference: str, subject: str) -> "Document":
-        """Parse ``reference``, the value of a property. Raises RefusedError, naming ``subject``, if it is not valid."""
-        try:
-            return cls.model_validate_json(reference)
-        except ValidationError as error:
-            raise RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}") from error
-
-    def read(self, table: Table, subject: str) -> str:
-        """Read the text of the document.
-
-        Raises RefusedError, which names ``subject``, when the document is gone or was changed, and UnavailableError
-        when the store does not answer.
-        """
-        try:
-            with table.io.new_input(self.location).open() as stream:
-                content = stream.read()
-        except FileNotFoundError as error:
-            raise RefusedError(f"{subject}: {self.location} is gone; allowed: the document as Firn wrote it") from error
-        except (IsADirectoryError, NotADirectoryError, ValueError) as error:
-            # If somebody has changed the reference, its location may be any text.
-            raise RefusedError(f"{subject}: {self.location} can't be opened as a file: {error}") from error
-        except OSError as error:
-            raise UnavailableError(f"{subject}: {self.location} can't be read: {error}") from error
-        digest = hashlib.sha256(content).hexdigest()
-        if digest != self.sha256:
-            raise RefusedError(
-                f"{subject}: {self.location} has SHA-256 {digest}; allowed: {self.sha256}, as Firn wrote it"
-            )
-        return content.decode(errors="replace")

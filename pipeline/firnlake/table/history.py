@@ -5,6 +5,7 @@ A commit of one plan has everything in its summary. A commit of several plans ha
 every reader loads the summaries of all snapshots; a document in the table's folder describes each plan.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -15,9 +16,9 @@ from pydantic import ConfigDict, Field, Json, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from firnlake.errors import RefusedError
+from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import ancestors, firn_properties, number_of, properties_of
-from firnlake.iceberg.files import PLANS_FOLDER, Document, FrozenModel, metadata_folder
+from firnlake.iceberg.files import PLANS_FOLDER, FrozenModel, metadata_folder
 from firnlake.table.topic_partition import TopicPartition
 
 _PREFIX: Final = "firn."
@@ -128,8 +129,8 @@ class CommitSummary(FrozenModel):
     requests: str = ""
     """Ids of the requests that the plan served, with blanks between them; for several plans, their document says it."""
     plans: _Number = 1
-    plans_document: Json[Document] | None = None
-    """Reference to the document that describes several plans (`firnlake.iceberg.files`)."""
+    plans_document: str | None = None
+    """Location of the document that describes several plans."""
     now_ms: _Number
     """The time for which the plan was made (its clock), epoch milliseconds; for several plans, the earliest clock."""
     waiting_segments: _Number | None = None
@@ -178,15 +179,44 @@ def plans_folder(target: Table) -> str:
     return f"{metadata_folder(target)}/{PLANS_FOLDER}"
 
 
-def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -> Document:
-    """Write the document of ``plans``, which one commit is going to publish."""
-    return Document.write(target, plans_folder(target), job_id, _DOCUMENT.dump_json(tuple(plans)).decode())
+def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -> str:
+    """Write the document of ``plans``, which one commit is going to publish; returns its location.
+
+    The name has a digest of the content, so a later try of the commit, with fewer plans, does not change the document.
+    """
+    content = _DOCUMENT.dump_json(tuple(plans))
+    location = f"{plans_folder(target)}/{job_id}-{_digest(content)}.json"
+    with target.io.new_output(location).create(overwrite=True) as stream:
+        stream.write(content)
+    return location
 
 
 def document_of(snapshot: Snapshot) -> str | None:
     """Location of the plans document of ``snapshot``; None when it has none."""
-    text = firn_properties(snapshot).get(_key("plans_document"))
-    return Document.parse(text, f"snapshot {snapshot.snapshot_id}").location if text else None
+    return firn_properties(snapshot).get(_key("plans_document"))
+
+
+def read_document(target: Table, location: str, subject: str) -> bytes:
+    """The content of the plans document at ``location``.
+
+    Raises RefusedError, which names ``subject``, when the document is gone or was changed, and UnavailableError when
+    the store does not answer.
+    """
+    try:
+        with target.io.new_input(location).open() as stream:
+            content = stream.read()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError) as error:
+        # If somebody has changed the summary, the location may be any text.
+        raise RefusedError(f"{subject} can't be read: {error}; allowed: the document as Firn wrote it") from error
+    except OSError as error:
+        raise UnavailableError(f"{subject} can't be read: {error}") from error
+    if _digest(content) not in location:
+        raise RefusedError(f"{subject} can't be read: {location} was changed; allowed: the document as Firn wrote it")
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
@@ -200,7 +230,7 @@ def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
     subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
     try:
         if told.plans_document:
-            return _DOCUMENT.validate_json(told.plans_document.read(target, subject))
+            return _DOCUMENT.validate_json(read_document(target, told.plans_document, subject))
         plan = {"id": told.job_id, "snapshot_id": told.planned_on, "requests": told.requests.split()}
         same = ("topic_partition", "lane", "reason", "counts")
         return (PublishedPlan.model_validate({**{name: getattr(told, name) for name in same}, **plan}),)
