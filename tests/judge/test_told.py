@@ -46,7 +46,6 @@ HARMLESS: Mapping[str, str] = {
     "Input.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
     "Change.plan": "it is the plan of the job, which no document of a change holds",
     "Changes.spec_id": "publishing compares the partitioning with the table's",
-    "Changes.core_ms": NOBODY,
 }
 
 

@@ -1,6 +1,5 @@
 """Compact the plans of a lane. The changes go to the stage of their job, where no reader of the table sees them."""
 
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -115,7 +114,6 @@ def _compacted(
     with ExitStack() as undo:
         # No document names these files yet, so no other process knows of them.
         undo.callback(delete_attempt, table, target.folder)
-        started = time.monotonic()
         title = f"{stage.target}, {Job(tuple(plans)).title}, {count(sum(plan.records for plan in plans), 'record')}"
         attempt = Attempt(table, _inputs(stage, plans, checked, engine), target, engine, title)
         results, failed = _compaction(plans[0].lane.traits)(attempt)
@@ -129,8 +127,7 @@ def _compacted(
         # This process may have been paused while another one discarded the stage with this attempt's files.
         stage.check_undisturbed()
         if changes:
-            core_ms = round((time.monotonic() - started) * 1000) * engine.parallelism
-            stage.record_changes([*done.values(), *changes.values()], core_ms)
+            stage.record_changes([*done.values(), *changes.values()])
             undo.pop_all()
     try:
         stage.check_undisturbed()

@@ -67,22 +67,19 @@ class JobDocument(NamedTuple):
 class Changes(FrozenModel):
     """One attempt at compacting a job: ``changes`` has the changes, by plan id, of the plans that succeeded.
 
-    ``schema_id`` and ``spec_id`` describe the table at the time of writing. ``core_ms`` is the core time that the
-    attempt took, in milliseconds.
+    ``schema_id`` and ``spec_id`` describe the table at the time of writing.
     """
 
     schema_id: int
     spec_id: int
-    core_ms: int = 0
     changes: Mapping[str, dict[str, Any]]
 
     @classmethod
-    def on(cls, table: Table, changes: Iterable[Change] = (), core_ms: int = 0) -> Self:
+    def on(cls, table: Table, changes: Iterable[Change] = ()) -> Self:
         """An attempt whose ``changes`` were written for ``table`` as it is."""
         return cls(
             schema_id=table.metadata.current_schema_id,
             spec_id=table.metadata.default_spec_id,
-            core_ms=core_ms,
             changes={one.plan.id: one.model_dump(mode="json") for one in changes},
         )
 
@@ -311,9 +308,9 @@ class Stage:
         if (PLANS, "") not in found or not is_whole:
             raise ConflictError(f"stage {self.identifier} was discarded meanwhile; plan again")
 
-    def record_changes(self, changes: Iterable[Change], core_ms: int = 0) -> None:
+    def record_changes(self, changes: Iterable[Change]) -> None:
         """Store the changes of an attempt, as a new document."""
-        self.write(CHANGE, Changes.on(self.loaded, changes, core_ms).model_dump_json().encode(), uuid.uuid4().hex[:16])
+        self.write(CHANGE, Changes.on(self.loaded, changes).model_dump_json().encode(), uuid.uuid4().hex[:16])
 
     def record_verdicts(self, verdicts: Verdicts, files: Files) -> None:
         """Store the verdicts on these changes, by plan id, of which ``files`` were judged."""

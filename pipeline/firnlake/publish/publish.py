@@ -219,8 +219,7 @@ class _Work:
     def commit(self, target: Table, plans: Collection[str]) -> Commit:
         """The commit that carries out ``plans``."""
         chosen = self.only(plans)
-        core_ms = self.stage.attempt.core_ms if self.stage and self.stage.attempt else 0
-        told = _summary(target, self.job_id, chosen, core_ms, self.validation)
+        told = _summary(target, self.job_id, chosen, self.validation)
         main = BranchChange(
             removed=[path for one in chosen for path in one.replaced],
             added=[file for one in chosen for file in one.kept],
@@ -250,7 +249,7 @@ class _Work:
         return dropping_conflicts(current, [one.plan for one in self.only(plans)], manifests)
 
 
-def _summary(target: Table, job_id: str, changes: Sequence[Change], core_ms: int, validation: str) -> CommitSummary:
+def _summary(target: Table, job_id: str, changes: Sequence[Change], validation: str) -> CommitSummary:
     """The summary of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn maintain`
     removes a document that no snapshot refers to."""
     plans = [one.plan for one in changes]
@@ -261,7 +260,6 @@ def _summary(target: Table, job_id: str, changes: Sequence[Change], core_ms: int
         # The earliest clock is the safe choice: it makes work due a little sooner, never later.
         now_ms=min(plan.now_ms for plan in plans),
         waiting_segments=sum(plan.waiting_segments for plan in plans) if gives_level else None,
-        core_ms=core_ms,
         validation=validation,
         counts=Counts.total(one.counts for one in changes),
     )

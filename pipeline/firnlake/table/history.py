@@ -138,8 +138,6 @@ class CommitSummary(FrozenModel):
     those that the commit wrote do not count as the work of another lane."""
     waiting_topic_partitions: Json[frozenset[str]] = frozenset()
     """Topic partitions of the waiting segments, if the commit published several plans."""
-    core_ms: _Number = 0
-    """Core time of compacting, ms: the duration of the work times the number of tasks that could run at once."""
     validation: str | None = None
     """Name of Great Expectations' run that judged the plans."""
     counts: Counts
