@@ -13,7 +13,6 @@ import sqlite3
 import sys
 import uuid
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-    from firnlake_expectations.claim import Claim, Finding
-    from firnlake_expectations.findings import Row
+    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.findings import Judgement
 
 # What Great Expectations has loaded lasts as long as the process; to search it for garbage takes a second as it ends.
 # DuckDB complains if its objects are not freed at the end, so this helps only a process that loads DuckDB later.
@@ -53,36 +52,24 @@ class UnjudgedError(Exception):
     """Great Expectations did not check everything, or not what was found."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The findings about the plan of `claim`, a row for each promise, and those of the suites of the table's owner."""
-
-    claim: Claim
-    rows: Sequence[Row]
-    own: Sequence[Finding] = ()
-
-    @property
-    def passed(self) -> bool:
-        """True when every promise was kept, and the suites of the table's owner are met."""
-        return not any(row.broken for row in self.rows) and all(one.passed for one in self.own)
-
-    def evidence(self) -> dict[str, str | int]:
-        """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
-        columns: dict[str, str | int] = {
-            "plan": self.claim.plan_id,
-            "topic_partition": log_name(self.claim.topic, self.claim.partition),
-            "snapshot": str(self.claim.snapshot_id or "unknown"),
-        }
-        columns |= {OWN_SUITES.checked: len(self.own), OWN_SUITES.name: sum(not one.passed for one in self.own)}
-        for row in self.rows:
-            columns |= {row.promise.checked: row.checked, **row.violations}
-        judged = {row.promise.name for row in self.rows}
-        for promise in promises_for(self.claim.lane):
-            if promise.name not in judged and promise.made_for(self.claim):
-                raise UnjudgedError(f"plan {self.claim.plan_id}: nothing was found about {promise.name}")
-            for name in (promise.checked, *promise.columns):
-                columns.setdefault(name, 0)
-        return columns
+def evidence_of(judgement: Judgement) -> dict[str, str | int]:
+    """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
+    claim = judgement.claim
+    columns: dict[str, str | int] = {
+        "plan": claim.plan_id,
+        "topic_partition": log_name(claim.topic, claim.partition),
+        "snapshot": str(claim.snapshot_id or "unknown"),
+    }
+    columns |= {OWN_SUITES.checked: len(judgement.own), OWN_SUITES.name: sum(not one.passed for one in judgement.own)}
+    for row in judgement.rows:
+        columns |= {row.promise.checked: row.checked, **row.violations}
+    judged = {row.promise.name for row in judgement.rows}
+    for promise in promises_for(claim.lane):
+        if promise.name not in judged and promise.made_for(claim):
+            raise UnjudgedError(f"plan {claim.plan_id}: nothing was found about {promise.name}")
+        for name in (promise.checked, *promise.columns):
+            columns.setdefault(name, 0)
+    return columns
 
 
 def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
@@ -93,7 +80,7 @@ def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
     """
     claim = judgements[0].claim
     run_name = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
-    evidence = [one.evidence() for one in judgements]
+    evidence = [evidence_of(one) for one in judgements]
     with ONE_AT_A_TIME, temporary_folder() as folder:
         path = Path(folder, "evidence.sqlite")
         write_evidence(path, evidence)

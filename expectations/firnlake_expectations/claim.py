@@ -1,13 +1,12 @@
 """The claims that a plan and its compaction make about their work, and the verdict on these claims.
 
-The judge measures everything else. A verdict is small enough for a table property. Column roles say which columns of a
+The judge measures everything else. Column roles say which columns of a
 record the judge reads.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from firnlake_expectations.wording import FATES
@@ -179,11 +178,6 @@ class JudgedColumns:
         return tuple(dict.fromkeys(name for name in (*named, *self.of_transactions(columns)) if name))
 
 
-MAX_VERDICT_BYTES = 16_000
-SAMPLES_IN_VERDICT = 3
-"""Samples per expectation in a verdict; the stored validation result holds up to ten per rule."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One record that breaks a promise: its place, what was found, and what was expected. Key and value are redacted
@@ -250,13 +244,3 @@ class Verdict:
             for finding in fields["expectations"]
         )
         return cls(**{**fields, "expectations": findings})
-
-    def bounded(self) -> Verdict:
-        """The same verdict, with samples dropped until its JSON is below MAX_VERDICT_BYTES."""
-        verdict = self
-        for most in range(SAMPLES_IN_VERDICT, -1, -1):
-            findings = (replace(finding, samples=finding.samples[:most]) for finding in self.expectations)
-            verdict = replace(self, expectations=tuple(findings))
-            if len(json.dumps(verdict.to_dict())) < MAX_VERDICT_BYTES:
-                break
-        return verdict

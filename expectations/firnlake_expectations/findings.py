@@ -23,7 +23,7 @@ from firnlake_expectations.wording import KEY_BYTES, count, key_text, log_name, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from firnlake_expectations.claim import Claim, JudgedColumns
+    from firnlake_expectations.claim import Claim, Finding, JudgedColumns
     from firnlake_expectations.duck import Duck
     from firnlake_expectations.promises.promise import Promise, Rule
     from firnlake_expectations.tables import Part
@@ -80,6 +80,20 @@ class Row:
     def broken(self) -> int:
         """Number of violations."""
         return sum(self.violations.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The findings about the plan of `claim`, a row for each promise, and those of the suites of the table's owner."""
+
+    claim: Claim
+    rows: Sequence[Row]
+    own: Sequence[Finding] = ()
+
+    @property
+    def passed(self) -> bool:
+        """True when every promise was kept, and the suites of the table's owner are met."""
+        return not any(row.broken for row in self.rows) and all(one.passed for one in self.own)
 
 
 def rows(claim: Claim, findings: Findings) -> tuple[Row, ...]:
@@ -154,6 +168,11 @@ def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
         "log_end": claim.log_end_offset,
         "level_out": claim.level_out,
     }
+    if view == "segments":
+        since, limit_ms, limit_bytes = row["since_ms"], row["retention_ms"], row["retention_bytes"]
+        age = "of unknown age" if since is None else f"from {moment(since)}"
+        old = f"segments older than retention.ms = {limit_ms} at {moment(claim.now_ms)}"
+        return {"age": age, "limits": f"{old}, or with retention.bytes = {limit_bytes} after them (-1: none)"}
     if view != "groups":
         return of_claim
     written, low, high = row["n_out"], row["out_min"], row["out_max"]

@@ -23,6 +23,7 @@ from firnlake_expectations.findings import (
     with_values,
 )
 from firnlake_expectations.promises.table import rules_of
+from firnlake_expectations.retention_views import derive_retention
 from firnlake_expectations.tables import Layout, Part
 from firnlake_expectations.views import COPIES, derive, start
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from firnlake_expectations.claim import Claim, JudgedColumns
     from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.promises.promise import Rule
+    from firnlake_expectations.retention_views import Retained
     from firnlake_expectations.wording import Shown
 
 
@@ -60,6 +62,7 @@ def judge(
     samples: Shown = "keys",
     bounds: Limits = Limits(),  # frozen
     requested: Requested | None = None,
+    segments: Sequence[Sequence[Retained]] = (),
 ) -> list[Findings]:
     """The findings about the plan of each of `claims`, which share lane and output level and have distinct topic
     partitions.
@@ -70,12 +73,15 @@ def judge(
                    only the values written are read. None: values of both sides are compared
     samples        how much reports show of the records that break a promise
     requested      lane `erase`: the requests that the plans serve
+    segments       lane `retain`: the segments of each plan's topic partition
 
     Raises ValueError when the claims do not belong together.
     """
     check(claims)
     flagged = claims[0].lane == "convert"
-    layout = Layout(schema, reading, closely=fingerprints is None, requested=requested, flagged=flagged)
+    layout = Layout(
+        schema, reading, closely=fingerprints is None, requested=requested, flagged=flagged, segments=segments
+    )
     findings = _found(parts, layout, claims, fingerprints, samples, bounds)
     if samples == "full":
         values = values_of(parts, reading, wanted(findings, claims))
@@ -150,7 +156,10 @@ def examine(
 def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown, *, settle: bool) -> list[Findings]:
     """The findings from filled tables."""
     compares = True
-    if layout.requested:
+    if layout.segments:
+        start(duck, layout, claims)
+        figures, fingerprints = derive_retention(duck, layout.segments), dict.fromkeys(range(len(claims)), 0)
+    elif layout.requested:
         start(duck, layout, claims)
         derive_erasure(duck, layout.requested, layout.schema, layout.reading)
         figures, fingerprints = erasure_figures(duck)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from firnlake_expectations.claim import JudgedColumns
     from firnlake_expectations.duck import Duck
     from firnlake_expectations.erasure_views import Requested
+    from firnlake_expectations.retention_views import Retained
     from firnlake_expectations.visible import Listed
 
 
@@ -88,6 +89,7 @@ class Layout:
     closely     True if values of both sides are read; otherwise a fingerprint vouches for the values on the read side
     requested   lane `erase`: the requests; only records that these name are held of the segments that stay in place
     flagged     lane `convert`: both sides are the same files, which are read once and never with values
+    segments    lane `retain`: the segments of each plan's topic partition; no record is read
     """
 
     schema: pa.Schema
@@ -95,6 +97,7 @@ class Layout:
     closely: bool
     requested: Requested | None = None
     flagged: bool = False
+    segments: Sequence[Sequence[Retained]] = ()
 
     @property
     def reads_values(self) -> bool:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from firnlake_expectations.checkpoint import Judgement, check
+from firnlake_expectations.checkpoint import check
 from firnlake_expectations.claim import Finding, Verdict
-from firnlake_expectations.findings import rows
+from firnlake_expectations.findings import Judgement, rows
 from firnlake_expectations.templates import VERDICTS, write_page
 
 if TYPE_CHECKING:
@@ -66,5 +66,5 @@ def verdicts(
             "verdict": verdict.to_dict(),
         }
         write_page(reports / VERDICTS / f"{verdict.run_name}.json", json.dumps(document, indent=2, sort_keys=True))
-        given[plan_id] = verdict.bounded()
+        given[plan_id] = verdict
     return given

@@ -20,7 +20,6 @@ from firnlake.plan.lane_plans import LanePlans, Postponed
 from firnlake.plan.make import check_clock, plan_work
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.publish import Publication, PublishResult, publish_stages, retain_plans
-from firnlake.validate.retention import refused_drops
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +120,8 @@ def run(
 
 
 def _drop(lake: Lake, done: LaneRun) -> None:
+    from firnlake.validate.validate import refused_drops
+
     with done.timed("validate and publish"):
         done.add(retain_plans(lake, done.plans, refused_drops))
 

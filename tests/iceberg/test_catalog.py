@@ -33,7 +33,7 @@ from firnlake.publish.publish import retain_plans
 from firnlake.table import records
 from firnlake.table.history import read_document, write_document
 from firnlake.table.records import SCHEMA, SPEC
-from firnlake.validate.retention import refused_drops
+from firnlake.validate.validate import refused_drops
 from infra.foreign.files import files_under, on_disk
 from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, publish, ready, row
 

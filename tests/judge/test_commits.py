@@ -172,9 +172,9 @@ def test_c3_a_forged_cleaning(topic: Topic) -> None:
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        (slice(3), "expect_only_expired_segments_dropped: 2 segments are not past retention"),
-        (slice(4), "expect_log_end_kept: 1 segment may hold the log end"),
-        (slice(1, 2), "expect_oldest_segments_dropped: 1 segment stays although"),
+        (slice(3), "expect_only_expired_segments_dropped: 2 segments not past retention"),
+        (slice(4), "expect_log_end_kept: 1 segment dropped that may hold the log end"),
+        (slice(1, 2), "expect_oldest_segments_dropped: 1 segment not dropped, with records perhaps older"),
     ],
 )
 def test_c4_c19_what_retention_decides_wrong_is_noticed(
@@ -219,7 +219,7 @@ def test_c1_a_value_that_was_changed_on_the_way_is_found_in_its_plan(topic: Topi
     judged = [one.verdict for one in validate(topic.lake, [stage.identifier], LocalEngine())]
     found = {one.plan_id: (one.reason, one.closely) for one in judged if one}
     wrong, *others = (found[plan_id] for plan_id in stage.changes)
-    assert wrong == ("expect_records_unchanged: 1 record differs from what was read at its offset.", True)
+    assert wrong == ("expect_records_unchanged: 1 record unlike what was read at the same offset.", True)
     assert others == [("", values == "full")] * 2
 
 

@@ -64,7 +64,7 @@ def test_pages_load_nothing_and_escape_everything(tmp_path: Path) -> None:
         assert not {"script", "link", "img", "iframe", "object", "embed"} & found.tags
         assert {(page.parent / unquote(link)).resolve() for link in found.links if not link.startswith("#")} <= {*every}
     failure = (reports / "plans" / f"{verdict.run_name}.html").read_text(encoding="utf-8")
-    for told in ("1 key has lost its newest record.", "offset 1, the newest of its key", "&lt;script", "{{7*7}}"):
+    for told in ("1 key without the newest record.", "offset 1, the newest of its key", "&lt;script", "{{7*7}}"):
         assert told in failure
     times = {page: page.stat().st_mtime_ns for page in own if page.parent.name == "plans"}
     assert build_pages(reports) == front
@@ -92,7 +92,7 @@ def test_what_was_judged(tmp_path: Path) -> None:
     for page in pages(tmp_path):
         assert "broken 1 result in 1 table broke a promise and was not published." in page
         assert "orders-0 · clean" in page
-        assert "1 key has lost its newest record. At offset 1. Promised: The newest record of every key is kept" in page
+        assert "1 key without the newest record. At offset 1. Promised: The newest record of every key is kept" in page
         assert "Not published: the table is as it was before" in page
     later = f"snapshot_id=101 now_ms={CLAIM.now_ms + 30_000} delete_retention_ms=3570000"
     (kept,) = judged(tmp_path, later)

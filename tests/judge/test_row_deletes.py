@@ -80,7 +80,7 @@ def test_convert_merges_a_delete_file_too_early(scenario: Scenario, monkeypatch:
         return sound(files, delete, {*known, *every})
 
     replaced(monkeypatch, convert, "rows_named", named)
-    assert "allowed: a file that names only inputs of the plan" in refused(scenario, "convert")
+    assert "other files whose deletes are merged 1 (0 told)" in refused(scenario, "convert")
 
 
 def test_an_outsider_notices_a_commit_that_shows_a_record_again(scenario: Scenario) -> None:

@@ -1,16 +1,16 @@
-"""A promise: its sentence and its rules as SQL; also SQL for the required fate of newest records."""
+"""A promise: its sentence and its rules as SQL; SQL for the required fate of newest records; what is told wrong."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from firnlake_expectations.wording import count
+from firnlake_expectations.claim import Sample
+from firnlake_expectations.wording import FATES, count, fate
 
 if TYPE_CHECKING:
-    from firnlake_expectations.claim import Claim, Sample
+    from firnlake_expectations.claim import Claim
 
 
 CLEANINGS = ("clean", "tier", "full")
@@ -28,7 +28,7 @@ class Rule:
     name        unique name of the rule
     view        the view it reads (see `views`), or `strangers` or `files`; None: it is judged after all counting
     broken      SQL over a row of the view: the number of violations in it, or true for one; NULL counts as one
-    noun, one, many   noun for an item that breaks it, the predicate for one item, and the predicate for several
+    noun, breach      noun for an item that breaks it, and what is wrong with one or with several of them
     found, expected   templates for a sample, filled with the columns of its row and the values that `_told` adds
     """
 
@@ -36,16 +36,13 @@ class Rule:
     view: str | None
     broken: str
     noun: str
-    one: str
-    many: str
+    breach: str
     found: str = ""
     expected: str = ""
 
     def say(self, number: int) -> str:
-        """`1 key has more than one record`, `2 keys have more than one record`."""
-        # In "record without a key" the first word takes the plural.
-        head, *tail = re.split(r"(?= without| of)", self.noun, maxsplit=1)
-        return f"{count(number, head)}{''.join(tail)} {self.one if number == 1 else self.many}"
+        """`1 key with more than one record`, `2 keys with more than one record`."""
+        return f"{count(number, self.noun)} {self.breach}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +117,52 @@ record of its transaction is read (C10)."""
 
 ADDED = "greatest(n_out - least(n_in, 1), 0)"
 """Number of copies written in excess of the expected one."""
+
+
+_COUNTED = {
+    "records_in": "records read",
+    "records_out": "records kept",
+    **{name: words for name, words in FATES.items() if name != "expired"},
+}
+
+_OTHERS = {
+    "repeated": "repeated records among the superseded",
+    "restored": "restored tombstones among those read",
+    "deleted": "records that other writers deleted, in addition to those read",
+}
+"""Figures that are not terms of the sum."""
+
+
+def count_differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
+    """The differences between claimed and measured counts, and the equations of either that do not add up."""
+    claimed = claim.to_dict()
+    wrong = [
+        Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")
+        for name, words in (_COUNTED | _OTHERS).items()
+        if measured[name] != claimed[name]
+    ]
+    wrong += [
+        Sample(None, None, f"{equation(figures)} as {side}", f"{figures['records_in']:,} on both sides")
+        for side, figures in (("measured", measured), ("claimed", claimed))
+        if figures["records_in"] != _explained(figures)
+    ]
+    return tuple(wrong)
+
+
+def equation(figures: Figures) -> str:
+    """`14 read = 9 kept + 3 superseded + 2 quarantined`."""
+    sign = "=" if figures["records_in"] == _explained(figures) else "≠"
+    # Of the terms that are 0, only what was read and kept is shown.
+    shown = [(figures[name], words) for name, words in _COUNTED.items() if figures[name] or name.startswith("records_")]
+    read, *terms = (f"{number:,} {fate(number, words)}" for number, words in shown)
+    return f"{read} {sign} {' + '.join(terms)}"
+
+
+def _explained(figures: Figures) -> int:
+    return sum(figures[name] for name in _COUNTED if name != "records_in")
+
+
+def figures_told_wrong(_: Figures, claim: Claim) -> tuple[Sample, ...]:
+    """The figures of `claim` that are told otherwise than the judge has found them."""
+    wrong = ((name, told, found) for name, told, found in claim.figures if told != found)
+    return tuple(Sample(None, None, f"{name} {found}", f"{told} told") for name, told, found in wrong)

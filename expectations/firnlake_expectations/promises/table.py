@@ -1,88 +1,540 @@
 """The table of promises: an entry for each promise, with its number in the contract, its sentence and its SQL rules.
 
-To add a promise, add an entry here and a test.
+`erase` removes the requested records and no others (C30). `convert` hides by position deletes exactly the records that
+equality deletes hide (C27). `retain` only drops whole segments, so it is judged from metadata alone (C19). To add a
+promise, add an entry here and a test.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firnlake_expectations.promises.every_lane import (
-    COPIES_LEVEL,
-    FIGURES_TOLD,
-    ONE_TOPIC_PARTITION,
-    OUTPUT_LEVEL,
-    RECORD_COUNTS,
-    SAME_RECORDS,
-    WHOLE_FILES,
-)
-from firnlake_expectations.promises.lanes import (
-    LEVELS_KEPT,
-    LOG_END_NOT_ERASED,
-    LOG_END_RETAINED,
-    OLDEST_DROPPED,
-    ONLY_EXPIRED_DROPPED,
-    OTHER_RECORDS_UNCHANGED,
-    REQUESTED_RECORDS_GONE,
-    SAME_VISIBLE_RECORDS,
-)
-from firnlake_expectations.promises.promise import Promise
-from firnlake_expectations.promises.records import (
-    DISTINCT_OFFSETS,
-    LOG_END_KEPT,
-    NEWEST_RECORD_KEPT,
-    NO_NULL_KEYS,
-    ONE_RECORD_PER_KEY,
-    RECORDS_UNCHANGED,
-)
-from firnlake_expectations.promises.tombstones import (
-    ABORTED_RECORDS_GONE,
-    DELETE_HORIZONS,
-    GONE_TOMBSTONES,
-    KEPT_TOMBSTONES,
-    MARKERS_KEPT,
+from firnlake_expectations.claim import BURIED, QUARANTINED
+from firnlake_expectations.promises.promise import (
+    ABORTED,
+    ADDED,
+    CLEANINGS,
+    CONTROL,
+    COPIED,
+    EVERY_LANE,
+    HORIZON,
+    KEPT,
+    KEYED,
+    KNOWN,
+    MARKER,
+    MARKER_MAY,
+    MAY,
+    Figures,
+    Promise,
+    Rule,
+    count_differences,
+    equation,
+    figures_told_wrong,
 )
 
 if TYPE_CHECKING:
-    from firnlake_expectations.claim import Claim, Sample
-    from firnlake_expectations.promises.promise import Figures, Rule
+    from firnlake_expectations.claim import Claim
+
+FINGERPRINT = "fingerprint"
+"""Rule that is broken when the records written differ from the records read, by the fingerprint taken while reading."""
+_OTHER_FINGERPRINT = Rule(
+    FINGERPRINT, None, "", "plan", "whose records written have another fingerprint than those that it read"
+)
+_LEVEL = ("record", "at the wrong level", "level {a_level}", "level {level_out}")
+
+
+def _first_horizon(_: Figures, claim: Claim) -> str:
+    if claim.stamp_ms is not None:
+        return ""
+    return "the first delete horizons are not judged: the metadata file with delete.retention.ms is gone"
 
 
 PROMISES = (
-    ONLY_EXPIRED_DROPPED,
-    OLDEST_DROPPED,
-    LOG_END_RETAINED,
-    REQUESTED_RECORDS_GONE,
-    OTHER_RECORDS_UNCHANGED,
-    LEVELS_KEPT,
-    LOG_END_NOT_ERASED,
-    SAME_VISIBLE_RECORDS,
-    SAME_RECORDS,
-    ONE_RECORD_PER_KEY,
-    NEWEST_RECORD_KEPT,
-    KEPT_TOMBSTONES,
-    GONE_TOMBSTONES,
-    DELETE_HORIZONS,
-    LOG_END_KEPT,
-    RECORDS_UNCHANGED,
-    NO_NULL_KEYS,
-    ABORTED_RECORDS_GONE,
-    MARKERS_KEPT,
-    OUTPUT_LEVEL,
-    COPIES_LEVEL,
-    DISTINCT_OFFSETS,
-    ONE_TOPIC_PARTITION,
-    WHOLE_FILES,
-    RECORD_COUNTS,
-    FIGURES_TOLD,
+    Promise(
+        number="C19",
+        name="expect_only_expired_segments_dropped",
+        lanes=("retain",),
+        sentence="Every segment that is dropped is past retention.ms, or retention.bytes remain without it.",
+        checked="dropped",
+        noun="segment",
+        rules=(
+            Rule(
+                *("not_expired", "segments", "goes AND NOT (is_old OR is_beyond)"),
+                *("segment", "not past retention"),
+                *("{name}, {age}, is dropped; {later_bytes} bytes come after it", "{limits}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C19",
+        name="expect_oldest_segments_dropped",
+        lanes=("retain",),
+        sentence="Every record that stays is newer than all dropped records.",
+        checked="staying",
+        noun="segment",
+        rules=(
+            Rule(
+                *("out_of_order", "segments", 'NOT goes AND coalesce("first" <= dropped_through, false)'),
+                *("segment", "not dropped, with records perhaps older than dropped ones"),
+                *("{name} stays", "only segments past offset {dropped_through}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C4",
+        name="expect_log_end_kept",
+        lanes=("retain",),
+        sentence="The record at the end of the log is kept.",
+        checked="dropped",
+        noun="segment",
+        rules=(
+            Rule(
+                *("log_end_dropped", "segments", 'goes AND "last" >= kept_from'),
+                *("segment", "dropped that may hold the log end"),
+                *("{name} is dropped", "the record at the log end stays"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C30",
+        name="expect_requested_records_gone",
+        lanes=("erase",),
+        sentence="No segment, written or left in place, holds a record that a request names.",
+        checked="records_in",
+        noun="record",
+        rules=(
+            Rule(
+                *("remaining", "remaining", "1"),
+                *("record", "of a requested key, still there"),
+                *("the record is {lies}", "nothing: its key is to be erased"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C1, C30",
+        name="expect_other_records_unchanged",
+        lanes=("erase",),
+        sentence=(
+            "Every other record of the rewritten segments is kept with its offset, timestamp, headers, key, value and "
+            "delete horizon, and no other record was written."
+        ),
+        checked="records_out",
+        noun="record",
+        rules=(
+            Rule(
+                *("lost_other", "copies", "greatest(n_in - n_out, 0)"),
+                *("record", "that no request names, lost or changed"),
+                *("{n_out} written unchanged", "as many as were read: {n_in}"),
+            ),
+            Rule(
+                *("added_other", "copies", "greatest(n_out - n_in, 0)"),
+                *("record", "written but not read in this form"),
+                *("{n_out} written in this form", "as many as were read: {n_in}"),
+            ),
+            _OTHER_FINGERPRINT,
+        ),
+    ),
+    Promise(
+        number="C30",
+        name="expect_levels_kept",
+        lanes=("erase",),
+        sentence="Every record keeps its level, except that a tail may be written as a run.",
+        checked="records_out",
+        noun="record",
+        rules=(Rule("level_kept", "levels", "1", "record", "at another level", "level {a_level}", "level {level_in}"),),
+    ),
+    Promise(
+        number="C4",
+        name="expect_log_end_kept",
+        lanes=("erase",),
+        sentence="The record at the end of the log is kept, whether or not a request names it.",
+        checked="end_in",
+        noun="log end",
+        rules=(
+            Rule(
+                *("log_end_erased", "copies", '"offset" = log_end AND n_out < n_in'),
+                *("log end", "missing"),
+                *("not written", "offset {log_end}, the end of the log"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C27",
+        name="expect_same_visible_records",
+        lanes=("convert",),
+        sentence="Without the equality deletes, readers see exactly the records that they saw with them.",
+        checked="records_in",
+        noun="record",
+        rules=(
+            Rule(
+                *("no_longer_visible", "groups", "greatest(n_in - n_out, 0)"),
+                *("record", "visible before and hidden now"),
+                *("{n_out} visible", "as many as before: {n_in}"),
+            ),
+            Rule(
+                *("visible_again", "groups", "greatest(n_out - n_in, 0)"),
+                *("record", "hidden before and visible again"),
+                *("{n_out} visible", "as many as before: {n_in}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C13",
+        name="expect_same_records",
+        lanes=("merge",),
+        sentence=(
+            "The merged segments hold exactly the records read, with their offsets, timestamps, headers, keys, values "
+            "and delete horizons."
+        ),
+        checked="records_in",
+        noun="record",
+        rules=(
+            Rule(
+                *("lost_copy", "groups", "greatest(n_in - n_out, 0)"),
+                *("record", "read, but lost or changed"),
+                *("{written} unchanged", "as many as were read: {n_in}"),
+            ),
+            Rule(
+                *("added_copy", "groups", "greatest(n_out - n_in, 0)"),
+                *("record", "written but not read in this form"),
+                *("{written} in this form", "as many as were read: {n_in}"),
+            ),
+            _OTHER_FINGERPRINT,
+        ),
+    ),
+    Promise(
+        number="C6, C14, C16",
+        name="expect_one_record_per_key",
+        lanes=CLEANINGS,
+        sentence="Every key has exactly one record: in what was written, and in segments left in place.",
+        checked="keys_out",
+        noun="key",
+        rules=(
+            Rule(
+                *("repeated_key", "groups", f"{KEYED} AND n_out > 1"),
+                *("key", "with more than one record"),
+                *("{there}", "one record"),
+            ),
+            Rule(
+                *("left_superseded", "left_behind", "superseded"),
+                *("record", "left in place although a newer record supersedes it"),
+                *("the record is in a segment left in place", "nothing: the plan read a newer record of its key"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C1, C2, C3",
+        name="expect_newest_record_kept",
+        lanes=CLEANINGS,
+        sentence="The newest record of every key is kept, and no record that a newer record supersedes.",
+        checked="keys_in",
+        noun="key",
+        rules=(
+            Rule(
+                *("lost", "groups", f"{KNOWN} AND NOT in_tombstone AND NOT {KEPT}"),
+                *("key", "without the newest record"),
+                *("{there}", "offset {in_max}, the newest of its key"),
+            ),
+            Rule(
+                *("stale", "groups", f"{KNOWN} AND n_out > 0 AND out_min < in_max AND out_min >= in_min"),
+                *("key", "with a record that a newer one supersedes"),
+                *("offset {out_min}", "nothing older than the {newest} at offset {in_max}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C7, C8, C9",
+        name="expect_tombstones_kept",
+        lanes=CLEANINGS,
+        sentence=(
+            "Every tombstone that is the newest of its key is kept until its delete horizon has passed and no older "
+            "record of its key can come back."
+        ),
+        checked="tombstones_in",
+        noun="tombstone",
+        rules=(
+            Rule(
+                *("tombstone_lost", "groups", f"{KNOWN} AND in_tombstone AND NOT {MAY} AND NOT {KEPT}"),
+                *("tombstone", "removed too early"),
+                *("{there}", "the tombstone at offset {in_max}: {reason}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C9",
+        name="expect_tombstones_gone",
+        lanes=CLEANINGS,
+        sentence=(
+            "Every tombstone past its delete horizon is removed, unless a segment outside the plan may hold a lower "
+            "offset."
+        ),
+        checked="tombstones_in",
+        noun="tombstone",
+        rules=(
+            Rule(
+                *("tombstone_left", "groups", f"{MAY} AND {KEPT}"),
+                *("tombstone", "kept past the delete horizon"),
+                *("the tombstone at offset {in_max}", "nothing: its delete horizon was {stamp_in}"),
+            ),
+            # Removed tombstones are kept beside the topic unchanged, and nothing else goes there.
+            Rule(
+                "unburied",
+                "groups",
+                f"{MAY} AND NOT {KEPT} AND NOT coalesce(n_buried = 1 AND buried_mark = in_mark, false)",
+                *("removed tombstone", "not kept unchanged among the removed tombstones"),
+                f"{{removed_tombstones}} at level {BURIED}",
+                f"the tombstone of offset {{in_max}} at level {BURIED}",
+            ),
+            Rule(
+                "buried_alive",
+                "groups",
+                f"CASE WHEN coalesce({MAY} AND NOT {KEPT}, false) THEN 0 ELSE n_buried END",
+                *("record", "among the removed tombstones, but not removed"),
+                *(f"{{removed_tombstones}} at level {BURIED}", "none"),
+            ),
+            Rule(
+                *("left_due", "left_behind", "due"),
+                *("tombstone", "left in place, but due to be stamped or removed"),
+                "the tombstone is in a segment left in place",
+                "stamped with its delete horizon, or removed if the horizon has passed",
+            ),
+        ),
+    ),
+    Promise(
+        number="C8, C9",
+        name="expect_delete_horizons",
+        lanes=CLEANINGS,
+        sentence=(
+            "A tombstone found clean for the first time gets its delete horizon; one that was stamped before keeps its "
+            "delete horizon; no other record has one."
+        ),
+        checked="records_out",
+        noun="record",
+        note=_first_horizon,
+        rules=(
+            Rule(
+                "horizon",
+                "groups",
+                f"(({KEPT} AND NOT coalesce({MAY}, false)) "
+                f"OR ({MARKER} AND n_out > 0 AND NOT coalesce({MARKER_MAY}, false))) "
+                f"AND out_horizon IS DISTINCT FROM ({HORIZON})",
+                *("record", "with a wrong delete horizon"),
+                *("{stamp_out}", "{stamp_expected}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C4",
+        name="expect_log_end_kept",
+        lanes=CLEANINGS,
+        sentence="The record at the end of the log is kept if it was read.",
+        checked="end_in",
+        noun="log end",
+        rules=(
+            Rule(
+                *("log_end", "groups", "end_in > 0 AND end_out = 0"),
+                *("log end", "missing"),
+                *("not written", "offset {log_end}, the end of the log"),
+            ),
+            Rule(
+                *("past_end", "groups", "n_in > 0 AND in_max > log_end"),
+                *("key", "with a record past the log end that the plan names"),
+                *("offset {in_max}", "no offset above {log_end}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C1",
+        name="expect_records_unchanged",
+        lanes=CLEANINGS,
+        sentence=(
+            "Every record has the offset, timestamp, headers, key and value with which it was read, and no other "
+            "record was written."
+        ),
+        checked="records_out",
+        noun="record",
+        rules=(
+            Rule(
+                *("changed", "groups", f"{KEPT} AND in_mark != out_mark"),
+                *("record", "unlike what was read at the same offset"),
+                "another timestamp, header, key, value or other column",
+                "the record read at offset {in_max}, bit for bit",
+            ),
+            Rule(
+                "invented",
+                "groups",
+                f"{KEYED} AND n_out > 0 AND (n_in = 0 OR out_max > in_max OR out_min < in_min)",
+                *("key", "with a record that was never read"),
+                *("{there}", "{known_offsets}"),
+            ),
+            _OTHER_FINGERPRINT,
+        ),
+    ),
+    Promise(
+        number="C5",
+        name="expect_no_null_keys",
+        lanes=CLEANINGS,
+        sentence="Every record without a key is quarantined unchanged, except the record at the end of the log.",
+        checked="records_in",
+        noun="record",
+        rules=(
+            Rule(
+                *("null_lost", "groups", f"CASE WHEN {COPIED} THEN greatest(least(n_in, 1) - n_out, 0) ELSE 0 END"),
+                *("record", "without a key, lost or changed"),
+                *("not written unchanged", "quarantined bit for bit"),
+            ),
+            Rule(
+                *("null_added", "groups", f"CASE WHEN {COPIED} THEN {ADDED} ELSE 0 END"),
+                *("record", "without a key, written but not read in this form"),
+                *("{written} in this form", "as many as were read: {n_in}"),
+            ),
+            Rule(
+                *("null_visible", "groups", f"CASE WHEN {COPIED} THEN n_level ELSE 0 END"),
+                *("record", "without a key, not quarantined"),
+                *("level {a_level}", f"level {QUARANTINED}, quarantined"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C10",
+        name="expect_aborted_records_gone",
+        lanes=CLEANINGS,
+        sentence="Every transaction read has ended, and no record of an aborted transaction remains.",
+        checked="records_in",
+        noun="record",
+        rules=(
+            Rule(
+                *("aborted_left", "groups", f"CASE WHEN {ABORTED} THEN n_out ELSE 0 END"),
+                *("record", "of an aborted transaction, still there"),
+                *("the record at offset {out_max}", "nothing: its transaction was aborted"),
+            ),
+            Rule(
+                *("undecided", "groups", "n_undecided"),
+                *("record", "of a transaction that has not ended"),
+                *("offset {in_max}, of a transaction without a marker", "only records of ended transactions"),
+            ),
+            Rule(
+                *("untold", "groups", "CASE WHEN NOT told THEN n_transaction ELSE 0 END"),
+                *("record", "of a transaction, although the plan says that there is none"),
+                *("offset {in_max}, of a transaction", "no such record, or a plan that names transactions"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C10",
+        name="expect_markers_kept",
+        lanes=CLEANINGS,
+        sentence=(
+            "Every control record is kept unchanged until no record of its transaction remains and its delete horizon "
+            "has passed."
+        ),
+        checked="control_in",
+        noun="control record",
+        rules=(
+            Rule(
+                *("marker_lost", "groups", f"{MARKER} AND n_out = 0 AND NOT coalesce({MARKER_MAY}, false)"),
+                *("control record", "removed too early"),
+                *("nothing written", "the control record at offset {in_max}, as it was read"),
+            ),
+            Rule(
+                *("marker_left", "groups", f"{MARKER_MAY} AND n_out > 0"),
+                *("marker", "kept past the delete horizon"),
+                *("the marker at offset {in_max}", "nothing: its delete horizon was {stamp_in}"),
+            ),
+            Rule(
+                *("control_added", "groups", f"CASE WHEN {CONTROL} THEN {ADDED} ELSE 0 END"),
+                *("control record", "written but not read in this form"),
+                *("{written} in this form", "as it was read, once"),
+            ),
+        ),
+        transactional=True,
+    ),
+    Promise(
+        number="C14, C15, C16",
+        name="expect_output_level",
+        lanes=CLEANINGS,
+        sentence="Every record written is at the level of its lane.",
+        checked="records_out",
+        noun="record",
+        rules=(Rule("level", "groups", f"CASE WHEN {KEYED} OR {CONTROL} THEN n_level ELSE 0 END", *_LEVEL),),
+    ),
+    Promise(
+        number="C13",
+        name="expect_output_level",
+        lanes=("merge",),
+        sentence="Every record written is at the level of its lane.",
+        checked="records_out",
+        noun="record",
+        rules=(Rule("level_of_copies", "groups", "n_level", *_LEVEL),),
+    ),
+    Promise(
+        number="C1",
+        name="expect_distinct_offsets",
+        lanes=CLEANINGS,
+        sentence="No offset holds two different records.",
+        checked="records_in",
+        noun="record",
+        rules=(
+            Rule(
+                *("contradiction", "offsets", "differ"),
+                *("offset", "with different records"),
+                *("{times} records, not all the same", "one record"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C1",
+        name="expect_one_topic_partition",
+        lanes=EVERY_LANE,
+        sentence="Every record read or written belongs to its topic partition and has an offset.",
+        checked="records_in",
+        noun="record",
+        rules=(
+            Rule(
+                *("foreign", "strangers", "1"),
+                *("record", "of another topic partition, or without an offset"),
+                *("another topic or partition, or no offset", "{log} and an offset"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C23",
+        name="expect_whole_files",
+        lanes=EVERY_LANE,
+        sentence="Every data file read or written holds as many records as its manifest says.",
+        checked="files",
+        noun="file",
+        rules=(
+            Rule(
+                *("torn_file", "files", "told != found"),
+                *("file", "whose manifest tells another number of records"),
+                *("record count {found} in {name}", "record count {told}"),
+            ),
+        ),
+    ),
+    Promise(
+        number="C24",
+        name="expect_record_counts_to_add_up",
+        lanes=EVERY_LANE,
+        sentence="The record counts are those that the result states, and they add up.",
+        checked="records_in",
+        noun="record",
+        differences=count_differences,
+        note=lambda figures, _: equation(figures),
+    ),
+    Promise(
+        number="C4, C7 to C10, C24, C27",
+        name="expect_figures_match",
+        lanes=(*EVERY_LANE, "retain"),
+        sentence=(
+            "The figures with which the work was done are those of the table when it was planned, and of the files."
+        ),
+        checked="told",
+        noun="figure",
+        differences=figures_told_wrong,
+    ),
 )
 """All promises, in the order of the reports."""
-
-
-def _found_elsewhere(_: Figures, __: Claim) -> tuple[Sample, ...]:
-    """No sample: Great Expectations has run the suites, and their findings have samples of their own."""
-    return ()
-
 
 OWN_SUITES = Promise(
     number="C23",
@@ -91,12 +543,9 @@ OWN_SUITES = Promise(
     sentence="The records that were written meet the suites of the table's owner.",
     checked="own_expectations",
     noun="expectation",
-    differences=_found_elsewhere,
+    differences=lambda *_: (),  # Great Expectations' own findings have samples
 )
 """What the suites of the table's owner say of a plan; the judge has no rule for it."""
-
-FINGERPRINT = "fingerprint"
-"""Rule that is broken when the records written differ from the records read, by the fingerprint taken while reading."""
 
 
 def promises_of(claim: Claim) -> tuple[Promise, ...]:

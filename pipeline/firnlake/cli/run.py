@@ -44,11 +44,10 @@ from firnlake.run import run as run_lanes
 from firnlake.table.history import Counts
 from firnlake.table.state import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.retention import refused_drops
 from firnlake_expectations.wording import count, fates
 
 if TYPE_CHECKING:
-    from firnlake.validate.validate import Verified
+    from firnlake_expectations.findings import Judgement
 
 OneLane = Annotated[
     Lane | None,
@@ -299,20 +298,18 @@ def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = N
     with engines(engine, f"firn verify {table}", as_json) as started:
         verified = judge(commit, started.of(0))
     if as_json:
-        show.as_json([_document(one) for one in verified])
+        show.as_json([{"snapshot": commit.snapshot.snapshot_id, **_document(one)} for one in verified])
     else:
         for one in verified:
-            _show_verified(one)
+            _show_verified(commit.snapshot.snapshot_id, one)
     if not all(one.passed for one in verified):
         raise typer.Exit(1)
 
 
-def _show_verified(one: "Verified") -> None:
+def _show_verified(snapshot_id: int, one: "Judgement") -> None:
     claim = one.claim
     state = "every promise is kept" if one.passed else "PROMISES ARE BROKEN"
-    show.line(
-        f"snapshot {one.snapshot_id}, {claim.topic}-{claim.partition} {claim.lane} (plan {claim.plan_id}): {state}"
-    )
+    show.line(f"snapshot {snapshot_id}, {claim.topic}-{claim.partition} {claim.lane} (plan {claim.plan_id}): {state}")
     for row in one.rows:
         # Under the heading of a page, "0 of 3 keys." is clear; in a line of its own, it would seem to be kept for none.
         observed = f"broken by {row.observed}" if row.observed.startswith("0 of ") else row.observed
@@ -323,9 +320,8 @@ def _show_verified(one: "Verified") -> None:
             )
 
 
-def _document(one: "Verified") -> dict[str, object]:
+def _document(one: "Judgement") -> dict[str, object]:
     return {
-        "snapshot": one.snapshot_id,
         "plan": one.claim.plan_id,
         "topic": one.claim.topic,
         "partition": one.claim.partition,
@@ -356,6 +352,8 @@ def publish(stages: StageNames, as_json: AsJson = False) -> None:
 
 def retain(stages: StageNames, as_json: AsJson = False) -> None:
     """Drop the segments of stages of lane `retain` with one atomic commit per table. Starts no JVM."""
+    from firnlake.validate.validate import refused_drops
+
     lake = Lake.load()
     jobs = {name: [plan.of_lane(*DROPPING) for plan in Stage.load(lake, name).plans] for name in stages}
     done = retain_plans(lake, [*chain.from_iterable(jobs.values())], refused_drops)

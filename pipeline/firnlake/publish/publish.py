@@ -40,7 +40,7 @@ from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombsto
 RETAINED_PLANS: Final = 1000
 """Maximum number of plans of lane ``retain`` in a commit. Each try of the commit scans the table once for all plans."""
 Judge: TypeAlias = Callable[[Lake, Table, Sequence[Change]], tuple[Mapping[str, FirnError], str]]
-"""What judges plans of lane `retain` before they are published: `validate.retention.refused_drops`."""
+"""What judges plans of lane `retain` before they are published: `validate.validate.refused_drops`."""
 
 
 @dataclass(frozen=True)

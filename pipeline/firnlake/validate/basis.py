@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.compute as pc
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -21,19 +21,17 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.errors import ConflictError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.plan import Plan
-from firnlake.lanes import Lane
+from firnlake.iceberg.deletes import DeleteFile
+from firnlake.iceberg.manifests import Manifests, manifests_of
+from firnlake.job.plan import Input, Plan
 from firnlake.lanes.erasure.requests import Request, erasures_of
-from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import newest_clock
-from firnlake.table.live_files import read_entries
 from firnlake.table.manifest_reader import read
-from firnlake.table.policy import Policies
+from firnlake.table.policy import Policies, Policy
 from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.segments import Segments
 from firnlake.table.topic_partition import TopicPartition
-from firnlake.validate.deletes import SnapshotDeletes
 
 _ENDS: Final = {b"\0\1": True, b"\0\0": False}
 """Control record types that end a transaction: true for committed, false for aborted."""
@@ -47,53 +45,32 @@ class Basis:
     identifier: str
     snapshot: Snapshot
     properties: Mapping[str, str] | None
+    manifests: Manifests = field(repr=False)
     _own: dict[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict, repr=False)
-    _listed: dict[str, dict[str, list[DataFile]]] = field(default_factory=dict, repr=False)
+    _entries: dict[str, Mapping[str, list[ManifestEntry]]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def find(
-        cls, table: Table, identifier: str, snapshot_id: int | None, properties: Mapping[str, str] | None
+        cls,
+        table: Table,
+        identifier: str,
+        properties: Mapping[str, str] | None,
+        manifests: Manifests,
+        snapshot_id: int | None,
     ) -> "Basis | None":
         """The snapshot with this id; None if it has expired, or if main's history in ``table`` has no such snapshot."""
         found = (one for one in ancestors(table) if one.snapshot_id == snapshot_id)
-        return next((cls(table, identifier, one, properties) for one in found), None)
+        return next((cls(table, identifier, one, properties, manifests) for one in found), None)
 
     @cached_property
     def at(self) -> Table:
         """The table as it was then; for reading only."""
         return at_snapshot(self.table, self.snapshot.snapshot_id)
 
-    @property
-    def number(self) -> int:
-        """The sequence number of the snapshot."""
-        return self.snapshot.sequence_number or 0
-
-    @cached_property
-    def columns(self) -> ColumnRoles:
-        """The roles of the table's columns."""
-        return ColumnRoles.of(self.table, self.identifier)
-
     @cached_property
     def segments(self) -> Segments:
         """All segments, read from the manifests without a cache that other steps have filled."""
         return read(self.at, self.identifier)
-
-    @cached_property
-    def deletes(self) -> SnapshotDeletes:
-        """The row-level deletes."""
-        return SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self.segments.each()))
-
-    def requests(self, topic: str, told: Collection[str]) -> tuple[Request, ...]:
-        """The requests to erase keys of ``topic`` that a plan serves, the oldest first.
-
-        These are the requests that it has ``told``, by their ids, and all that were made before the snapshot.
-        """
-        asked = (one for one in self._requests if one.topic == topic)
-        return tuple(one for one in asked if one.id in told or one.sequence_number < self.number)
-
-    @cached_property
-    def _requests(self) -> tuple[Request, ...]:
-        return tuple(erasure.request for erasure in erasures_of(self.table) if not erasure.problem)
 
     def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
         """The segments of ``owner``, in offset order."""
@@ -101,75 +78,104 @@ class Basis:
             self._own[owner] = self.segments.get(owner, ())
         return self._own[owner]
 
+    def tombstones(self, owner: TopicPartition) -> tuple[Segment, ...]:
+        """The segments of removed tombstones that counted then (C9)."""
+        return self._tombstones.get(owner, ())
+
+    def entries(self, branch: str = MAIN_BRANCH) -> Mapping[str, list[ManifestEntry]]:
+        """The data files on ``branch``, by path; a file that is listed twice is there twice."""
+        if branch not in self._entries:
+            # The plans of a job share this reading, as they share the segments.
+            table, listed = on_branch(self.at, branch), defaultdict(list)
+            snapshot = table.current_snapshot()
+            manifests = manifests_of(table, snapshot) if snapshot else []
+            for entry in self.manifests.live(one for one in manifests if one.content == ManifestContent.DATA):
+                listed[entry.data_file.file_path].append(entry)
+            self._entries[branch] = listed
+        return self._entries[branch]
+
+    def files(self, paths: Collection[str], branch: str = MAIN_BRANCH) -> list[DataFile]:
+        """The data files at ``paths`` on ``branch``, in their order."""
+        return [one.data_file for path in paths for one in self.entries(branch).get(path, ())]
+
     def others(self, owner: TopicPartition, but: Collection[str]) -> list[DataFile]:
         """The data files of ``owner``, of main and of removed tombstones, except those at the paths ``but``."""
         on_main = dict.fromkeys(one.path for one in self.own(owner) if one.path not in but)
         aside = [one.path for one in self.tombstones(owner) if one.path not in but]
         return [*self.files(on_main), *self.files(aside, REMOVED_TOMBSTONES)]
 
-    def files(self, paths: Collection[str], branch: str = MAIN_BRANCH) -> list[DataFile]:
-        """The data files at ``paths`` on ``branch``, in their order; a file that is listed twice is there twice."""
-        if not paths:
-            return []
-        if branch not in self._listed:
-            # The plans of a job share this reading, as they share the segments.
-            self._listed[branch] = defaultdict(list)
-            for entry, _ in read_entries(on_branch(self.at, branch)):
-                self._listed[branch][entry.data_file.file_path].append(entry.data_file)
-        return [file for path in paths for file in self._listed[branch].get(path, ())]
+    @cached_property
+    def deletes(self) -> tuple[DeleteFile, ...]:
+        """The files of row-level deletes."""
+        listed = (one for one in manifests_of(self.at, self.snapshot) if one.content == ManifestContent.DELETES)
+        specs = self.table.specs()
+        return tuple(
+            DeleteFile.of(one.data_file, one.sequence_number or 0, specs) for one in self.manifests.live(listed)
+        )
 
-    def log_end(self, owner: TopicPartition) -> int:
-        """The highest upper bound of the offset (C4); -1 if the topic partition has no record."""
-        return max((one.last_offset for one in self.own(owner)), default=-1)
+    def figures(self, plan: Plan) -> dict[str, Any]:
+        """What follows from the lane, the clock and the inputs of ``plan``, by the field of the plan that tells it.
 
-    def kept_from(self, owner: TopicPartition) -> int:
-        """The first offset that might be the highest that readers see (C4, C27)."""
-        return max((one.shown_from for one in self.own(owner)), default=-1)
+        This is what decides which records may be removed: the log end (C4), the lowest offset outside the inputs (C7),
+        the removed tombstones that may be newer than an input (C9), transactions (C10), and row-level deletes (C27).
+        """
+        owner, traits = plan.topic_partition, plan.lane.traits
+        own, beside = self.own(owner), self.tombstones(owner)
+        known = {one.path: one for one in own}
+        inputs = [known[one.path] for one in plan.inputs if one.path in known]
+        taken = {one.path for one in inputs}
+        outside = [one.base_offset for one in own if one.path not in taken and one.records]
+        outside += [one.base_offset for one in self.segments.strays_of(owner)]
+        end = max((one.last_offset for one in own), default=-1)
+        # Row-level deletes may hide the log end from readers.
+        seen_from = max((one.shown_from for one in own), default=-1)
+        if traits.level_out == TAIL:
+            head = [one.base_offset for one in inputs if one.level < TAIL]
+            beside = tuple(one for one in beside if head and one.last_offset > min(head))
+        else:
+            chosen = {one.path for one in plan.removed_tombstones}
+            beside = tuple(one for one in beside if one.path in chosen)
+        may_stay = {one.path: one.may_stay for one in plan.inputs}
+        return {
+            "inputs": tuple(Input.of(one, may_stay[one.path]) for one in inputs),
+            "removed_tombstones": tuple(map(Input.of, beside)),
+            "clean_below": min(outside, default=None),
+            "log_end_offset": end,
+            "kept_from": None if seen_from == end else seen_from,
+            "sequence_number": (
+                self.segments.snapshot_number if traits.writes == "deletes" else self.segments.sequence_number
+            ),
+            "clock_behind_ms": max(0, (self._newest_clock_ms or plan.now_ms) - plan.now_ms),
+            "transactional": traits.decides and any(one.control or one.transactional for one in inputs),
+            "requests": tuple(one.id for one in self.requests(plan)),
+        }
 
-    def clean_below(self, owner: TopicPartition, taken: Collection[str]) -> int | None:
-        """The lowest lower bound of the offset in files other than ``taken`` (C7); None if no such file has records."""
-        outside = [one.base_offset for one in self.own(owner) if one.path not in taken and one.records]
-        strays = (one.base_offset for one in self.segments.strays_of(owner))
-        return min((*outside, *strays), default=None)
+    def requests(self, plan: Plan) -> list[Request]:
+        """The requests to erase keys that ``plan`` has to serve, the oldest first: those that it tells, and all of its
+        topic that were made before the snapshot."""
+        number = self.snapshot.sequence_number or 0
+        asked = [one for one in self._requests if one.topic == plan.topic] if plan.lane.traits.serves_requests else []
+        return [one for one in asked if one.id in plan.requests or one.sequence_number < number]
 
-    def tombstones(self, owner: TopicPartition) -> tuple[Segment, ...]:
-        """The segments of removed tombstones that counted then (C9)."""
-        return self._tombstones.get(owner, ())
-
-    def returning(self, owner: TopicPartition, taken: Collection[str]) -> list[str]:
-        """Paths of the removed tombstones that may be newer than a record of the head among ``taken`` (C9)."""
-        head = [one.base_offset for one in self.own(owner) if one.path in taken and one.level < TAIL]
-        return [one.path for one in self.tombstones(owner) if head and one.last_offset > min(head)]
-
-    def data_sequence_number(self, lane: Lane) -> int | None:
-        """The number that what ``lane`` writes must have (C27); None for the number of its own commit."""
-        return self.segments.snapshot_number if lane.traits.writes == "deletes" else self.segments.sequence_number
-
-    def retention_ms(self, topic: str) -> int | None:
-        """The topic's delete.retention.ms (C8); None if the properties are unknown or refused."""
+    def policy(self, topic: str) -> Policy | None:
+        """The policy of ``topic``; None if the properties are unknown or refused."""
         policy = None if self._policies is None else self._policies.of(topic)
-        return None if policy is None or policy.problem else policy.delete_retention_ms
+        return None if policy is None or policy.problem else policy
 
-    def behind_ms(self, now_ms: int) -> int:
-        """Milliseconds by which ``now_ms`` is behind the newest clock on main's line (C8)."""
-        return max(0, (self._newest_clock_ms or now_ms) - now_ms)
-
-    def transactional(self, owner: TopicPartition, taken: Collection[str], lane: Lane) -> bool:
-        """True if ``lane`` has to look at transactions of records in ``taken`` (C10)."""
-        if not lane.traits.decides:
-            return False
-        own = [one for one in self.own(owner) if one.path in taken]
-        return any(one.control or one.transactional for one in own)
-
-    def markers(self, owner: TopicPartition, taken: Collection[str]) -> Iterator[tuple[int, int, bool]]:
-        """The markers of transactions in files other than ``taken``: producer, offset, committed (C10)."""
-        paths = [one.path for one in self.own(owner) if one.control and one.path not in taken]
+    def markers(self, plan: Plan) -> Iterator[tuple[int, int, bool]]:
+        """The markers of transactions in files that are no inputs of ``plan``: producer, offset, committed (C10)."""
+        taken = {one.path for one in plan.inputs}
+        paths = [one.path for one in self.own(plan.topic_partition) if one.control and one.path not in taken]
         reader = DataFiles.of(self.table)
         for file in self.files(paths):
             for batch in reader.batches(Source.of(file), ["key", "offset", "is_control", "producer_id"]):
                 for row in batch.filter(pc.fill_null(batch.column("is_control"), fill_value=False)).to_pylist():
                     if row["key"] and row["key"][2:4] in _ENDS:
                         yield row["producer_id"], row["offset"], _ENDS[row["key"][2:4]]
+
+    @cached_property
+    def _requests(self) -> tuple[Request, ...]:
+        return tuple(erasure.request for erasure in erasures_of(self.table) if not erasure.problem)
 
     @cached_property
     def _policies(self) -> Policies | None:
@@ -189,21 +195,27 @@ class Bases:
     """The bases of plans that are about to change their tables, each read once."""
 
     _known: dict[tuple[str, int], Basis | None] = field(default_factory=dict)
+    _manifests: dict[str, Manifests] = field(default_factory=dict)
 
-    def of(self, target: Table, plan: Plan) -> Basis | ConflictError:
+    def manifests(self, target: Table) -> Manifests:
+        """The manifests of ``target``."""
+        return self._manifests.setdefault(str(target.metadata.table_uuid), Manifests(target.io))
+
+    def of(self, target: Table, plan: Plan) -> Basis:
         """The basis of ``plan`` in ``target``, its table.
 
-        It is a conflict if the plan's snapshot is no longer in main's history or does not hold the plan's inputs.
-        Raises UnavailableError as ``Plan.check_clock`` does.
+        Raises ConflictError if the plan's snapshot is no longer in main's history or does not hold the plan's inputs;
+        UnavailableError as ``Plan.check_clock`` does.
         """
         plan.check_clock()
         key = plan.table_uuid, plan.snapshot_id
         if key not in self._known:
-            self._known[key] = Basis.find(target, plan.table, plan.snapshot_id, target.properties)
+            manifests = self.manifests(target)
+            self._known[key] = Basis.find(target, plan.table, target.properties, manifests, plan.snapshot_id)
         basis = self._known[key]
         own = {one.path for one in basis.own(plan.topic_partition)} if basis else set[str]()
         if basis is None or not own.issuperset(one.path for one in plan.inputs):
-            return ConflictError(
+            raise ConflictError(
                 f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in "
                 "main's history, or does not hold its inputs; plan again"
             )

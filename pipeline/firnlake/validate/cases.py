@@ -1,36 +1,45 @@
 """The case of each change, in the form that the judge reads: the claim about it, and the data files of every side.
 
-The claim is derived from the change, never taken from its plan. The figures that a plan, a change or a summary tells
-are only compared with those of the judge.
+*Before* is the snapshot on which the plan was made; *after* is that snapshot without the files that the change removes,
+and with those that it adds. A staged change is a commit that has not happened yet; of one in the table's history, the
+plan is only known in part.
+
+The claim is derived from the change and that snapshot, never taken from the plan. The figures that a plan, a change or
+a summary tells are only compared with those of the judge.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import UUIDType
 
 from firnlake import clock
 from firnlake.clock import show_ms
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.files import name_of
+from firnlake.iceberg.delete_files import PATH, compared, positions, values
+from firnlake.iceberg.deletes import DeleteFile, place, place_of
 from firnlake.job.change import Change
-from firnlake.job.plan import Input, Plan
+from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.segment import TAIL
+from firnlake.table.segment import Segment
 from firnlake.validate.basis import Basis
-from firnlake.validate.change import JudgedChange
 from firnlake_expectations.claim import Claim, JudgedColumns
+from firnlake_expectations.retention_views import Retained
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
-from firnlake_expectations.visible import Listed
+from firnlake_expectations.visible import Deletes, Listed
 
 if TYPE_CHECKING:
     from firnlake_expectations.erasure_views import Requested
 
 _NONE: Final[Mapping[str, Listed]] = {}
+_NEWEST: Final = 2**63 - 1
+"""A data sequence number that is higher than all others."""
 _BESIDE: Final = 64
 """Bytes that the judge holds per record, in addition to the key."""
 _ENCODED: Final = 4
@@ -55,6 +64,8 @@ class Case:
     """Lane `erase`: the table's UUID, under which the digests of keys are made."""
     digests: tuple[tuple[bytes, int], ...] = field(default=(), repr=False)
     """Lane `erase`: the digest of each requested key, and the offset below which its records are erased."""
+    segments: tuple[Retained, ...] = ()
+    """Lane `retain`, which reads no record: the segments of the topic partition, in offset order."""
 
 
 @dataclass(frozen=True)
@@ -88,32 +99,78 @@ class JudgedRecords:
             uuids=tuple(name for name in columns.key if isinstance(schema.find_field(name).field_type, UUIDType)),
         )
 
-    def case(self, change: JudgedChange, staged: Change | None = None, *, trusted: bool = False) -> Case:
-        """The case of ``change``; ``staged`` is the change itself if it is not committed yet, whose fingerprint counts
-        if it is ``trusted``."""
-        claim = claim_of(change, staged)
-        fingerprint = int(staged.fingerprint) if staged and trusted else None
-        if change.lane.traits.writes == "deletes":
-            shown = tuple(self._part(SHOWN, one, change.before, change.after) for one in change.left)
-            read = sum(map(self._narrow, change.left))
-            return Case(claim, shown, fingerprint, sum(map(self._held, change.left)), read)
-        erases, added = change.lane.traits.serves_requests, (*change.added, *change.beside)
-        taken = (*change.removed, *change.returning)
+    def case(self, change: Change, basis: Basis, *, trusted: bool = False) -> Case:
+        """The case of ``change``, whose plan was made on ``basis``; its fingerprint counts if it is ``trusted``."""
+        plan, traits, found = change.plan, change.plan.lane.traits, basis.figures(change.plan)
+        erases, by_position = traits.serves_requests, traits.writes == "deletes"
+        removed = basis.files(change.replaced)
+        back = change.replaced_tombstones if erases else [one.path for one in found["removed_tombstones"]]
+        returning = basis.files(back, REMOVED_TOMBSTONES)
+        stays = [one.path for one in plan.inputs if one.path in change.in_place]
+        left = (
+            basis.others(plan.topic_partition, {one.file_path for one in (*removed, *returning)})
+            if erases
+            else basis.files(stays)
+        )
         # What stays must hold no requested record, not even one that row-level deletes hide.
-        seen = (*change.removed, *(() if erases else change.left))
-        listed = change.basis.deletes.among(seen, self.files)
-        sides = ((BEFORE, change.removed), (IN_PLACE, change.left), (BEFORE, change.returning))
+        listed = self._listed(basis, removed if erases else [*removed, *left])
+        figures = _counted(change, removed) | {"clock": _clock(plan.now_ms)}
+        figures |= _planned(plan, {name: one for name, one in found.items() if name in plan.model_fields_set})
+        if found.keys() <= plan.model_fields_set:  # the history does not tell all of a plan
+            figures |= {} if erases else _staying(change, left)
+            figures |= {"other files whose deletes are merged": (0, _merged(change, basis, listed))}
+        claim = _claim(change, basis, found, figures)
+        case = partial(Case, claim, fingerprint=int(change.fingerprint) if trusted else None)
+        if traits.writes == "nothing":
+            return case((), segments=tuple(_segments(plan, basis)))
+        added = (*change.kept, *change.quarantined, *change.removed_tombstones)
+        held = sum(map(self._held, (*removed, *returning, *added, *(() if erases else left))))
+        if by_position:
+            after = self._converted(change, listed)
+            shown = [self._part(SHOWN, one, listed, after) for one in left]
+            shown += [self._part(AFTER, one) for one in added]
+            return case(tuple(shown), held=held, read=sum(map(self._narrow, left)))
+        sides = ((BEFORE, removed), (IN_PLACE, left), (BEFORE, returning))
         files = [self._part(side, one, listed) for side, some in sides for one in some]
         files += [self._part(AFTER, one) for one in added]
-        held, written = sum(map(self._held, (*taken, *added))), _bytes(added)
-        read = written + (_bytes([*taken, *change.left]) if fingerprint is None else 0)
+        written = _bytes(added)
+        read = written + (0 if trusted else _bytes([*removed, *returning, *left]))
         if not erases:
-            return Case(claim, tuple(files), fingerprint, held + sum(map(self._held, change.left)), read, written)
+            return case(tuple(files), held=held, read=read, written=written)
         # Of the segments that stay in place, the judge reads the keys, and holds no records.
-        read += _bytes(change.left) // _ENCODED
-        partition, secret = change.plan.topic_partition.partition, change.basis.table.metadata.table_uuid.bytes
-        digests = ((bytes.fromhex(one), each.log_end(partition)) for each in change.requests for one in each.digests)
-        return Case(claim, tuple(files), fingerprint, held, read, written, secret, tuple(digests))
+        read += _bytes(left) // _ENCODED
+        asked = [(each.log_end(plan.partition), each.digests) for each in basis.requests(plan)]
+        digests = tuple((bytes.fromhex(one), end) for end, every in asked for one in every)
+        secret = basis.table.metadata.table_uuid.bytes
+        return case(tuple(files), held=held, read=read, written=written, secret=secret, digests=digests)
+
+    def _listed(self, basis: Basis, files: Sequence[DataFile]) -> dict[str, Listed]:
+        """The entries of the data ``files`` of one case, by path; empty if no delete can apply."""
+        if not basis.deletes:
+            return {}
+        entries = {one.file_path: basis.entries()[one.file_path][0] for one in files}
+        places = {None, *(place_of(one.data_file) for one in entries.values())}
+        near = tuple(self._deletes(one) for one in basis.deletes if _scope(one) in places or one.only in entries)
+        return {path: Listed(one.sequence_number or 0, place_of(one.data_file), near) for path, one in entries.items()}
+
+    def _converted(self, change: Change, listed: Mapping[str, Listed]) -> dict[str, Listed]:
+        """The entries ``listed`` after ``change`` of lane `convert`: with its deletes, and without those that it merges
+        and all equality deletes, which it has converted."""
+        # Its delete files will be newer than all files of the table.
+        staged = [self._deletes(DeleteFile.of(one, _NEWEST, self.files.specs)) for one in change.deletes]
+        return {
+            path: replace(
+                one,
+                deletes=(*(old for old in one.deletes if old.name not in change.merged and not old.columns), *staged),
+            )
+            for path, one in listed.items()
+        }
+
+    def _deletes(self, delete: DeleteFile) -> Deletes:
+        """The ``delete`` file in the judge's form."""
+        columns = tuple(compared(self.files, delete)) if delete.is_equality else ()
+        read = partial(values if delete.is_equality else positions, self.files, delete)
+        return Deletes(delete.path, delete.sequence_number, _scope(delete), delete.only, columns, read)
 
     def _part(
         self, side: str, file: DataFile, before: Mapping[str, Listed] = _NONE, after: Mapping[str, Listed] = _NONE
@@ -154,6 +211,11 @@ def _read(files: DataFiles, source: Source, columns: Sequence[str] | None) -> It
     yield from files.batches(source, columns)
 
 
+def _scope(delete: DeleteFile) -> str | None:
+    """The Iceberg partition to whose files the delete file may apply; None: to files of all partitions."""
+    return None if delete.everywhere else place(delete.source.spec_id, delete.source.partition)
+
+
 def requested(cases: Sequence[Case]) -> "Requested | None":
     """The requests that ``cases`` serve, in the judge's terms; None unless the cases are of lane `erase`."""
     from firnlake_expectations.erasure_views import Requested
@@ -167,96 +229,105 @@ Figures = dict[str, tuple[object, object]]
 """By name, a figure as it is told, and as the judge has found it."""
 
 
-def claim_of(change: JudgedChange, staged: Change | None = None) -> Claim:
-    """The claim about ``change``; ``staged`` is the change itself if it is not committed yet."""
-    basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
-    transactional = basis.transactional(owner, change.taken, lane)
-    retention = basis.retention_ms(owner.topic) if lane.traits.cleans else 0
-    behind = basis.behind_ms(change.now_ms)
-    end, kept_from = basis.log_end(owner), basis.kept_from(owner)
-    told = _counted(change) | {"clock": _clock(change.now_ms)}
-    if staged:
-        told |= _planned(change, staged.plan) | _resulting(change, staged)
+def _claim(change: Change, basis: Basis, found: Mapping[str, Any], figures: Figures) -> Claim:
+    plan, traits, policy = change.plan, change.plan.lane.traits, basis.policy(change.plan.topic)
+    retention_ms = policy.delete_retention_ms if policy else None
+    own = ("clean_below", "log_end_offset", "kept_from", "transactional")
+    decides = found["transactional"] and not traits.serves_requests
     return Claim(
         table=basis.identifier,
-        lane=lane.value,
-        plan_id=change.plan.id,
-        topic=owner.topic,
-        partition=owner.partition,
-        now_ms=change.now_ms,
+        lane=plan.lane.value,
+        plan_id=plan.id,
+        topic=plan.topic,
+        partition=plan.partition,
+        now_ms=plan.now_ms,
         snapshot_id=basis.snapshot.snapshot_id,
-        level_out=lane.traits.level_out or 0,
-        clean_below=basis.clean_below(owner, change.taken),
-        log_end_offset=end,
-        kept_from=None if kept_from == end else kept_from,
-        delete_retention_ms=None if retention is None else retention + behind,
-        transactional=transactional,
-        markers=tuple(basis.markers(owner, change.taken)) if transactional and not lane.traits.serves_requests else (),
-        figures=tuple((name, str(one), str(found)) for name, (one, found) in told.items()),
-        **change.plan.counts.model_dump(exclude={"expired"}),
+        level_out=traits.level_out or 0,
+        delete_retention_ms=(
+            0 if not traits.cleans else None if retention_ms is None else retention_ms + found["clock_behind_ms"]
+        ),
+        markers=tuple(basis.markers(plan)) if decides else (),
+        figures=tuple((name, str(told), str(one)) for name, (told, one) in figures.items()),
+        **{name: found[name] for name in own},
+        **change.counts.model_dump(exclude={"expired"}),
     )
 
 
-def _counted(change: JudgedChange) -> Figures:
+def _counted(change: Change, removed: Sequence[DataFile]) -> Figures:
     """The files and bytes that the record counts tell (C24), and those of the change."""
-    counts, written = change.plan.counts, change.added or change.deletes
+    counts, writes = change.counts, change.plan.lane.traits.writes
     told: Figures = {
-        "segments read": (counts.segments_in, _segments(change.removed)),
-        "bytes read": (counts.bytes_in, _bytes(change.removed)),
-        "segments written": (counts.segments_out, _segments(change.added)),
-        "bytes written": (counts.bytes_out, _bytes(written)),
+        "segments read": (counts.segments_in, _number(removed)),
+        "bytes read": (counts.bytes_in, _bytes(removed)),
+        "segments written": (counts.segments_out, _number(change.kept)),
+        "bytes written": (counts.bytes_out, _bytes([*change.kept, *change.deletes])),
     }
-    if change.lane.traits.writes == "nothing":  # no judge reads its records
-        told["records read"] = (counts.records_in, sum(one.record_count for one in change.removed))
+    if writes == "nothing":  # no judge reads its records
+        told["records read"] = (counts.records_in, sum(one.record_count for one in removed))
+    else:
+        told["records expired"] = (counts.expired, 0)
+    if writes != "deletes":
+        told["delete files written or merged"] = (len(change.deletes) + len(change.merged), 0)
     return told
 
 
-def _described(basis: Basis, plan: Plan) -> Figures:
-    """The inputs that ``plan`` describes otherwise than the manifests do."""
-    owner = plan.topic_partition
-    known = {one.path: one for one in (*basis.own(owner), *basis.tombstones(owner))}
-    wrong: Figures = {}
-    for one in (*plan.inputs, *plan.removed_tombstones):
-        segment = known.get(one.path)
-        found = None if segment is None else Input.of(segment, one.may_stay)
-        if one != found:
-            wrong[f"input {name_of(one.path)}"] = (one, found)
-    return wrong
+def _planned(plan: Plan, found: Mapping[str, Any]) -> Figures:
+    """What ``plan`` tells, and what the judge has ``found``; of lists, only what is in one of them alone."""
+    figures: Figures = {}
+    for name, own in found.items():
+        told = getattr(plan, name)
+        if isinstance(told, tuple):
+            figures[name.replace("_", " ")] = (
+                [one for one in told if one not in {*own}],
+                [one for one in own if one not in {*told}],
+            )
+        else:
+            figures[name.replace("_", " ")] = (told, own)
+    return figures
 
 
-def _planned(change: JudgedChange, plan: Plan) -> Figures:
-    """The figures of ``plan``, and those of the snapshot on which it was made."""
-    basis, owner, lane = change.basis, change.plan.topic_partition, change.lane
-    taken = {one.path for one in plan.inputs}
-    end = basis.log_end(owner)
-    told: Figures = {
-        "log end": (plan.log_end_offset, end),
-        "end that readers may see": (end if plan.kept_from is None else plan.kept_from, basis.kept_from(owner)),
-        "lowest offset outside": (plan.clean_below, basis.clean_below(owner, taken)),
-        "clock behind": (plan.clock_behind_ms, basis.behind_ms(plan.now_ms)),
-        "data sequence number": (plan.sequence_number, basis.data_sequence_number(lane)),
-        "transactional": (plan.transactional, basis.transactional(owner, taken, lane)),
-        **_described(basis, plan),
+def _staying(change: Change, left: Sequence[DataFile]) -> Figures:
+    """What the counts tell of the segments that stay in place, and what the files say."""
+    counts = change.counts
+    records = 0 if change.plan.lane.traits.writes == "deletes" else sum(one.record_count for one in left)
+    return {
+        "segments left in place": (counts.segments_in_place, _number(left)),
+        "bytes left in place": (counts.bytes_in_place, _bytes(left)),
+        "records left in place": (counts.records_in_place, records),
     }
-    if not lane.traits.serves_requests:  # otherwise, the judge reads all segments, also those that its counts leave out
-        counts = change.plan.counts
-        told["segments left in place"] = (counts.segments_in_place, _segments(change.left))
-        told["bytes left in place"] = (counts.bytes_in_place, _bytes(change.left))
-        records = 0 if lane.traits.writes == "deletes" else sum(one.record_count for one in change.left)
-        told["records left in place"] = (counts.records_in_place, records)
-    if lane.traits.level_out == TAIL:
-        back = [name_of(one.path) for one in plan.removed_tombstones]
-        told["removed tombstones"] = (sorted(back), sorted(map(name_of, basis.returning(owner, taken))))
-    told["requests served"] = (plan.requests, tuple(one.id for one in change.requests))
-    return told
 
 
-def _resulting(change: JudgedChange, staged: Change) -> Figures:
-    """What ``staged`` tells beside its counts, and what the files of the change say."""
-    told: Figures = {} if change.lane.traits.writes == "nothing" else {"records expired": (staged.counts.expired, 0)}
-    if change.lane.traits.writes != "deletes":
-        told["delete files merged"] = (len(staged.merged), 0)
-    return told
+def _merged(change: Change, basis: Basis, listed: Mapping[str, Listed]) -> int:
+    """The number of live data files that are no inputs, but that a position delete file names which ``change`` merges
+    and so removes: their hidden records would be visible again."""
+    inputs = {one.path for one in change.plan.inputs}
+    deletes = {one.name: one for entry in listed.values() for one in entry.deletes if one.name in change.merged}
+    named = {
+        path for one in deletes.values() for rows in one.read() for path in pc.unique(rows.column(PATH)).to_pylist()
+    }
+    return len({path for path in named if path not in inputs and path in basis.entries()})
+
+
+def _segments(plan: Plan, basis: Basis) -> Iterator[Retained]:
+    """The segments with records of the topic partition of ``plan``, and the strays that may hold some."""
+    owner, policy = plan.topic_partition, basis.policy(plan.topic)
+    taken: Collection[str] = {one.path for one in plan.inputs}
+    limits = (policy.retention_ms, policy.retention_bytes) if policy and policy.deletes else (-1, -1)
+    for one in basis.own(owner):
+        if one.records:
+            offsets = one.base_offset, one.last_offset
+            yield Retained(str(one), *offsets, one.records, one.bytes, _since_ms(one), one.path in taken, *limits)
+    for stray in basis.segments.strays_of(owner):
+        yield Retained(str(stray), stray.base_offset, stray.base_offset, 0, 0, None, goes=False)
+
+
+def _since_ms(segment: Segment) -> int | None:
+    """The time from which a segment's age counts; None if it is unknown. Records without a timestamp count from their
+    landing (C19)."""
+    if segment.oldest_ms >= 0:
+        return segment.newest_ms
+    landed = [one for one in (segment.committed_ms, segment.written_ms) if one is not None]
+    return max(segment.newest_ms, *landed) if landed else None
 
 
 def _clock(planned_ms: int) -> tuple[object, object]:
@@ -264,7 +335,7 @@ def _clock(planned_ms: int) -> tuple[object, object]:
     return show_ms(planned_ms), show_ms(planned_ms) if planned_ms <= latest else f"at most {show_ms(latest)}"
 
 
-def _segments(files: Sequence[DataFile]) -> int:
+def _number(files: Sequence[DataFile]) -> int:
     return len({one.file_path for one in files})
 
 

@@ -4,35 +4,39 @@ Of the statements in the commit's summary, the judge believes the plan's id, lan
 on which it was made. The figures are compared with what the files and that snapshot say.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from typing import NamedTuple
 
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import (
     MENDED,
+    QUARANTINE,
     REMOVED_TOMBSTONES,
     SIDE_BRANCHES,
     ancestors,
+    at_snapshot,
     firn_properties,
     on_branch,
 )
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
-from firnlake.job.plan import STAGED
+from firnlake.job.change import Change
+from firnlake.job.plan import STAGED, Input, Plan
 from firnlake.lanes import Lane
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, is_mending, plans_of
-from firnlake.table.segment import TAIL
+from firnlake.table.manifest_reader import read
+from firnlake.table.segment import TAIL, Segment
+from firnlake.table.segments import Segments
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.validate.basis import Basis, properties_after
-from firnlake.validate.change import JudgedChange
-from firnlake.validate.deletes import SnapshotDeletes
 
 
 @dataclass(frozen=True)
@@ -60,92 +64,118 @@ class Committed:
             )
         return cls(table, identifier, snapshot, before)
 
-    def changes(self) -> list[JudgedChange]:
-        """The change of each plan. Raises RefusedError when a snapshot that this needs has expired."""
-        properties, changes = properties_after(self.table, self.snapshot), []
-        bases: dict[int | None, Basis | None] = {}
+    def changes(self) -> Iterator[tuple[Change, Basis]]:
+        """The change of each plan, and the basis of the plan.
+
+        Raises RefusedError when a snapshot that this needs has expired.
+        """
+        properties, at = properties_after(self.table, self.snapshot), at_snapshot(self.table, self.snapshot.snapshot_id)
+        find = cache(partial(Basis.find, at, self.identifier, properties, self._manifests))
         for plan in plans_of(self.table, self.snapshot):
-            if plan.snapshot_id not in bases:
-                known = Basis.find(self._afterwards.at, self.identifier, plan.snapshot_id, properties)
-                bases[plan.snapshot_id] = known
-            basis = bases[plan.snapshot_id]
+            basis = find(plan.snapshot_id)
             if basis is None:
                 raise RefusedError(
                     f"table {self.identifier}: plan {plan.id} of snapshot {self.snapshot.snapshot_id} was made on "
                     f"snapshot {plan.snapshot_id}, which has expired; allowed: a commit whose plans were made on a "
                     "snapshot that is kept"
                 )
-            changes.append(self._change(plan, basis))
-        return changes
+            yield self._change(plan, basis), basis
 
-    def _change(self, plan: PublishedPlan, basis: Basis) -> JudgedChange:
-        lane, owner = Lane(plan.lane), plan.topic_partition
-        change = partial(JudgedChange, plan, basis, self._summary.now_ms)
-        if lane.traits.writes == "deletes":
-            reached = [one.path for one in basis.own(owner) if one.records and one.equality_deletes]
-            left, deletes = basis.files(reached), self._files(self._manifests(ManifestContent.DELETES, self.snapshot))
-            own = [one for one in deletes if job_of(one.file_path) == self._job_id]
-            reader = DataFiles.of(self.table)
-            before, after = basis.deletes.among(left, reader), self._deletes.among(left, reader, basis.number)
-            return change(removed=(), left=left, added=(), before=before, after=after, deletes=own)
-        removed, added = self._moved(self.before, self.snapshot, owner)
-        went = {one.file_path for one in removed}
-        there = [one for one in basis.own(owner) if one.path in self._parent_paths and one.path not in went]
-        if lane.traits.serves_requests:
-            returning, beside = self._tombstones_moved(owner)
-            left = basis.others(owner, went | {one.file_path for one in returning})
-            requests = basis.requests(owner.topic, plan.requests)
-            return change(
-                removed=removed, left=left, added=added, beside=beside, returning=returning, requests=requests
-            )
-        with_tail = lane.traits.level_out == TAIL
-        tail = basis.files([one.path for one in there if with_tail and one.level == TAIL])
-        taken = [one.file_path for one in (*removed, *tail)]
-        back = basis.files(basis.returning(owner, taken) if with_tail else [], REMOVED_TOMBSTONES)
-        return change(removed=removed, left=tail, added=added, beside=[*self._beside(owner)], returning=back)
+    def _change(self, published: PublishedPlan, basis: Basis) -> Change:
+        lane, owner = Lane(published.lane), published.topic_partition
+        traits, own, gone = lane.traits, basis.own(owner), self._main.gone
+        before = {one.path: one for one in self._parent.get(owner, ())}
+        # A file that the commit removes although its plan did not know it is an input that is told wrong.
+        known = before | {one.path: one for one in own}
+        if traits.writes == "deletes":
+            stay = [one.path for one in own if one.records and one.equality_deletes]
+        elif traits.serves_requests:
+            stay = [one.path for one in own if one.path not in gone]
+        else:
+            tail = [one.path for one in own if one.level == TAIL == traits.level_out]
+            stay = [path for path in tail if path in before and path not in gone]
+        inputs = dict.fromkeys((*(path for path in known if path in gone), *stay))
+        replaced = self._replaced_tombstones.get(owner, ()) if traits.serves_requests else ()
+        plan = Plan.model_construct(
+            {"inputs", "removed_tombstones"} if traits.serves_requests else {"inputs"},
+            id=published.id,
+            table=self.identifier,
+            snapshot_id=published.snapshot_id,
+            lane=lane,
+            topic=owner.topic,
+            partition=owner.partition,
+            now_ms=self._summary.now_ms,
+            reason=published.reason,
+            inputs=tuple(Input.of(known[path]) for path in inputs),
+            removed_tombstones=tuple(map(Input.of, replaced)),
+            requests=published.requests,
+        )
+        converts = traits.writes == "deletes"
+        return Change(
+            plan=plan,
+            counts=published.counts,
+            in_place=frozenset(stay),
+            merged=tuple(self._row_deletes.gone) if converts else (),
+            kept=self._of(owner, self._main.added),
+            quarantined=self._of(owner, self._beside[QUARANTINE]),
+            removed_tombstones=self._of(owner, self._beside[REMOVED_TOMBSTONES]),
+            deletes=self._own(self._row_deletes.added) if converts else (),
+        )
 
-    def _moved(self, before: Snapshot, after: Snapshot, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
-        """The data files of ``owner`` that went and came between two snapshots of one branch."""
-        old, new = (self._manifests(ManifestContent.DATA, one) for one in (before, after))
-        went, came = self._files(old - new), self._files(new - old)
+    def _moved(self, content: ManifestContent, before: Snapshot | None, after: Snapshot | None) -> "_Moved":
+        """The files of this ``content`` that went and came between two snapshots of one branch."""
+        old, new = (
+            frozenset(one for one in (at.manifests(self.table.io) if at else ()) if one.content == content)
+            for at in (before, after)
+        )
+        went, came = (
+            [entry.data_file for entry in self._manifests.live(sorted(listed, key=lambda one: one.manifest_path))]
+            for listed in (old - new, new - old)
+        )
         old_paths, new_paths = ({one.file_path for one in files} for files in (went, came))
-        gone = [one for one in went if one.file_path not in new_paths]
-        return self._of(owner, gone), self._of(owner, [one for one in came if one.file_path not in old_paths])
+        return _Moved(old_paths - new_paths, [one for one in came if one.file_path not in old_paths])
 
-    def _manifests(self, content: ManifestContent, snapshot: Snapshot | None) -> frozenset[ManifestFile]:
-        listed = snapshot.manifests(self.table.io) if snapshot else []
-        return frozenset(one for one in listed if one.content == content)
+    @cached_property
+    def _main(self) -> "_Moved":
+        return self._moved(ManifestContent.DATA, self.before, self.snapshot)
 
-    def _files(self, manifests: frozenset[ManifestFile]) -> list[DataFile]:
-        in_order = sorted(manifests, key=lambda one: one.manifest_path)
-        return [entry.data_file for entry in self._read.live(in_order)]
+    @cached_property
+    def _row_deletes(self) -> "_Moved":
+        return self._moved(ManifestContent.DELETES, self.before, self.snapshot)
 
-    def _of(self, owner: TopicPartition, files: Sequence[DataFile]) -> list[DataFile]:
-        return [one for one in files if self._afterwards.columns.owner(self.table, one) == owner]
-
-    def _beside(self, owner: TopicPartition) -> Iterator[DataFile]:
-        """The data files that the commit has added to side branches."""
-        for branch in SIDE_BRANCHES:
-            files = self._files(self._manifests(ManifestContent.DATA, self._on_branch(branch)))
-            yield from self._of(owner, [one for one in files if job_of(one.file_path) == self._job_id])
-
-    def _on_branch(self, branch: str) -> Snapshot | None:
-        """The snapshot of ``branch`` that the commit has made; None if there is none."""
-        line = ancestors(on_branch(self._afterwards.at, branch))
-        return next((one for one in line if firn_properties(one).get(JOB_ID) == self._job_id), None)
-
-    def _tombstones_moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile]]:
-        """The removed tombstones that the commit has rewritten, and those that it has written instead."""
+    @cached_property
+    def _replaced_tombstones(self) -> Mapping[TopicPartition, Sequence[Segment]]:
+        """The segments of removed tombstones that the commit has replaced."""
         after = self._on_branch(REMOVED_TOMBSTONES)
         if after is None or after.parent_snapshot_id is None:
-            return [], []
+            return {}
         before = self.table.snapshot_by_id(after.parent_snapshot_id)
         if before is None:
             raise RefusedError(
                 f"table {self.identifier}: the snapshot before {after.snapshot_id} on branch {REMOVED_TOMBSTONES} has "
                 "expired; allowed: a commit whose parent snapshot on that branch is kept, too"
             )
-        return self._moved(before, after, owner)
+        gone = self._moved(ManifestContent.DATA, before, after).gone
+        held = read(at_snapshot(self.table, before.snapshot_id), self.identifier)
+        return {owner: [one for one in segments if one.path in gone] for owner, segments in held.items()}
+
+    @cached_property
+    def _beside(self) -> Mapping[str, Sequence[DataFile]]:
+        """The data files that the commit has added to each side branch."""
+        listed = {one: self._moved(ManifestContent.DATA, None, self._on_branch(one)).added for one in SIDE_BRANCHES}
+        return {branch: self._own(files) for branch, files in listed.items()}
+
+    def _own(self, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+        """Those of ``files`` that the job of the commit has written."""
+        return tuple(one for one in files if job_of(one.file_path) == self._job_id)
+
+    def _of(self, owner: TopicPartition, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+        return tuple(one for one in files if self._columns.owner(self.table, one) == owner)
+
+    def _on_branch(self, branch: str) -> Snapshot | None:
+        """The snapshot of ``branch`` that the commit has made; None if there is none."""
+        line = ancestors(on_branch(at_snapshot(self.table, self.snapshot.snapshot_id), branch))
+        return next((one for one in line if firn_properties(one).get(JOB_ID) == self._job_id), None)
 
     @cached_property
     def _summary(self) -> CommitSummary:
@@ -158,23 +188,24 @@ class Committed:
         return self._summary.job_id
 
     @cached_property
-    def _afterwards(self) -> Basis:
-        """The commit's own snapshot."""
-        return Basis(self.table, self.identifier, self.snapshot, None)
-
-    @cached_property
-    def _read(self) -> Manifests:
+    def _manifests(self) -> Manifests:
         return Manifests(self.table.io)
 
     @cached_property
-    def _parent_paths(self) -> frozenset[str]:
-        """The paths of all segments of the parent."""
-        return frozenset(one.path for one in Basis(self.table, self.identifier, self.before, None).segments.each())
+    def _parent(self) -> Segments:
+        """The segments before the commit."""
+        return read(at_snapshot(self.table, self.before.snapshot_id), self.identifier)
 
     @cached_property
-    def _deletes(self) -> SnapshotDeletes:
-        """The row-level deletes of the commit's snapshot."""
-        return SnapshotDeletes.of(self.table, self.snapshot, self._parent_paths)
+    def _columns(self) -> ColumnRoles:
+        return ColumnRoles.of(self.table, self.identifier)
+
+
+class _Moved(NamedTuple):
+    """The paths of files that went, and the files that came."""
+
+    gone: Collection[str]
+    added: Sequence[DataFile]
 
 
 def _newest(table: Table, identifier: str) -> Snapshot:

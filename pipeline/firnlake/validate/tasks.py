@@ -51,6 +51,7 @@ class _JudgeTask:
                 samples=self.samples,
                 bounds=Limits(self.threads, MEMORY_BYTES, folder),
                 requested=requested(self.cases),
+                segments=[case.segments for case in self.cases if case.segments],
             )
 
 

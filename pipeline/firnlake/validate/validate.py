@@ -1,10 +1,12 @@
-"""Judge the results of plans and store the verdicts with the stage, or judge a commit in a table's history.
+"""Judge the changes of plans before they are committed, or a commit in a table's history.
 
-``verify`` submits a commit to the same judge but trusts no fingerprint: the judge reads the values of both sides.
+The judge gets both in the same form: a change, and the snapshot on which its plan was made. What is committed has no
+fingerprint that it could trust: it reads the values of both sides.
 """
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import Table
 
 from firnlake.engine.engine import Engine
+from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
+from firnlake.job.change import Change
+from firnlake.job.failures import mark
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import Plan
@@ -24,15 +29,13 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
 from firnlake.validate.basis import Bases
 from firnlake.validate.cases import Case, JudgedRecords
-from firnlake.validate.change import staged
 from firnlake.validate.committed import Committed
 from firnlake.validate.own_suites import own_findings
 from firnlake.validate.tasks import findings_of
 from firnlake_expectations.claim import Verdict
 
 if TYPE_CHECKING:
-    from firnlake_expectations.claim import Claim
-    from firnlake_expectations.findings import Findings, Row
+    from firnlake_expectations.findings import Findings, Judgement
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,52 @@ def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], e
     return [one for identifier, own in plans.items() for one in _of_stage(lake, identifier, own, engine, bases)]
 
 
+def refused_drops(lake: Lake, target: Table, changes: Sequence[Change]) -> tuple[Mapping[str, FirnError], str]:
+    """Judge ``changes`` of lane `retain`; by plan id, an error for each that must not be made, and the name of Great
+    Expectations' run (empty if nothing was judged).
+
+    A plan that breaks a promise is marked as failed; for conflicts, see ``Bases``. Validation results are stored
+    below the table's metadata (``job.reports``).
+    """
+    if not changes:
+        return {}, ""
+    records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, changes[0].plan.table))
+    judged, errors = _judged(target, records, changes, LocalEngine(), changes[0].plan.id, "retain", Bases())
+    for plan in (one.plan for one in changes):
+        if plan.id in judged and not judged[plan.id].passed:
+            reason = judged[plan.id].reason
+            errors[plan.id] = RefusedError(f"plan {plan.id} ({plan.title}) failed validation: {reason}")
+            # If the mark can't be written, the next run makes the same plan, which fails again.
+            with suppress(FirnError):
+                mark(lake, plan, "validate", reason)
+    return errors, next((one.validation for one in judged.values()), "")
+
+
+def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> "list[Judgement]":
+    """``judge`` the commit that made ``snapshot_id``, by default Firn's newest commit with a result.
+
+    Raises RefusedError if there is no such commit, or if it can no longer be judged.
+    """
+    return judge(Committed.find(lake, identifier, snapshot_id), engine)
+
+
+def judge(commit: Committed, engine: Engine) -> "list[Judgement]":
+    """Judge the plans of ``commit``; no suite of the table's owner is run."""
+    from firnlake_expectations.findings import Judgement, rows
+
+    table = commit.table
+    records = JudgedRecords(DataFiles.of(table), ColumnRoles.of(table, commit.identifier))
+    cases = [records.case(change, basis) for change, basis in commit.changes()]
+    title = f"verify {commit.identifier}, snapshot {commit.snapshot.snapshot_id}"
+    samples = Policies.parse(commit.identifier, table.properties).default.report_samples
+    judged = []
+    for case, found in zip(cases, findings_of(records, cases, samples, engine, title), strict=True):
+        if isinstance(found, FirnError):
+            raise found
+        judged.append(Judgement(case.claim, rows(case.claim, found)))
+    return judged
+
+
 def build_reports(lake: Lake) -> Path:
     """Build the data-quality pages of all stored validation results; returns the path of the first page."""
     from firnlake_expectations.docs import build_pages
@@ -87,7 +136,7 @@ def _of_stage(lake: Lake, identifier: str, known: Sequence[Plan], engine: Engine
     try:
         with lake.answering():
             stage = Stage.load(lake, identifier)
-            verdicts, errors = _verdicts(lake, stage, engine, bases)
+            verdicts, errors = _of_changes(lake, stage, engine, bases)
     except Exception as raised:  # noqa: BLE001  # whatever it is, it concerns one stage
         error = contained(raised, f"stage {identifier} can't be judged")
         before, told = sorted_out(lake, "validate", known, {plan.id: error for plan in known}, (FailedError,))
@@ -108,6 +157,31 @@ def _of_stage(lake: Lake, identifier: str, known: Sequence[Plan], engine: Engine
     return judged
 
 
+def _of_changes(
+    lake: Lake, stage: Stage, engine: Engine, bases: Bases
+) -> tuple[dict[str, Verdict], Mapping[str, FirnError]]:
+    """The verdicts on all changes of ``stage``, by plan id, and the errors of those that can't be judged."""
+    given = {plan: _recorded(stage.identifier, verdict) for plan, verdict in stage.verdicts.items()}
+    if stage.changes and given.keys() >= stage.changes.keys():
+        return given, {}
+    if not stage.changes:
+        refused = next((error for plan in stage.plans if (error := stage.refused(plan))), None)
+        raise refused or RefusedError(
+            f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)"
+        )
+    # What is changed from now on was not judged.
+    files, target = stage.stored(), lake.table(stage.target)
+    records = JudgedRecords(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
+    left = [one for plan_id, one in stage.changes.items() if plan_id not in given]
+    conflicts = CheckedInputs.find(target, [one.plan for one in left], bases.manifests(target)).conflicts
+    fit = [one for one in left if one.plan.id not in conflicts]
+    fresh, errors = _judged(target, records, fit, engine, stage.job_id, stage.title, bases)
+    if fresh:
+        given |= fresh
+        stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in given.items()}, files)
+    return given, {**conflicts, **errors}
+
+
 def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
     try:
         return Verdict.from_dict(said)
@@ -117,125 +191,48 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
         ) from error
 
 
-def _verdicts(
-    lake: Lake, stage: Stage, engine: Engine, bases: Bases
-) -> tuple[dict[str, Verdict], Mapping[str, FirnError]]:
-    """The verdicts on all changes of ``stage``, by plan id, and the errors of those that can't be judged."""
-    given = {plan: _recorded(stage.identifier, verdict) for plan, verdict in stage.verdicts.items()}
-    if stage.changes and given.keys() >= stage.changes.keys():
-        return given, {}
-    # What is changed from now on was not judged.
-    files = stage.stored()
-    fresh, errors = _fresh_verdicts(lake, stage, engine, bases)
-    if fresh:
-        given |= fresh
-        stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in given.items()}, files)
-    return given, errors
-
-
-def _fresh_verdicts(
-    lake: Lake, stage: Stage, engine: Engine, bases: Bases
-) -> tuple[Mapping[str, Verdict], Mapping[str, FirnError]]:
-    if not stage.changes:
-        refused = next((error for plan in stage.plans if (error := stage.refused(plan))), None)
-        raise refused or RefusedError(
-            f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)"
-        )
+def _judged(
+    target: Table,
+    records: JudgedRecords,
+    changes: Sequence[Change],
+    engine: Engine,
+    job: str,
+    title: str,
+    bases: Bases,
+) -> tuple[Mapping[str, Verdict], dict[str, FirnError]]:
+    """Great Expectations' verdicts on ``changes`` of one job, by plan id, and the errors of those that can't be
+    judged."""
     from firnlake_expectations.checkpoint import UnjudgedError
     from firnlake_expectations.verdicts import verdicts
 
-    started = time.monotonic()
-    target = lake.table(stage.target)
-    records = JudgedRecords(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
-    cases, errors = staged_cases(stage, target, records, bases)
+    started, policy = time.monotonic(), Policies.parse(".".join(target.name()), target.properties).default
+    cases: list[Case] = []
+    errors: dict[str, FirnError] = {}
+    for own in changes:
+        try:
+            cases.append(records.case(own, bases.of(target, own.plan), trusted=policy.validate_by == "fingerprint"))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
+            errors[own.plan.id] = contained(error, f"{own.plan.subject} can't be judged")
     if not cases:
         return {}, errors
     # Reports outlive the records that are to be erased, so they must not show samples of these.
-    policy = Policies.parse(stage.target, target.properties).default
     samples = "none" if cases[0].secret is not None else policy.report_samples
-    found = findings_of(records, cases, samples, engine, f"validate {stage.target}, {stage.title}")
+    table = cases[0].claim.table
+    found = findings_of(records, cases, samples, engine, f"validate {table}, {title}")
     judged: list[tuple[Case, Findings]] = []
-    for case, own in zip(cases, found, strict=True):
-        if isinstance(own, FirnError):
-            errors[case.claim.plan_id] = own
+    for case, one in zip(cases, found, strict=True):
+        if isinstance(one, FirnError):
+            errors[case.claim.plan_id] = one
         else:
-            judged.append((case, own))
+            judged.append((case, one))
+    if not judged:
+        return {}, errors
     claims, findings = [case.claim for case, _ in judged], [one for _, one in judged]
     try:
         with new_reports(target) as reports:
             of_suites = own_findings(target, records, [case for case, _ in judged], samples, reports, engine)
             seconds = time.monotonic() - started
-            given = (
-                verdicts(claims, findings, reports, job=stage.job_id, seconds=seconds, own=of_suites) if judged else {}
-            )
+            return verdicts(claims, findings, reports, job=job, seconds=seconds, own=of_suites), errors
     except UnjudgedError as error:
-        raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
-    return given, errors
-
-
-def staged_cases(
-    stage: Stage, target: Table, records: JudgedRecords, bases: Bases
-) -> tuple[list[Case], dict[str, FirnError]]:
-    """The cases of the changes of ``stage`` without a verdict, and by plan id the errors of others.
-
-    A plan is in conflict if its inputs have changed in ``target``, or if ``bases`` says so.
-    """
-    left = [one for plan_id, one in stage.changes.items() if plan_id not in stage.verdicts]
-    inputs = CheckedInputs.find(target, [one.plan for one in left])
-    errors: dict[str, FirnError] = dict(inputs.conflicts)
-    cases = []
-    trusted = Policies.parse(stage.target, target.properties).default.validate_by == "fingerprint"
-    for own in left:
-        plan = own.plan
-        if plan.id in errors:
-            continue
-        try:
-            basis = bases.of(target, plan)
-            if isinstance(basis, ConflictError):
-                errors[plan.id] = basis
-                continue
-            change = staged(stage, own, inputs.files[plan.id], basis)
-            cases.append(records.case(change, own, trusted=trusted))
-        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
-            errors[plan.id] = contained(error, f"{plan.subject} can't be judged")
-    return cases, errors
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The verdict on one plan of a commit: the plan's claim, and a row for each promise."""
-
-    snapshot_id: int
-    claim: "Claim"
-    rows: "tuple[Row, ...]"
-
-    @property
-    def passed(self) -> bool:
-        """True when every promise was kept."""
-        return not any(row.broken for row in self.rows)
-
-
-def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> list[Verified]:
-    """``judge`` the commit that made ``snapshot_id``, by default Firn's newest commit with a result.
-
-    Raises RefusedError if there is no such commit, or if it can no longer be judged.
-    """
-    return judge(Committed.find(lake, identifier, snapshot_id), engine)
-
-
-def judge(commit: Committed, engine: Engine) -> list[Verified]:
-    """Judge the plans of ``commit``."""
-    from firnlake_expectations.findings import rows
-
-    table, verified = commit.table, []
-    records = JudgedRecords(DataFiles.of(table), ColumnRoles.of(table, commit.identifier))
-    samples = Policies.parse(commit.identifier, table.properties).default.report_samples
-    for change in commit.changes():
-        case = records.case(change)
-        claim = case.claim
-        title = f"verify {claim.table}, {claim.topic}-{claim.partition} {claim.lane}"
-        (found,) = findings_of(records, [case], samples, engine, title)
-        if isinstance(found, FirnError):
-            raise found
-        verified.append(Verified(commit.snapshot.snapshot_id, claim, rows(claim, found)))
-    return verified
+        unjudged = UnavailableError(f"table {table}: {title} can't be validated: {error}")
+        return {}, dict.fromkeys((one.plan_id for one in claims), unjudged) | errors

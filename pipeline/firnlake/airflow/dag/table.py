@@ -172,7 +172,7 @@ def drop(table: str, stages: list[str]) -> LaneOutcome:
     """Drop the segments of every plan. This changes metadata only, so there is nothing to compact or validate."""
     from firnlake.iceberg.catalog import Lake
     from firnlake.publish.publish import retain_plans
-    from firnlake.validate.retention import refused_drops
+    from firnlake.validate.validate import refused_drops
 
     lake = Lake.load()
     due = [plan for stage in stages for plan in plans_left(lake, stage)]
