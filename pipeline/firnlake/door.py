@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from firnlake.inspect.status import Status
     from firnlake.lanes.erasure.certificate import Certified
     from firnlake.lanes.erasure.requests import Request
-    from firnlake.plan.lane_plans import LanePlans
+    from firnlake.plan.make import LanePlans
     from firnlake.run import LaneRun
     from firnlake_expectations.findings import Judgement
 
@@ -102,7 +102,7 @@ class MaintainedTable:
 
         lake, now_ms = self.opened.lake, self.opened.now()
         if not lanes:
-            return plan_lanes(lake, self.name, now_ms, force, scope)
+            return dict(plan_lanes(lake, self.name, now_ms, force, scope))
         return {lane: plan_work(lake, self.name, lane, now_ms, force, scope) for lane in map(Lane, lanes)}
 
     def run(

@@ -16,8 +16,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.garbage import collect
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
-from firnlake.plan.lane_plans import LanePlans, Postponed
-from firnlake.plan.make import check_clock, plan_work
+from firnlake.plan.make import LanePlans, Postponed, check_clock, plan_work
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.publish import Publication, PublishResult, publish_stages, retain_plans
 
@@ -98,7 +97,7 @@ def run(
                         raise
                     # Unreadable requests to erase keys must not keep the other lanes waiting.
                     done.failures[f"{identifier} {lane}"] = error
-                    work = LanePlans(identifier, [], [], [], [], [])
+                    work = LanePlans(identifier, [], [], [], [])
                 for line in (*(() if behind else work.behind), *work.later()):
                     log.warning("%s: %s", identifier, line)
                 behind = behind or work.behind

@@ -29,8 +29,7 @@ from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.look import has_work, look, since, until
 from firnlake.lanes.retain import retention
-from firnlake.plan.lane_plans import admit
-from firnlake.plan.make import due_plans, plan_partition
+from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import Segment, UnassignedFile

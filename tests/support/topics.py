@@ -109,7 +109,7 @@ class Topic:
         ).writeTo(f"lake.{self.table}").append()
 
     def plans(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Plan]:
-        return plan_table(self.lake, self.table, lane, now, force)
+        return plan_table(self.lake, self.table, Lane(lane), now, force)
 
     def clean(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Counts]:
         """Plan, compact, validate and publish one lane; every step has to succeed."""

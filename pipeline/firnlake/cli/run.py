@@ -35,8 +35,7 @@ from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, open_stages, stages_of
 from firnlake.lanes import Lane
-from firnlake.plan.lane_plans import LanePlans
-from firnlake.plan.make import check_clock, plan_lanes, plan_work
+from firnlake.plan.make import LanePlans, check_clock, plan_lanes, plan_work
 from firnlake.plan.read_states import Scope
 from firnlake.publish.publish import PublishResult, publish_stages, retain_plans
 from firnlake.run import LaneRun
@@ -103,7 +102,7 @@ def plan(
     if write:
         check_clock(table, now_ms)
     if lane is None:
-        work = plan_lanes(lake, table, now_ms, force, scope)
+        work = dict(plan_lanes(lake, table, now_ms, force, scope))
     else:
         work = {lane: plan_work(lake, table, lane, now_ms, force, scope)}
     plans = [one for own in work.values() for one in own.plans]

@@ -1,45 +1,115 @@
-"""Makes plans from states. Functions that take a ``lake`` read the table and its stages; the others are pure."""
+"""Makes plans from states, and takes them in the order of work as far as the table's budgets allow.
+
+1. Overdue plans come first, and among them the plan that has been overdue longest. A plan is overdue if its topic
+   partition is past ``max.compaction.lag.ms``, if it has records below a removed tombstone (readers may see a deleted
+   value, C9), or if it has been due for longer than ``PATIENCE_MS``. Time before the lane's last work on the topic
+   partition does not count. So no plan starves: an overdue plan waits only for plans that were overdue earlier, and
+   once the lane has worked on a topic partition, its next plan moves to the end of the queue.
+2. Among all other plans, the plan whose topic partition has the highest dirty ratio comes first (C12).
+"""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import datetime
-from functools import cache, partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Final
 
-from firnlake.clock import ahead, show_ms, show_seconds, to_ms
+from firnlake.clock import ahead, show_ms, show_seconds
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.inputs import rules_of
-from firnlake.job.job import jobs_of
+from firnlake.job.job import Packing, jobs_of
 from firnlake.job.plan import Input, Plan
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.full import may_stay
-from firnlake.lanes.look import look
-from firnlake.plan.lane_plans import LanePlans, Postponed, admit
-from firnlake.plan.order import rank
+from firnlake.lanes.look import look, since
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
+from firnlake.table.policy import DAY_MS
+from firnlake.table.segment import TAIL, Segment
 from firnlake.table.segments import Segments
 from firnlake.table.state import State
 
 log = logging.getLogger(__name__)
 
+PATIENCE_MS: Final = DAY_MS
+"""Milliseconds after which a plan that is due, but has had no room in any run, is overdue."""
+SHOWN = 20
+"""Maximum number of lines for each kind of omission, because a table may have a million topic partitions."""
+MOST_JOBS: Final = 1000
+"""Maximum number of jobs per run of a lane; Airflow's default allows 1024 mapped tasks (``core.max_map_length``)."""
+
+
+@dataclass(frozen=True)
+class Postponed:
+    """A due plan for which this run has no room."""
+
+    plan: Plan
+    reason: str
+    too_large: bool
+    """True when the plan does not fit into any run."""
+
+    def __str__(self) -> str:
+        """A message that says which plan waits, for which budget, and what ends the wait."""
+        until = "for a larger budget" if self.too_large else "for the next run"
+        return f"{self.plan.topic_partition} {self.plan.lane} waits {until}: its plan {self.reason}"
+
+
+@dataclass(frozen=True)
+class LanePlans:
+    """The due work in one lane of a table: the plans that this run takes, in the order of work, and the other plans."""
+
+    table: str
+    plans: list[Plan]
+    postponed: list[Postponed]
+    """Due plans without room in this run's budgets; they wait for the next run."""
+    failed: list[FailedPlan]
+    """Due plans that failed before on the same segments (C20)."""
+    states: list[State]
+    """The states of the topic partitions from which the plans were made."""
+    behind: tuple[str, ...] = ()
+    """A line if the clock is behind that of an earlier commit of Firn; the same for all lanes of a run."""
+
+    def left(self) -> Iterator[str]:
+        """Yield a line for each failed plan, and those of ``later``."""
+        yield from map(str, self.failed)
+        yield from self.later()
+
+    def later(self) -> Iterator[str]:
+        """Yield a line for the first ``SHOWN`` plans that wait for the next run."""
+        yield from _first(map(str, self.postponed), len(self.postponed), "waiting for the next run")
+
+    def warn(self) -> None:
+        """Log a warning for each plan that is left out."""
+        for line in self.left():
+            log.warning("%s: %s", self.table, line)
+
+    def oversized(self) -> Iterator[str]:
+        """Yield a line for each segment that is too large for any plan (C17, C18), with what was found and is allowed.
+
+        After ``SHOWN`` lines, a last line has only the number of further segments.
+        """
+        problems = [problem for state in self.states for problem in state.oversized]
+        yield from _first(problems, len(problems), "segments too large for any plan (firn status names all)")
+
 
 def plan_table(
     lake: Lake,
     identifier: str,
-    lane: Lane | str,
-    now: datetime | int,
+    lane: Lane,
+    now_ms: int,
     force: bool = False,
     scope: Scope = EVERYTHING,
     lanes: Collection[Lane] = (),
 ) -> list[Plan]:
     """The plans of ``plan_work``, to be carried out; logs a warning for each plan that is left out.
 
-    Raises RefusedError, too, if ``now`` is too far ahead of this machine's clock.
+    Raises RefusedError, too, if ``now_ms`` is too far ahead of this machine's clock.
     """
-    check_clock(identifier, now if isinstance(now, int) else to_ms(now))
-    work = plan_work(lake, identifier, lane, now, force, scope, lanes)
+    check_clock(identifier, now_ms)
+    work = plan_work(lake, identifier, lane, now_ms, force, scope, lanes)
     for line in work.behind:
         log.warning("%s: %s", identifier, line)
     work.warn()
@@ -55,119 +125,103 @@ def check_clock(identifier: str, now_ms: int) -> None:
 def plan_work(
     lake: Lake,
     identifier: str,
-    lane: Lane | str,
-    now: datetime | int,
+    lane: Lane,
+    now_ms: int,
     force: bool = False,
     scope: Scope = EVERYTHING,
     lanes: Collection[Lane] = (),
 ) -> LanePlans:
-    """Plan the work that is due in ``lane`` of table ``identifier`` at ``now`` (aware, or epoch milliseconds).
+    """Plan the work that is due in ``lane`` of table ``identifier`` at ``now_ms``, epoch milliseconds.
 
-    The plans are in the order of work (see ``firnlake.plan.order``), within the budgets of one run of a lane
-    (``firn.run.max.bytes``). Three lanes have no budgets: `retain`, because it reads and writes only metadata;
-    `erase`, because it must erase all requested keys at once; `convert`, because it reads only a few columns. A plan of
-    `convert` is left out unless its job makes an equality delete file needless.
+    The plans are in the order of work, within the budgets of one run of a lane (``firn.run.max.bytes``). Three lanes
+    have no budgets: `retain`, because it reads and writes only metadata; `erase`, because it must erase all requested
+    keys at once; `convert`, because it reads only a few columns. A plan of `convert` is left out unless its job makes
+    an equality delete file needless.
 
-    ``lanes`` are all lanes of the run (``_works``).
+    ``lanes`` are all lanes of the run: a plan is left out if a plan of the highest of them takes all its segments, as
+    the run would rewrite these segments twice, with the same result (C13).
     ``scope`` restricts the plans, and the plans' reasons name the scope. A plan that failed on the same segments before
     is left out unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table,
     a table without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
     """
-    lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
     scope.check(lane)
     # Retention drops segments whatever they hold, so it need not read transactions.
     reads = lane.traits.writes != "nothing"
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-        return _works(lake, lanes, sensed, force, str(scope))(lane)
+        return _Run(lake, sensed, lanes, force, str(scope)).work(lane)
 
 
 def plan_lanes(
-    lake: Lake, identifier: str, now_ms: int, force: bool = False, scope: Scope = EVERYTHING
-) -> dict[Lane, LanePlans]:
-    """The plans of ``plan_work`` for a run of all lanes that can keep to ``scope``, by lane; the table is read once."""
-    lanes = [lane for lane in Lane if not scope.obstacle(lane)]
-    return dict(_each_lane(lake, identifier, lanes, now_ms, force, scope))
-
-
-def first_due(
     lake: Lake,
     identifier: str,
-    lanes: Collection[Lane],
-    now: datetime | int,
+    now_ms: int,
     force: bool = False,
     scope: Scope = EVERYTHING,
-) -> Lane | None:
-    """The first of ``lanes`` for which ``plan_work`` returns plans; None if there is no such lane.
-
-    The table is read once for all lanes. Logs a warning for each plan of an earlier lane that is left out. Raises
-    RefusedError when no lane can be planned.
-    """
-    now_ms = now if isinstance(now, int) else to_ms(now)
-    for lane, work in _each_lane(lake, identifier, lanes, now_ms, force, scope):
-        if work.plans:
-            return lane
-        work.warn()
-    return None
-
-
-def _each_lane(
-    lake: Lake, identifier: str, lanes: Collection[Lane], now_ms: int, force: bool, scope: Scope
+    lanes: Collection[Lane] = tuple(Lane),
 ) -> Iterator[tuple[Lane, LanePlans]]:
+    """Yield the plans of ``plan_work`` for a run of those ``lanes`` that can keep to ``scope``; the table is read
+    once."""
+    chosen = [lane for lane in lanes if not scope.obstacle(lane)]
     with lake.answering():
-        sensed = read_once(lake, identifier, now_ms, scope=scope)
-        work = _works(lake, lanes, sensed, force, str(scope))
-        yield from ((lane, work(lane)) for lane in lanes)
+        run = _Run(lake, read_once(lake, identifier, now_ms, scope=scope), chosen, force, str(scope))
+        yield from ((lane, run.work(lane)) for lane in chosen)
 
 
-def _behind(sensed: Sensed) -> tuple[str, ...]:
-    now_ms = sensed.now_ms
-    behind = behind_ms(sensed.segments, now_ms)
-    line = (
-        f"the clock {show_ms(now_ms)} is {show_seconds(behind)} behind the newest commit of Firn; new delete horizons "
-        "count from that commit"
-    )
-    return (line,) if behind else ()
+@dataclass
+class _Run:
+    """A run of ``lanes`` over a table that was read once; ``asked`` describes the scope."""
 
+    lake: Lake
+    sensed: Sensed
+    lanes: Collection[Lane]
+    force: bool
+    asked: str
+    _planned: dict[Lane, LanePlans] = field(default_factory=dict)
 
-def _works(lake: Lake, lanes: Collection[Lane], sensed: Sensed, force: bool, asked: str) -> Callable[[Lane], LanePlans]:
-    """A function from a lane to its work in a run of ``lanes``, which plans each lane once.
+    def work(self, lane: Lane) -> LanePlans:
+        """The work of ``lane``, which is planned once."""
+        if lane not in self._planned:
+            self._planned[lane] = self._plan(lane)
+        return self._planned[lane]
 
-    A plan is left out if a plan of the highest lane of the run takes all its segments: the run would rewrite these
-    segments twice, with the same result (C13).
-    """
-    top = max(lanes, key=lambda lane: -1 if lane.traits.level_out is None else lane.traits.level_out, default=None)
+    def _plan(self, lane: Lane) -> LanePlans:
+        segments, states = self.sensed.segments, self.sensed.states(every=self.force)
+        due = due_plans(lane, segments, states, self.force, self.asked)
+        if due and lane.traits.level_out is not None:
+            due = self._without_repeated(due)
+        failed: dict[str, FailedPlan] = {}
+        if due and not self.force:
+            failed = {plan.id: marker for plan, marker in waiting(failed_plans(self.lake, segments.identifier), due)}
+        plans = [plan for plan in due if plan.id not in failed]
+        postponed: list[Postponed] = []
+        if lane.traits.level_out is not None and states:
+            # The budgets of a run are set for the table, so every topic's policy has the same budgets.
+            plans, postponed = admit(plans, states[0].policy.run_max_bytes)
+        elif lane.traits.writes == "deletes":
+            plans = _relieving(plans, segments.relieved)
+        return LanePlans(segments.identifier, plans, postponed, list(failed.values()), states, self._behind)
 
-    @cache
-    def work(lane: Lane) -> LanePlans:
-        level = lane.traits.level_out
-        below = top and level is not None and top.traits.level_out is not None and level < top.traits.level_out
-        return _work(lake, lane, sensed, force, asked, partial(work, top) if below else None)
+    def _without_repeated(self, due: Sequence[Plan]) -> list[Plan]:
+        """Those of ``due`` whose segments the highest lane of the run does not take anyway.
 
-    return work
+        It takes the plans that the run really gets: without those that failed before, or that exceed its budgets.
+        """
+        top = max(self.lanes, key=lambda lane: lane.traits.level_out or 0, default=due[0].lane)
+        if (top.traits.level_out or 0) <= (due[0].lane.traits.level_out or 0):
+            return [*due]
+        taken = {plan.topic_partition: plan for plan in self.work(top).plans}
+        return [plan for plan in due if not ((own := taken.get(plan.topic_partition)) and own.takes(plan))]
 
-
-def _work(
-    lake: Lake, lane: Lane, sensed: Sensed, force: bool, asked: str, top: Callable[[], LanePlans] | None
-) -> LanePlans:
-    identifier, states, behind = sensed.segments.identifier, sensed.states(every=force), _behind(sensed)
-    due = due_plans(lane, sensed.segments, states, force, asked)
-    if due and top:
-        # The plans that the run really gets: without those that failed before, or that exceed its budgets.
-        taken = {plan.topic_partition: plan for plan in top().plans}
-        due = [plan for plan in due if not ((own := taken.get(plan.topic_partition)) and own.takes(plan))]
-    failed: dict[str, FailedPlan] = {}
-    if due and not force:
-        repeated = waiting(failed_plans(lake, identifier), due)
-        failed = {plan.id: marker for plan, marker in repeated}
-    plans = [plan for plan in due if plan.id not in failed]
-    postponed: list[Postponed] = []
-    if lane.traits.level_out is not None and states:
-        # The budgets of a run are set for the table, so every topic's policy has the same budgets.
-        plans, postponed = admit(plans, states[0].policy.run_max_bytes)
-    elif lane.traits.writes == "deletes":
-        plans = _relieving(plans, sensed.segments.relieved)
-    return LanePlans(identifier, plans, jobs_of(plans), postponed, list(failed.values()), states, behind)
+    @cached_property
+    def _behind(self) -> tuple[str, ...]:
+        now_ms = self.sensed.now_ms
+        behind = behind_ms(self.sensed.segments, now_ms)
+        line = (
+            f"the clock {show_ms(now_ms)} is {show_seconds(behind)} behind the newest commit of Firn; new delete "
+            "horizons count from that commit"
+        )
+        return (line,) if behind else ()
 
 
 def due_plans(
@@ -175,9 +229,62 @@ def due_plans(
 ) -> list[Plan]:
     """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
     works = [(work, state) for state in states if isinstance(work := look(lane, state, force), Work)]
-    in_order = sorted(works, key=lambda one: rank(lane, *one))
+    in_order = sorted(works, key=lambda one: _rank(lane, *one))
     plans = (plan_of(lane, work, segments, state, asked) for work, state in in_order)
     return [plan for plan in plans if plan is not None and plan.changes]
+
+
+def _rank(lane: Lane, work: Work, state: State) -> tuple[bool, int, float, str, int]:
+    """The place of the plan for ``work`` of ``lane`` in the order of work; the lowest comes first."""
+    limit = _limit_ms(lane, work, state)
+    overdue = limit < state.now_ms
+    return not overdue, limit if overdue else 0, -state.dirty_ratio, *state.topic_partition
+
+
+def _limit_ms(lane: Lane, work: Work, state: State) -> int:
+    """The time (epoch milliseconds) after which ``work`` is overdue; the clock of ``state`` or later if it is not."""
+    last = _last_work_ms(state, work.inputs)
+    limits = []
+    # To look at earlier clocks takes time, and can't find a plan overdue whose oldest segment came within the patience.
+    if max(min(segment.arrived_ms for segment in state.segments), last) + PATIENCE_MS < state.now_ms:
+        limits.append(max(since(lane, state, work.inputs), last) + PATIENCE_MS)
+    if state.cleanable:
+        oldest = min(segment.oldest_ms for segment in state.cleanable)
+        limits.append(max(oldest + state.policy.max_compaction_lag_ms, last))
+    if state.late:
+        limits.append(max(min(segment.arrived_ms for segment in state.late), last))
+    return min(limits, default=state.now_ms)
+
+
+def _last_work_ms(state: State, inputs: Sequence[Segment]) -> int:
+    """The time of Firn's newest commit (epoch milliseconds) above the levels of the head's ``inputs``; 0 if none."""
+    highest = max((segment.level for segment in inputs if segment.level != TAIL), default=0)
+    worked = (segment for segment in state.segments if segment.level > highest and segment.by_firn)
+    return max((segment.committed_ms for segment in worked if segment.committed_ms is not None), default=0)
+
+
+def admit(plans: Iterable[Plan], most_bytes: int, most_jobs: int = MOST_JOBS) -> tuple[list[Plan], list[Postponed]]:
+    """Those of ``plans``, which are in the order of work, that one run takes, and the others.
+
+    All that it takes together have up to ``most_bytes`` in files, and make up to ``most_jobs`` jobs. A plan that does
+    not fit waits for the next run, while smaller plans after it are taken. If it is first in the next run, that run has
+    room for it. A plan larger than the whole budget is never taken (C17).
+    """
+    taken: list[Plan] = []
+    postponed: list[Postponed] = []
+    packing, available = Packing(), most_bytes
+    for plan in plans:
+        if plan.bytes > available:
+            reason = f"needs {plan.bytes} bytes; available: {available} of {most_bytes} (firn.run.max.bytes)"
+        elif len(packing) >= most_jobs and not packing.has_room(plan):
+            reason = f"needs one more job; a run of a lane has at most {most_jobs}"
+        else:
+            packing.add(plan)
+            taken.append(plan)
+            available -= plan.bytes
+            continue
+        postponed.append(Postponed(plan, reason, too_large=plan.bytes > most_bytes))
+    return taken, postponed
 
 
 def _relieving(plans: list[Plan], relieved: Callable[[Collection[str]], Collection[str]] | None) -> list[Plan]:
@@ -250,3 +357,9 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
         inputs = tuple(Input.of(segment, may_stay=segment.path in stay) for segment in work.inputs)
         plan = plan.model_copy(update={"inputs": inputs})
     return plan.sealed()
+
+
+def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
+    yield from islice(lines, SHOWN)
+    if count > SHOWN:
+        yield f"{rest}: {count - SHOWN} more"

@@ -14,6 +14,7 @@ from firnlake.compact.compact import compact
 from firnlake.engine.engine import Engine
 from firnlake.job.garbage import collect
 from firnlake.job.stage import Stage, stages_of
+from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from infra.foreign.files import files_under, on_disk
 from tests.airflow.conftest import LocalAirflow
@@ -56,7 +57,7 @@ def unmaintained(server: Server) -> Iterator[None]:
 @pytest.mark.usefixtures("unmaintained")
 def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) -> None:
     airflow.land(DRY, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
-    compact(airflow.lake, plan_table(airflow.lake, DRY, "full", NOW, force=True), engine)
+    compact(airflow.lake, plan_table(airflow.lake, DRY, Lane.FULL, NOW, force=True), engine)
     airflow.lake.table(DRY).delete("offset < 2")
     before = stages_of(airflow.lake, DRY)
     airflow.run(DRY, {"dry_run": True})

@@ -12,7 +12,6 @@ from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from firnlake.iceberg.catalog import Lake
     from firnlake.job.plan import Plan
@@ -53,9 +52,10 @@ def skip_if_left_out(lane: str) -> None:
 
 def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     """Plan the due work of the lane; skips the task if nothing is due, or in a dry run."""
+    from firnlake.lanes import Lane
     from firnlake.plan.make import plan_table
 
-    plans = plan_table(lake, table, lane, *_terms(), _lanes())
+    plans = plan_table(lake, table, Lane(lane), *_terms(), _lanes())
     for plan in plans:
         log.info("%s", plan.title)
     if not plans:
@@ -87,22 +87,26 @@ def _idle(table: str, lanes: "Sequence[Lane]") -> "Sequence[Lane]":
     """Those of ``lanes`` that come before the first lane with plans. Empty if planning fails, so that a lane's own task
     reports the error."""
     from firnlake.iceberg.catalog import Lake
-    from firnlake.plan.make import first_due
+    from firnlake.plan.make import plan_lanes
 
     try:
-        first = first_due(Lake.load(), table, lanes, *_terms())
+        for lane, work in plan_lanes(Lake.load(), table, *_terms(), lanes):
+            if work.plans:
+                return lanes[: lanes.index(lane)]
+            work.warn()
     except RefusedError:
         return ()
-    return lanes if first is None else lanes[: lanes.index(first)]
+    return lanes
 
 
-def _terms() -> "tuple[datetime, bool, Scope]":
-    """The clock of this run's decisions, whether it ignores thresholds, and its scope."""
+def _terms() -> "tuple[int, bool, Scope]":
+    """The clock of this run's decisions (epoch milliseconds), whether it ignores thresholds, and its scope."""
     from firnlake import clock
 
     context = get_current_context()
     asked = context["params"]
-    return clock_of(context["dag_run"], clock.from_ms(clock.now_ms())), asked["force"], scope_of(asked)
+    now = clock_of(context["dag_run"], clock.from_ms(clock.now_ms()))
+    return clock.to_ms(now), asked["force"], scope_of(asked)
 
 
 def jobs_of(lake: "Lake", plans: "Sequence[Plan]", plans_per_job: int) -> list[MappedJob]:
