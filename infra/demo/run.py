@@ -25,11 +25,10 @@ from firnlake import clock
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
-from firnlake.inspect.erasures import status
 from firnlake.inspect.gather import write_snapshot
 from firnlake.lanes import Lane
-from firnlake.lanes.erasure.certificate import export
-from firnlake.lanes.erasure.requests import ask
+from firnlake.lanes.erasure.certificate import export, obstacles
+from firnlake.lanes.erasure.requests import ask, erasures_of
 from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake_expectations.wording import count
@@ -135,18 +134,19 @@ def erase_path(lake: Lake, path: str) -> None:
 
 def show_certificates(lake: Lake) -> bool:
     """Tell where the certificates are; returns whether every request has one."""
-    states = status(lake, TABLE, clock.now_ms())
-    for state in states:
-        for reason in state.reasons:
-            console.print(f"  {reason}", style="red", markup=False)
-        if certificate := state.erasure.certificate:
+    table = lake.table(TABLE)
+    erasures = erasures_of(table)
+    for problem in (one for found in obstacles(lake, table, TABLE, erasures).values() for one in found):
+        console.print(f"  {problem}", style="red", markup=False)
+    for erasure in erasures:
+        if certificate := erasure.certificate:
             page = Path(os.path.relpath(export(lake, TABLE, certificate)))
             console.print(
                 f"[bold green]no file holds a record of request {certificate['request']} any more[/]: certificate "
                 f"{page}",
                 soft_wrap=True,
             )
-    return all(state.erasure.certificate for state in states)
+    return all(erasure.certificate for erasure in erasures)
 
 
 def free_history(lake: Lake) -> None:

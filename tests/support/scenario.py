@@ -306,8 +306,8 @@ class Scenario(Writers, Views, Disturbed):
     def do_requests(self, _: str) -> Iterable[str]:
         """How far each request to erase keys has come, and what it waits for."""
         for one in json.loads(self._firn("erase", self.name, "--status", "--json", "--now", str(self.now))):
-            yield " ".join([one["state"], *one["waiting"]])
-            yield from one["reasons"]
+            yield one["state"]
+            yield from (f"{problem['where']}: {problem['why']}" for problem in one["problems"])
 
     def _documents(self, pattern: str) -> list[Path]:
         return sorted(on_disk(self.loaded().location()).rglob(pattern))

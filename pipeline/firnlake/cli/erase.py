@@ -12,9 +12,9 @@ from firnlake.cli.keys import key_columns, keys_in, parse_key
 from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.erasures import status
-from firnlake.lanes.erasure.certificate import certify, choose, export
-from firnlake.lanes.erasure.requests import Request, ask
+from firnlake.lanes.erasure.certificate import certify, choose, export, obstacles
+from firnlake.lanes.erasure.requests import Erasure, Request, ask, erasures_of
+from firnlake.lanes.erasure.search import OLDER, Problem
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
@@ -126,18 +126,18 @@ def _document(request: Request) -> dict[str, Any]:
 
 
 def _show_status(lake: Lake, table: str, requests: Sequence[str], now_ms: int, as_json: bool) -> None:
-    statuses = status(lake, table, now_ms)
-    chosen = choose(table, [each.erasure for each in statuses], requests)
+    with lake.answering():
+        loaded = lake.table(table)
+        chosen = choose(table, erasures_of(loaded), requests)
+        problems = obstacles(lake, loaded, table, chosen)
     rows = [
         {
-            **_document(each.erasure.request),
-            "state": each.state(now_ms),
-            "waiting": list(map(str, each.waiting)),
-            "reasons": list(each.reasons),
-            "certificate": each.erasure.certificate,
+            **_document(erasure.request),
+            "state": _state(erasure, problems[erasure.request.id], now_ms),
+            "problems": list(problems[erasure.request.id]),
+            "certificate": erasure.certificate,
         }
-        for each in statuses
-        if each.erasure in chosen
+        for erasure in chosen
     ]
     if as_json:
         show.as_json(rows)
@@ -158,8 +158,20 @@ def _show_status(lake: Lake, table: str, requests: Sequence[str], now_ms: int, a
         ],
     )
     for row in rows:
-        for reason in row["reasons"]:
-            show.line(f"  request {row['request']}: {reason}")
+        for problem in row["problems"]:
+            show.line(f"  request {row['request']}: {problem}")
+        if not row["problems"] and not row["certificate"]:
+            must = f"every file must be searched: firn maintain {table}, or firn erase {table} --certify"
+            show.line(f"  request {row['request']}: {must}")
+
+
+def _state(erasure: Erasure, problems: Sequence[Problem], now_ms: int) -> str:
+    """``certified``, ``overdue``, ``erased`` (from main), or ``open``."""
+    if erasure.certificate is not None:
+        return "certified"
+    if now_ms > erasure.request.deadline_ms:
+        return "overdue"
+    return "erased" if all(one.where == OLDER for one in problems) else "open"
 
 
 def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engine: str | None, as_json: bool) -> None:

@@ -59,7 +59,7 @@ class EraseTask:
         parts, log_end_stays = [np.zeros(0, dtype=np.bool_)], False
         for batch in self.inputs.files.batches(source, list(dict.fromkeys(names))):
             offsets, keys = self.inputs.offsets(batch, segment), key_bytes(batch, columns.key, control)
-            going = self.requested.count(found, keys, offsets, [plan.topic_partition])
+            going = self.requested.count(found, keys, offsets, plan.topic_partition)
             if not segment.removed_before:
                 is_end = offsets == plan.log_end_offset
                 log_end_stays = log_end_stays or bool((going & is_end).any())

@@ -141,24 +141,19 @@ def expired_tombstones(state: State, left_out: Iterable[Segment]) -> int:
 
 
 def _expired(segment: Segment, state: State, looked_at: int | None) -> int:
-    def newly(horizon: int) -> bool:
-        # A clean at the horizon may have stamped the tombstone (delete.retention.ms = 0), so a later clean removes it.
-        return looked_at is None or horizon > looked_at or horizon == looked_at < state.now_ms
-
     first, last = segment.first_horizon_ms, segment.last_horizon_ms
     if first is None or last is None or not segment.stamped:
         return 0
-    if last <= state.now_ms:
-        return _removable(segment, state) if newly(last) else 0
-    return min(1, _removable(segment, state)) if first <= state.now_ms and newly(first) else 0
-
-
-def _removable(segment: Segment, state: State) -> int:
-    """Number of stamped tombstones in ``segment``, minus 1 if one of them must be the log end (C4)."""
+    horizon = last if last <= state.now_ms else first
+    # A clean at the horizon may have stamped the tombstone (delete.retention.ms = 0), so a later clean removes it.
+    is_new = looked_at is None or horizon > looked_at or horizon == looked_at < state.now_ms
+    if horizon > state.now_ms or not is_new:
+        return 0
     # Records without a key may carry a stamp as well, if they landed with it.
-    stamped = segment.stamped if segment.tombstones is None else min(segment.stamped, segment.tombstones)
-    holds_log_end = segment.last_offset >= state.kept_from
-    return stamped - 1 if holds_log_end and stamped == segment.records else stamped
+    removable = segment.stamped if segment.tombstones is None else min(segment.stamped, segment.tombstones)
+    if segment.last_offset >= state.kept_from and removable == segment.records:
+        removable -= 1  # one of them must be the log end (C4)
+    return removable if horizon == last else min(1, removable)
 
 
 def _may_come_back(state: State, dirty: Sequence[Segment]) -> tuple[Segment, ...]:
@@ -175,25 +170,16 @@ def _may_come_back(state: State, dirty: Sequence[Segment]) -> tuple[Segment, ...
 def may_stay(segments: Sequence[Segment], clean_below: int | None, now_ms: int) -> frozenset[str]:
     """Paths of those inputs of a full clean, ``segments``, that stay unless one of their keys has a newer record.
 
-    Metadata alone decides. Such a segment is in the tail and is listed once. It holds no tombstone that must be stamped
-    or removed (C8, C9), no record without a key (C5), no record that row-level deletes may hide (C27), and no offset
-    that another segment may hold as well.
+    The tail must be older than the other inputs (``Plan.tail_is_older``), so that no other segment holds an offset of
+    it. Metadata alone decides. Such a segment is in the tail, and holds no tombstone that must be stamped or removed
+    (C8, C9), no record without a key (C5), and no record that row-level deletes may hide (C27).
     """
-    held = sorted((segment for segment in segments if segment.records), key=lambda segment: segment.order)
-    stay = set()
-    end = -1
-    for place, segment in enumerate(held):
-        alone = segment.base_offset > end and (
-            place + 1 == len(held) or segment.last_offset < held[place + 1].base_offset
-        )
-        if segment.level == TAIL and alone and not segment.row_deletes and _keeps_all(segment, clean_below, now_ms):
-            stay.add(segment.path)
-        end = max(end, segment.last_offset)
-    return frozenset(stay)
+    tail = (segment for segment in segments if segment.level == TAIL and segment.records and not segment.row_deletes)
+    return frozenset(segment.path for segment in tail if _keeps_all(segment, clean_below, now_ms))
 
 
 def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
-    if segment.copies > 1 or segment.null_keys or segment.tombstones is None:
+    if segment.null_keys or segment.tombstones is None:
         return False
     is_clean = clean_below is None or segment.base_offset < clean_below
     if not segment.tombstones or not is_clean:

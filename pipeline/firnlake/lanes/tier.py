@@ -5,9 +5,8 @@ Iceberg gives that number to every file of a commit, and keeps it when manifests
 which segments form a run.
 """
 
-import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,10 +24,11 @@ files "of similar size"; the figure is Firn's)."""
 def look(state: State, force: bool) -> Work | Waits:
     """The oldest runs of similar size that fit a plan, if there are enough; with ``force``, two."""
     wanted, budget = state.policy.tier_runs, state.budget()
-    longest = 0
-    for similar in similar_runs(state):
+    every, longest = runs(state), 0
+    for start in range(len(every)):
+        similar = series(every[start:])
         longest = max(longest, len(similar))
-        if len(similar) >= (FEWEST if force else wanted) and (fitting := fitting_runs(similar, budget)):
+        if len(similar) >= (FEWEST if force else wanted) and (fitting := _fitting(similar, budget)):
             return Work(fitting, f"{len(similar)} of {wanted} runs of similar size")
     what = "adjacent cleanable runs of similar size"
     return too_few("C15", longest, state.policy, "tier_runs", what, FEWEST)
@@ -60,52 +60,29 @@ def runs(state: State) -> list[Run]:
     return [Run(tuple(own.values()), tuple(own)) for own in by_run.values() if all(map(state.may_clean, own.values()))]
 
 
-def similar_runs(state: State) -> Iterator[tuple[Run, ...]]:
-    """Series of neighbouring runs of similar size, each as long as possible, the oldest first.
+def series(every: Sequence[Run]) -> tuple[Run, ...]:
+    """The longest beginning of ``every`` whose runs are of similar size and neighbours: no other segment lies between
+    them in offset order. Their offset ranges may overlap, because late segments become runs as well."""
+    smallest = largest = every[0].bytes if every else 0
+    places: set[int] = set()
+    whole = 0
+    for number, run in enumerate(every, start=1):
+        smallest, largest = min(smallest, run.bytes), max(largest, run.bytes)
+        if largest > SIMILAR * smallest:
+            break
+        places.update(run.places)
+        if max(places) - min(places) + 1 == len(places):
+            whole = number
+    return tuple(every[:whole])
 
-    Runs are similar when the largest has at most ``SIMILAR`` times the bytes of the smallest. They are neighbours when
-    no other segment lies between them in offset order.
-    """
-    every = runs(state)
-    for start in range(len(every)):
-        yield tuple(_neighbours(_similar(every[start:])))
 
-
-def fitting_runs(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
-    """The segments, in offset order, of the oldest runs in ``similar`` that fit the budget together.
-
-    Empty when fewer than two runs fit.
-    """
-    fitting = len(budget.fitting([run.segments for run in similar]))
-    taken = _neighbours(similar[:fitting])
+def _fitting(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
+    """The segments, in offset order, of the oldest of ``similar`` that fit the budget together; empty for a single
+    run."""
+    taken = series(similar[: len(budget.fitting([run.segments for run in similar]))])
     if len(taken) < FEWEST:
         return ()
     return tuple(sorted((segment for run in taken for segment in run.segments), key=lambda segment: segment.order))
-
-
-def _similar(candidates: Sequence[Run]) -> Iterator[Run]:
-    """The first ``candidates``, as long as they are similar."""
-    smallest = largest = candidates[0].bytes
-    for run in candidates:
-        smallest, largest = min(smallest, run.bytes), max(largest, run.bytes)
-        if largest > SIMILAR * smallest:
-            return
-        yield run
-
-
-def _neighbours(series: Iterator[Run] | Sequence[Run]) -> list[Run]:
-    """The longest beginning of ``series`` whose runs have no other segment between them.
-
-    The offset ranges of runs may overlap, because late segments become runs as well.
-    """
-    taken: list[Run] = []
-    first, last, held, whole = sys.maxsize, 0, 0, 0
-    for run in series:
-        taken.append(run)
-        first, last, held = min(first, *run.places), max(last, *run.places), held + len(run.places)
-        if last - first + 1 == held:
-            whole = len(taken)
-    return taken[:whole]
 
 
 def may_be_due(figures: Figures) -> Bools:

@@ -8,7 +8,7 @@ shows a key or the digest of one.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.clock import show_ms
 from firnlake.engine.engine import Engine
@@ -30,7 +31,7 @@ from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, 
 from firnlake.lanes.erasure.search import OLDER, Problem, Search, Searched, search
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
-from firnlake.table.policy import Policies
+from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.docs import build_pages
@@ -74,13 +75,9 @@ def certify(
         table = lake.table(identifier)
         erasures = choose(identifier, erasures_of(table), requests)
         erasures = [erasure for erasure in erasures if requests or erasure.certificate is None]
-        owners = unserved(lake, table, identifier, erasures) if quick else {}
-        blocked: dict[str, Sequence[Problem]] = {}
-        for erasure in erasures:
-            problems = [_unserved(identifier, owner) for owner in owners.get(erasure.request.id, ())]
-            older = older_snapshots(table, erasure) if quick and not problems else None
-            if found := [*problems, *filter(None, (older, _void(erasure)))]:
-                blocked[erasure.request.id] = found
+        known = obstacles(lake, table, identifier, erasures) if quick else {}
+        problems = {one.request.id: known.get(one.request.id, list(_void(one))) for one in erasures}
+        blocked = {request_id: found for request_id, found in problems.items() if found}
         ready = [erasure for erasure in erasures if erasure.request.id not in blocked]
         if not ready:
             return Certified((), blocked)
@@ -109,62 +106,56 @@ def choose(identifier: str, erasures: Sequence[Erasure], requests: Collection[st
     return [erasure for erasure in erasures if not requests or erasure.request.id in requests]
 
 
-def unserved(
-    lake: Lake, table: Table, identifier: str, erasures: Collection[Erasure]
-) -> Mapping[str, list[TopicPartition]]:
-    """The topic partitions that lane `erase` has yet to serve, by request id."""
-    if not erasures:
-        return {}
-    cache = ManifestCache.of(lake)
-    segments, tombstones = (
-        read(table, identifier, cache=cache),
-        removed_tombstones(table, identifier, cache),
-    )
-    waiting = {
-        erasure.request.id: [
-            owner for owner, asked in requested_in([erasure], segments, tombstones).items() if asked.due_ms is not None
-        ]
-        for erasure in erasures
-    }
-    return {request_id: owners for request_id, owners in waiting.items() if owners}
+def obstacles(
+    lake: Lake, table: Table, identifier: str, erasures: Sequence[Erasure]
+) -> Mapping[str, Sequence[Problem]]:
+    """What prevents the certificate of each of ``erasures``, by request id, as far as metadata tell it.
+
+    Only a search finds what tags, branches and files beside main hold.
+    """
+    found = {one.request.id: list(_void(one)) for one in erasures}
+    waiting = [one for one in erasures if one.certificate is None and not found[one.request.id]]
+    if waiting:
+        cache = ManifestCache.of(lake)
+        segments, tombstones = read(table, identifier, cache=cache), removed_tombstones(table, identifier, cache)
+    for erasure in waiting:
+        asked = requested_in([erasure], segments, tombstones)
+        unserved = (_unserved(identifier, owner) for owner, one in asked.items() if one.due_ms is not None)
+        found[erasure.request.id] = [*unserved, *_older(table, erasure)]
+    return found
 
 
-def _void(erasure: Erasure) -> Problem | None:
-    """Why no search can certify the request; None if one can."""
+def _void(erasure: Erasure) -> Iterator[Problem]:
+    """Why no search can certify the request."""
     if erasure.problem:
-        return Problem("the request", "", erasure.problem, "a new request, and the expiry of what the former key names")
+        remedy = "a new request, and the expiry of what the former key names"
+        yield Problem("the request", "", erasure.problem, remedy)
     content = dict(erasure.certificate or {})
     if content and content.pop(_SEAL, None) != _seal(content):
-        return Problem("the certificate", "", "it has been changed since it was issued", "a new request")
-    return None
+        yield Problem("the certificate", "", "it has been changed since it was issued", "a new request")
 
 
 def _unserved(identifier: str, owner: TopicPartition) -> Problem:
     why = f"lane erase has not served topic partition {owner} yet"
-    return Problem(
-        "branch main", "", why, f"firn run {identifier} (firn erase {identifier} --status says what it waits for)"
-    )
+    remedy = f"firn run {identifier} (firn explain {identifier} {owner} says what it waits for)"
+    return Problem(f"branch {MAIN_BRANCH}", "", why, remedy)
 
 
-def older_snapshots(table: Table, erasure: Erasure) -> Problem | None:
-    """The problem that snapshots from before the request have yet to expire; None if none is left.
-
-    Tags and branches are not looked at, because only a search tells whether they hold a record.
-    """
+def _older(table: Table, erasure: Erasure) -> Iterator[Problem]:
+    """The problem that snapshots from before the request have yet to expire; tags and branches stay."""
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     older = [
         snapshot.timestamp_ms
         for snapshot in table.metadata.snapshots
         if snapshot.snapshot_id not in heads and (snapshot.sequence_number or 0) <= erasure.request.sequence_number
     ]
-    if not older:
-        return None
-    until = min(
-        max(older) + max_snapshot_age(table.properties),
-        erasure.request.history_expires_ms or erasure.request.deadline_ms,
-    )
-    why = f"they are from before the request; the last of them expires at {show_ms(until)}"
-    return Problem(OLDER, "", why, "firn maintain at that time (with snapshots in firn.maintenance)")
+    if older:
+        until = min(
+            max(older) + max_snapshot_age(table.properties),
+            erasure.request.history_expires_ms or erasure.request.deadline_ms,
+        )
+        why = f"they are from before the request; the last of them expires at {show_ms(until)}"
+        yield Problem(OLDER, "", why, "firn maintain at that time (with snapshots in firn.maintenance)")
 
 
 def history_ends(lake: Lake, table: Table, identifier: str, now_ms: int) -> int:
@@ -173,14 +164,10 @@ def history_ends(lake: Lake, table: Table, identifier: str, now_ms: int) -> int:
     Once the time of a request has come (``Request.history_expires_ms``) and lane `erase` has served it, no older
     snapshot stays.
     """
-    due = [
-        erasure
-        for erasure in open_requests(table)
-        if (expires_ms := erasure.request.history_expires_ms) is not None
-        and now_ms >= expires_ms
-        and not erasure.problem
-    ]
-    return number_of_main(table) if len(unserved(lake, table, identifier, due)) < len(due) else 0
+    due = [one for one in open_requests(table) if now_ms >= (one.request.history_expires_ms or LONG_MAX)]
+    waiting = obstacles(lake, table, identifier, due).values()
+    served = any(all(one.where == OLDER for one in problems) for problems in waiting)
+    return number_of_main(table) if served else 0
 
 
 def _kept_versions(table: Table, identifier: str) -> str | Problem:

@@ -177,12 +177,12 @@ class RequestedKeys:
         reads: Sequence[Read],
         keys: pa.Array,
         offsets: NDArray[np.int64] | None,
-        owners: Sequence[TopicPartition | None],
+        owner: TopicPartition | None,
     ) -> Flags:
         """Count the records of requested keys in ``reads``; returns flags of those that some request covers.
 
-        ``keys`` (`digests.key_bytes`) and ``offsets`` are those of the records; without ``offsets``, each record of a
-        requested key is covered. ``owners`` has the topic partition of each record, or a single one for all of them.
+        ``keys`` (`digests.key_bytes`) and ``offsets`` are those of the records; without ``offsets`` and ``owner``, the
+        topic partition of all records, each record of a requested key is covered.
         """
         covered = np.zeros(len(keys), np.bool_)
         encoded = pc.dictionary_encode(keys)
@@ -193,7 +193,6 @@ class RequestedKeys:
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         (rows,) = np.nonzero(np.isin(codes, list(named)))
         for row, code in zip(rows.tolist(), codes[rows].tolist(), strict=True):
-            owner = owners[0] if len(owners) == 1 else owners[row]
             offset = None if offsets is None else int(offsets[row])
             for index, position in named[code]:
                 topic, ends = self._ends[index]

@@ -186,7 +186,8 @@ class Search:
         """A task for each file that may hold a record of a requested topic."""
         for named in self.named.files.values():
             if self._concerned(named.file):
-                yield _Task(Source.of(named.file), self._owner(named.file), is_listed=True, is_data=named.is_data)
+                owner = self._owner(named.file) if named.is_data else None
+                yield _Task(Source.of(named.file), owner, is_listed=True, is_data=named.is_data)
         sizes = {one.statistics_path: one.file_size_in_bytes for one in statistics_of(self.table.metadata)}
         sizes |= {file.path: file.bytes for file in others}
         spec = self.table.spec()
@@ -418,7 +419,8 @@ class _Task:
 
     source: Source
     owner: TopicPartition | None = None
-    """The topic partition of all records in the file; None if there may be several, or if it is unknown."""
+    """The topic partition of all records in a data file that a manifest lists; None if there may be several, and for
+    any other file: whoever made it, no offset shows that a record in it is newer than a request."""
     is_listed: bool = False
     """True if a manifest lists the file; otherwise only the file says what it holds."""
     is_data: bool = False
@@ -492,35 +494,22 @@ class _Reader:
             return "it has a former column of the key's name, in which nobody can look for keys"
         keys = {self.files.schema.find_field(name).field_id for name in self.columns.key}
         if task.is_data or keys <= ids:
-            has_offset = task.is_data or self.files.schema.find_field(self.columns.offset).field_id in ids
-            return self._count(source if task.is_data else replace(source, records=rows), task, has_offset)
+            return self._count(source if task.is_data else replace(source, records=rows), task)
         if not (ids and ids <= _POSITIONS) and not (job_of(source.path) and source.path.endswith(MARKS)):
             return _UNKNOWN
         return self._reads(task)
 
-    def _count(self, source: Source, task: _Task, by_offset: bool) -> Sequence[Read]:
-        """Count the records for each request; without offsets, every record of a requested key counts."""
-        columns, reads = self.columns, self._reads(task)
-        apart = () if task.owner else (columns.topic, columns.partition)
-        more = (columns.offset, self.control, *apart) if by_offset else ()
-        for batch in self.files.batches(source, list(dict.fromkeys([*columns.key, *filter(None, more)]))):
-            keys = key_bytes(batch, columns.key, self.control if by_offset else None)
-            offsets, owners = None, [task.owner]
+    def _count(self, source: Source, task: _Task) -> Sequence[Read]:
+        """Count the records for each request; where no topic partition is known, every record of a requested key."""
+        reads, by_offset = self._reads(task), task.owner is not None
+        names = [*self.columns.key, *filter(None, (self.columns.offset, self.control) if by_offset else ())]
+        for batch in self.files.batches(source, list(dict.fromkeys(names))):
+            keys, offsets = key_bytes(batch, self.columns.key, self.control if by_offset else None), None
             if by_offset:
-                offsets = batch.column(columns.offset).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-                owners = owners if task.owner else self._owners(batch)
-            self.requested.count(reads, keys, offsets, owners)
+                column = batch.column(self.columns.offset)
+                offsets = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            self.requested.count(reads, keys, offsets, task.owner)
         return reads
-
-    def _owners(self, batch: pa.RecordBatch) -> list[TopicPartition | None]:
-        """The topic partition of each record; None for a record that does not name it, so that it may be any."""
-        names = self.columns
-        topics = batch.column(names.topic).to_pylist() if names.topic else [names.topic_name] * len(batch)
-        partitions = batch.column(names.partition).to_pylist() if names.partition else [0] * len(batch)
-        return [
-            None if topic is None or partition is None else TopicPartition(topic, partition)
-            for topic, partition in zip(topics, partitions, strict=True)
-        ]
 
 
 def _ids(schema: pa.Schema, files: DataFiles) -> frozenset[int]:
