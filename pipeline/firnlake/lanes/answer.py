@@ -62,18 +62,30 @@ class Traits:
     """The level of the segments that the lane makes of its inputs; None if it makes none, or keeps their levels."""
     cleans: bool = False
     """The lane removes records because of newer ones, which needs a compacted topic (C19)."""
-    copies: bool = False
-    """The lane copies records, each as often as its file is listed, instead of cleaning them."""
-    decides: bool = False
-    """The lane treats control records and the records of transactions specially (C10)."""
-    whole: bool = False
-    """The lane works on a whole topic partition at once; then its inputs may all stay in place."""
     serves_requests: bool = False
     """The lane does what requests ask for (C30): no segment may hold a requested record afterwards."""
-    unblocked: bool = False
-    """The lane also works on a blocked topic partition (C20), because it drops or keeps whole segments."""
     removal: str = ""
     """Why every record that the lane removes goes, in words; empty if each record has a reason of its own."""
+
+    @property
+    def copies(self) -> bool:
+        """True if the lane copies records, each as often as its file is listed, instead of cleaning them."""
+        return self.writes == "segments" and not self.cleans
+
+    @property
+    def decides(self) -> bool:
+        """True if the lane treats control records and the records of transactions specially (C10)."""
+        return self.cleans or self.serves_requests
+
+    @property
+    def whole(self) -> bool:
+        """True if the lane works on a whole topic partition at once; then its inputs may all stay in place."""
+        return self.writes == "deletes" or self.serves_requests
+
+    @property
+    def unblocked(self) -> bool:
+        """True if the lane also works on a blocked topic partition (C20), because it drops or keeps whole segments."""
+        return self.writes != "segments"
 
     @property
     def replaces(self) -> bool:

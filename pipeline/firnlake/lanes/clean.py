@@ -38,4 +38,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due
 
 
-TRAITS = Traits("C14", look, may_be_due, level_in=MERGED, level_out=RUN, cleans=True, decides=True)
+TRAITS = Traits("C14", look, may_be_due, level_in=MERGED, level_out=RUN, cleans=True)

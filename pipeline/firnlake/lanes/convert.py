@@ -32,4 +32,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due
 
 
-TRAITS = Traits("C27", look, may_be_due, writes="deletes", whole=True, unblocked=True)
+TRAITS = Traits("C27", look, may_be_due, writes="deletes")

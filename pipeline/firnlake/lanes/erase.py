@@ -163,11 +163,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due
 
 
-TRAITS = Traits(
-    *("C30", look, may_be_due, clocks),
-    copies=True,
-    decides=True,
-    whole=True,
-    serves_requests=True,
-    removal="erased on request",
-)
+TRAITS = Traits("C30", look, may_be_due, clocks, serves_requests=True, removal="erased on request")

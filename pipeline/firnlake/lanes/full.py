@@ -231,4 +231,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due
 
 
-TRAITS = Traits("C12", look, may_be_due, clocks, level_out=TAIL, cleans=True, decides=True)
+TRAITS = Traits("C12", look, may_be_due, clocks, level_out=TAIL, cleans=True)

@@ -58,4 +58,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due
 
 
-TRAITS = Traits("C13", look, may_be_due, level_in=LANDED, level_out=MERGED, copies=True)
+TRAITS = Traits("C13", look, may_be_due, level_in=LANDED, level_out=MERGED)

@@ -165,6 +165,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due & (figures.each(lambda policy: policy.deletes) > 0)
 
 
-TRAITS = Traits(
-    "C19", look, may_be_due, clocks, writes="nothing", unblocked=True, removal="past the retention of its topic"
-)
+TRAITS = Traits("C19", look, may_be_due, clocks, writes="nothing", removal="past the retention of its topic")

@@ -91,4 +91,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due
 
 
-TRAITS = Traits("C15", look, may_be_due, level_in=RUN, level_out=RUN, cleans=True, decides=True)
+TRAITS = Traits("C15", look, may_be_due, level_in=RUN, level_out=RUN, cleans=True)
