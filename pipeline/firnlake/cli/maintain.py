@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -24,9 +24,6 @@ from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, in_words, mended, named_files
 from firnlake_expectations.table_report import OUTCOMES, MendedFile
 from firnlake_expectations.wording import count
-
-LONGEST_REASON: Final = 200
-"""In a column, a longer reason, such as an error with paths and a command, could not be read or copied."""
 
 
 def maintain(
@@ -94,14 +91,11 @@ def _table(title: str, garbage: list[Finding]) -> None:
                 one.files,
                 one.bytes,
                 None if one.age_ms is None else clock.show_span(max(one.age_ms, 0)),
-                one.reason if len(one.reason) <= LONGEST_REASON else "see below",
+                one.reason,
             )
             for one in garbage
         ],
     )
-    for one in garbage:
-        if len(one.reason) > LONGEST_REASON:
-            show.message(f"{one.kind} {_short(one.name)}: {one.reason}")
 
 
 def _short(name: str) -> str:

@@ -20,7 +20,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import DAMAGED
 from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch, batches
-from firnlake.inspect.outlook import Outlook, in_words
+from firnlake.inspect.outlook import Outlook, in_words, outlooks
 from firnlake.inspect.report_files import last_verdicts
 from firnlake.inspect.status import (
     LaneCommit,
@@ -34,12 +34,11 @@ from firnlake.inspect.status import (
     sums,
     write,
 )
-from firnlake.job.failures import failed_plans, told_once
+from firnlake.job.failures import told_once
 from firnlake.job.reports import copy_reports
 from firnlake.lanes import Lane
 from firnlake.lanes.look import until
 from firnlake.maintain.mend import mended
-from firnlake.plan.read_states import read_once
 from firnlake.progress import Progress
 from firnlake.table import records
 from firnlake.table.history import CommitSummary, appended_bytes, is_mending, removed_bytes
@@ -125,22 +124,19 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
 
 
 def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
-    sensed = read_once(lake, identifier, now_ms)
-    segments, states = sensed.segments, sorted(sensed.states(), key=lambda state: state.topic_partition)
-    table = lake.table(identifier)
-    failed = failed_plans(lake, identifier)
+    segments, found = outlooks(lake, identifier, now_ms)
+    states, table = [outlook.state for outlook in found.values()], lake.table(identifier)
     quarantined = sorted(batches(lake, identifier), key=lambda batch: (-batch.records, batch.topic_partition))
     moved = Counter[object]()
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
-    outlooks = [Outlook(segments, state, failed, state.topic_partition in sensed.quiet) for state in states]
-    parts = tuple(_partition(outlook, moved[outlook.state.topic_partition]) for outlook in outlooks)
+    parts = tuple(_partition(outlook, moved[where]) for where, outlook in found.items())
     policies = Policies.parse(identifier, table.properties)
     conditions = Counter(part.condition for part in parts)
     history = list(ancestors(table))
     commits = [_commit(snapshot, told) for snapshot in history if (told := CommitSummary.of(snapshot))]
     landed = sum(map(appended_bytes, history))
-    topics = tuple(_spaces(table, identifier, outlooks, quarantined, _removed_share(states, commits, landed)))
+    topics = tuple(_spaces(table, identifier, found.values(), quarantined, _removed_share(states, commits, landed)))
     doubts, staying = list(policies.doubts()), {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     try:
         staying = {*retained(identifier, table.metadata, now_ms).snapshots}

@@ -58,18 +58,18 @@ class Outlook:
     state: State
     failures: Sequence[FailedPlan] = ()
     is_quiet: bool = False
-    """No lane has work (``firnlake.lanes.look.quiet``), so none is asked."""
+    """No lane has work (``firnlake.lanes.look.quiet``), so none is asked for it."""
 
     @cached_property
     def answers(self) -> Mapping[Lane, Work | Waits]:
         """What each lane says of the topic partition, whatever has failed before."""
-        return {} if self.is_quiet else {lane: look(lane, self.state) for lane in Lane}
+        return {lane: look(lane, self.state) for lane in Lane}
 
     @cached_property
     def works(self) -> Mapping[Lane, Work]:
         """The work that is due, without what failed before."""
-        answers = self.answers.items()
-        return {lane: one for lane, one in answers if isinstance(one, Work) and lane not in self.failed}
+        answers = {} if self.is_quiet else self.answers
+        return {lane: one for lane, one in answers.items() if isinstance(one, Work) and lane not in self.failed}
 
     @cached_property
     def plans(self) -> Mapping[Lane, Plan]:
@@ -230,13 +230,15 @@ def in_words(reason: Reason) -> str:
 def outlooks(
     lake: Lake, identifier: str, now_ms: int, only: Collection[TopicPartition] = ()
 ) -> tuple[Segments, dict[TopicPartition, Outlook]]:
-    """The segments of table ``identifier``, and what the lanes say of its topic partitions or of those in ``only``.
+    """The segments of table ``identifier``, and what the lanes say of its topic partitions or of those in ``only``, by
+    topic and partition.
 
     Raises RefusedError for an unknown table, or a topic partition without a segment.
     """
     sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
     segments, failures = sensed.segments, failed_plans(lake, identifier)
-    return segments, {state.topic_partition: Outlook(segments, state, failures) for state in sensed.states()}
+    states = {state.topic_partition: state for state in sensed.states()}
+    return segments, {key: Outlook(segments, state, failures, key in sensed.quiet) for key, state in states.items()}
 
 
 @dataclass(frozen=True)
