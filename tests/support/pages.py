@@ -140,7 +140,6 @@ def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = 
             for topic in dict.fromkeys(part.topic for part in parts)
         ),
         "strays": (),
-        "thresholds": ("merge.segments = 32, from: default",),
         "doubts": ("orders: max.compaction.lag.ms 600000 can't be met at what lands now: merge and full take 25 min",),
         "partitions": tuple(parts),
     }

@@ -160,9 +160,6 @@ def _show(status: Status, limit: int) -> None:
         show.line(f"{table}: retention; the oldest segment that is kept, and why")
     for text in kept:
         show.line(f"  {text}")
-    show.line(f"{table}: thresholds")
-    for text in status.thresholds:
-        show.line(f"  {text}")
     _show_some(table, [f"{table}: {text}" for text in status.strays], limit, "file")
     for text in status.doubts:
         show.message(f"{table}: {text}")

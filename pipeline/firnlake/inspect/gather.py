@@ -46,7 +46,6 @@ from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import MERGED
-from firnlake.table.settings import thresholds
 from firnlake.table.state import State
 from firnlake_expectations.table_report import MendedFile, Seen, Tombstones
 from firnlake_expectations.wording import count, log_name, plain
@@ -170,7 +169,6 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         quarantine=tuple(quarantined[:QUARANTINED_SHOWN]),
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
-        thresholds=tuple(thresholds(identifier, table.properties)),
         doubts=tuple(doubts),
         partitions=parts,
     )

@@ -290,9 +290,6 @@ class Status(FrozenModel):
     """The space of each topic, by name."""
     strays: tuple[str, ...]
     """Messages about live files whose topic partition is missing or unknown (C20)."""
-    thresholds: tuple[str, ...]
-    """When the lanes are due by the table's own properties, and where each value comes from; then what topics
-    override."""
     doubts: tuple[str, ...]
     """Messages about lags that the settings can't meet (C21), and about wrong values of ``history.expire.*``."""
     partitions: tuple[PartitionStatus, ...]

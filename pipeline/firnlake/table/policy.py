@@ -50,8 +50,6 @@ class Setting:
     one_run: bool = False
     """True if one run may override it: it decides when a lane works, or limits how much it takes. What decides which
     records may be removed is up to the table alone."""
-    threshold: bool = False
-    """True if ``firn status`` shows it, with its source."""
     defaults: Mapping[str, object] = field(default_factory=dict)
     """Other defaults: by profile, or under ``ADOPTED`` those of adopted tables."""
     allowed: str = ""
@@ -126,31 +124,21 @@ class Policy(BaseModel):
     retention_bytes: Annotated[Size, Field(ge=UNLIMITED), Setting("Kafka")] = UNLIMITED
     """Under `delete`, the oldest segments of a topic partition are dropped as long as the others have at least this
     many bytes. -1: no limit."""
-    merge_segments: Annotated[
-        Long, Field(ge=2), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": INT_MAX})
-    ] = 32
+    merge_segments: Annotated[Long, Field(ge=2), Setting("WarpStream", one_run=True, defaults={"kafka": INT_MAX})] = 32
     """Number of L0 segments that `merge` merges into one L1 segment."""
-    clean_segments: Annotated[
-        Long, Field(ge=1), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": INT_MAX})
-    ] = 32
+    clean_segments: Annotated[Long, Field(ge=1), Setting("WarpStream", one_run=True, defaults={"kafka": INT_MAX})] = 32
     """Number of L1 segments that `clean` cleans into one L2 run."""
     clean_tail_fraction: Annotated[float, Field(gt=0), Setting(one_run=True)] = inf
     """`clean` is also due when L1 bytes reach this fraction of the tail's bytes; `inf`: not for this reason."""
-    tier_runs: Annotated[
-        Long, Field(ge=2), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": INT_MAX})
-    ] = 10
+    tier_runs: Annotated[Long, Field(ge=2), Setting("WarpStream", one_run=True, defaults={"kafka": INT_MAX})] = 10
     """Number of L2 runs of similar size that `tier` combines into one."""
-    min_cleanable_dirty_ratio: Annotated[
-        Fraction, Setting("Kafka", one_run=True, threshold=True, defaults={"warpstream": 1})
-    ] = 0.5
+    min_cleanable_dirty_ratio: Annotated[Fraction, Setting("Kafka", one_run=True, defaults={"warpstream": 1})] = 0.5
     """`full` is due when dirty bytes / (tail bytes + cleanable head bytes) is greater than this."""
-    min_dirty_bytes: Annotated[Size, Field(ge=0), Setting(one_run=True, threshold=True, defaults={"kafka": 0})] = (
-        64 * MIB
-    )
+    min_dirty_bytes: Annotated[Size, Field(ge=0), Setting(one_run=True, defaults={"kafka": 0})] = 64 * MIB
     """The dirty ratio counts only when the cleanable head has at least this many bytes; Kafka cleans no log before a
     segment has rolled."""
     full_interval_ms: Annotated[
-        Duration, Field(ge=NEVER), Setting("WarpStream", one_run=True, threshold=True, defaults={"kafka": NEVER})
+        Duration, Field(ge=NEVER), Setting("WarpStream", one_run=True, defaults={"kafka": NEVER})
     ] = DAY_MS
     """`full` is due this long after the last `full` if anything is cleanable; -1: not for this reason."""
     max_compaction_lag_ms: Annotated[Duration, Field(ge=1), Setting("Kafka", one_run=True)] = LONG_MAX
@@ -166,7 +154,7 @@ class Policy(BaseModel):
     """How long a tombstone stays after the first cleaning that finds it clean. At most 1000 years."""
     segment_bytes: Annotated[Size, Field(ge=1), Setting("Kafka")] = GIB
     """Target size of the segments that Firn writes."""
-    max_input_bytes: Annotated[Size, Field(ge=1), Setting("WarpStream", one_run=True, threshold=True)] = 128 * GIB
+    max_input_bytes: Annotated[Size, Field(ge=1), Setting("WarpStream", one_run=True)] = 128 * GIB
     """A segment larger than this is never an input."""
     plan_max_bytes: Annotated[Size, Field(ge=1), Setting(one_run=True)] = 64 * GIB
     """Maximum head bytes per plan."""

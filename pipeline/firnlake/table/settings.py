@@ -1,6 +1,6 @@
 """Settings as people see and change them (C21)."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -12,7 +12,6 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.table.policy import (
     NAMES,
     PREFIX,
-    SETTINGS,
     TABLE_ONLY,
     TOPIC_PREFIX,
     Policies,
@@ -24,7 +23,6 @@ from firnlake.table.policy import (
     values_of,
 )
 from firnlake.table.records import COLUMNS
-from firnlake_expectations.wording import count
 
 TOPICS: Final = 20
 """Maximum number of topics that a message names."""
@@ -65,17 +63,6 @@ def overrides(identifier: str, properties: Mapping[str, str]) -> list[str]:
         f"topic {topic}: {', '.join(f'{name} = {readable(name, value)}' for name, value in sorted(own.items()))}"
         for topic, own in sorted((topic, own) for topic, own in values.items() if topic)
     ]
-
-
-def thresholds(identifier: str, properties: Mapping[str, str]) -> Iterator[str]:
-    """The thresholds of table ``identifier`` by its ``properties``, each with its source; then what topics override."""
-    for one in effective(properties):
-        if SETTINGS[one.name].threshold:
-            yield f"{one.name} = {readable(one.name, one.value)}, from: {one.source}"
-    of_topics = overrides(identifier, properties)
-    yield from of_topics[:TOPICS]
-    if len(of_topics) > TOPICS:
-        yield f"{count(len(of_topics) - TOPICS, 'more topic')}: `firn config {identifier}` lists them"
 
 
 def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None, str]:
