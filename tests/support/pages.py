@@ -72,7 +72,6 @@ def part_of(topic: str, partition: int, **others: Any) -> PartitionStatus:
         "due": {},
         "due_in_ms": None,
         "blockers": (),
-        "retained": None,
         "waiting": (),
         "quarantined": 0,
     }

@@ -155,11 +155,6 @@ def _show(status: Status, limit: int) -> None:
         _show_some(part.name, _reasons(part), limit, "reason")
     _show_horizons(status)
     show_bytes(status, limit)
-    kept = [part.retained for part in parts if part.retained]
-    if kept:
-        show.line(f"{table}: retention; the oldest segment that is kept, and why")
-    for text in kept:
-        show.line(f"  {text}")
     _show_some(table, [f"{table}: {text}" for text in status.strays], limit, "file")
     for text in status.doubts:
         show.message(f"{table}: {text}")

@@ -203,7 +203,6 @@ def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
         due=due,
         due_in_ms=None if at is None else at - state.now_ms,
         blockers=(*map(in_words, (*outlook.wrong, *holding)), *refused),
-        retained=outlook.retention.kept if outlook.retention else None,
         waiting=tuple(map(in_words, young)),
         quarantined=quarantined,
     )

@@ -87,8 +87,6 @@ class PartitionStatus:
     due_in_ms: int | None
     """Milliseconds until time alone makes a lane due; 0 if a lane is due now; None if only new data can make it due."""
     blockers: tuple[str, ...]
-    retained: str | None
-    """The oldest segment that retention keeps, and the reason; None if the policy does not delete (C19)."""
     waiting: tuple[str, ...]
     """Segments that must wait, each with the reason and, if known, the end of the wait (C11)."""
     quarantined: int
