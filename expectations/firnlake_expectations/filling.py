@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firnlake_expectations.tables import BEFORE, FLAGS, IN_PLACE, PLAN, SHOWN
+from firnlake_expectations.tables import BEFORE, IN_PLACE, SIDES
 from firnlake_expectations.visible import loaded
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from firnlake_expectations.claim import Claim
     from firnlake_expectations.duck import Duck
     from firnlake_expectations.tables import Layout, Part
-    from firnlake_expectations.visible import Listed, Visible
+    from firnlake_expectations.visible import Visible
 
 
 ROWS: Final = 1 << 18
@@ -39,15 +39,12 @@ class Filler:
         self._visible: Visible | None = None
 
     def fill(self, parts: Iterable[Part], threads: int) -> None:
-        """Read all `parts`. Raises ValueError for a side that the layout lacks, and any error of reading."""
+        """Read all `parts`. Raises any error of reading."""
         waiting: SimpleQueue[Part] = SimpleQueue()
         every = list(parts)
-        strange = {part.side for part in every}.difference(self._layout.sides)
-        if strange:
-            raise ValueError(f"parts of {sorted(strange)} can't be judged; allowed: {', '.join(self._layout.sides)}")
         for part in every:
             waiting.put(part)
-        self._visible = loaded(self._duck, [(part.name, one) for part in every for one in (part.listed, part.after)])
+        self._visible = loaded(self._duck, [(part.name, part.listed) for part in every])
         if threads == 1:
             self._work(waiting, self._duck)
             return
@@ -56,7 +53,7 @@ class Filler:
                 assert done is None
 
     def _work(self, waiting: SimpleQueue[Part], duck: Duck) -> None:
-        held = {side: LoadedRecords(duck, self._layout, side) for side in self._layout.sides}
+        held = {side: LoadedRecords(duck, self._layout, side) for side in SIDES}
         counted: list[tuple[Part, int]] = []
         while True:
             try:
@@ -66,7 +63,7 @@ class Filler:
             read = 0
             for records in part.read(self._wanted(part)):
                 table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
-                self._take(*self._seen(table, part, read, duck), part, held[part.side])
+                self._take(self._seen(table, part, read, duck), part, held[part.side])
                 read += table.num_rows
             if part.records is not None:
                 counted.append((part, read))
@@ -87,28 +84,15 @@ class Filler:
         compared = self._visible.columns if self._visible and part.has_deletes else ()
         return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
 
-    def _seen(self, table: pa.Table, part: Part, first: int, duck: Duck) -> tuple[pa.Table, pa.Table]:
-        """Those of the records in `table` that readers see, before or after, and of side SHOWN the flags of each. The
-        records begin at place `first` of `part`."""
-        seen = self._flags(table, part, part.listed, first, duck)
-        if seen is not None and part.side in (BEFORE, SHOWN):
-            self._count_hidden(part, table.num_rows - (pc.sum(seen).as_py() or 0), duck)
+    def _seen(self, table: pa.Table, part: Part, first: int, duck: Duck) -> pa.Table:
+        """Those of the records in `table` that readers see. The records begin at place `first` of `part`."""
         wanted = list(self._layout.wanted(part))
-        if part.side != SHOWN:
-            return table if seen is None else table.filter(seen).select(wanted), pa.table({})
-        after = self._flags(table, part, part.after, first, duck)
-        every, shown = pa.repeat(pa.scalar(value=True), table.num_rows), table.select(wanted)
-        flags = pa.table([every if flag is None else flag for flag in (seen, after)], FLAGS)
-        if seen is None or after is None:
-            return shown, flags
-        either = pc.or_(seen, after)
-        return shown.filter(either), flags.filter(either)
-
-    def _flags(self, table: pa.Table, part: Part, listed: Listed | None, first: int, duck: Duck) -> pa.Array | None:
-        """A flag per record that readers see with the deletes `listed`; None: all of them."""
-        if self._visible is None or listed is None or not listed.deletes or not table.num_rows:
-            return None
-        return self._visible.of(duck, part.name, listed, table, first)
+        if self._visible is None or part.listed is None or not part.has_deletes or not table.num_rows:
+            return table.select(wanted)
+        seen = self._visible.of(duck, part.name, part.listed, table, first)
+        if part.side == BEFORE:
+            self._count_hidden(part, table.num_rows - (pc.sum(seen).as_py() or 0), duck)
+        return table.filter(seen).select(wanted)
 
     def _count_hidden(self, part: Part, number: int, duck: Duck) -> None:
         if number:
@@ -116,7 +100,7 @@ class Filler:
                 plan = "NULL" if part.plan is None else part.plan
                 duck.run(f"INSERT INTO hidden SELECT {plan}, name, {number} FROM part_name")
 
-    def _take(self, table: pa.Table, flags: pa.Table, part: Part, held: LoadedRecords) -> None:
+    def _take(self, table: pa.Table, part: Part, held: LoadedRecords) -> None:
         if not table.num_rows:
             return
         plans = self._plans(table)
@@ -124,13 +108,12 @@ class Filler:
         ours = plans.is_valid() if place is None else pc.fill_null(pc.equal(plans, place), fill_value=False)
         ours = pc.and_(ours, table.column(self._layout.reading.offset).is_valid().combine_chunks())
         numbers = plans if place is None else pa.repeat(pa.scalar(place, pa.int32()), len(plans))
-        beside = pa.table([numbers, *flags.columns], [PLAN, *flags.column_names])
         if pc.all(ours).as_py():
-            held.add(table, beside)
+            held.add(table, numbers)
             return
-        held.add(table.filter(ours), beside.filter(ours))
+        held.add(table.filter(ours), numbers.filter(ours))
         strange = pc.invert(ours)
-        held.strange(table.filter(strange), beside.filter(strange))
+        held.strange(table.filter(strange), numbers.filter(strange))
 
     def _plans(self, records: pa.Table) -> pa.Array:
         """Index of the claim that covers each record; NULL when none does."""
@@ -153,13 +136,13 @@ class LoadedRecords:
 
     def __init__(self, duck: Duck, layout: Layout, side: str) -> None:
         self._duck, self._layout, self._side = duck, layout, side
-        self._tables: dict[tuple[str, ...], list[tuple[pa.Table, pa.Table]]] = {}
+        self._tables: dict[tuple[str, ...], list[tuple[pa.Table, pa.Array]]] = {}
         self._rows = self._bytes = 0
 
-    def add(self, table: pa.Table, beside: pa.Table) -> None:
-        """Add the records of `table`, with what the judge says of each in `beside`."""
+    def add(self, table: pa.Table, plans: pa.Array) -> None:
+        """Add the records of `table`, with the index in `plans` of the claim that covers each."""
         # `plain_columns` unifies, table by table, types that differ only by the writer's choice.
-        self._tables.setdefault(tuple(table.column_names), []).append((table, beside))
+        self._tables.setdefault(tuple(table.column_names), []).append((table, plans))
         self._rows += table.num_rows
         self._bytes += table.nbytes
         if self._rows >= ROWS or self._bytes >= BYTES:
@@ -168,17 +151,17 @@ class LoadedRecords:
     def flush(self) -> None:
         """Narrow the buffered records."""
         for held in self._tables.values():
-            tables, beside = map(pa.concat_tables, zip(*held, strict=True))
-            self._insert(tables, beside, self._side, "*")
+            tables, plans = zip(*held, strict=True)
+            self._insert(pa.concat_tables(tables), pa.chunked_array(plans), self._side, "*")
         self._tables.clear()
         self._rows = self._bytes = 0
 
-    def strange(self, table: pa.Table, beside: pa.Table) -> None:
+    def strange(self, table: pa.Table, plans: pa.Array) -> None:
         """Add records that no claim covers."""
-        self._insert(table, beside, "strangers", 'plan, "offset", key')
+        self._insert(table, pa.chunked_array([plans]), "strangers", 'plan, "offset", key')
 
-    def _insert(self, taken: pa.Table, beside: pa.Table, into: str, columns: str) -> None:
-        seen, query = self._layout.narrowed(taken, beside, self._side)
+    def _insert(self, taken: pa.Table, plans: pa.ChunkedArray, into: str, columns: str) -> None:
+        seen, query = self._layout.narrowed(taken, plans, self._side)
         requested = self._layout.requested
         if requested and into == IN_PLACE:
             schema, reading = self._layout.schema, self._layout.reading

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from firnlake_expectations.claim import Sample
 from firnlake_expectations.promises.promise import HORIZON
 from firnlake_expectations.promises.table import FINGERPRINT, promises_of
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
 from firnlake_expectations.wording import KEY_BYTES, count, key_text, log_name, moment, none_of, shown_key
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def weight(rule: Rule) -> str:
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 
-_ORDER = (BEFORE, SHOWN, IN_PLACE, AFTER)
+_ORDER = (BEFORE, IN_PLACE, AFTER)
 """The order of the sides: a sample shows the value of the first side that has one."""
 
 

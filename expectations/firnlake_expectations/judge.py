@@ -78,9 +78,9 @@ def judge(
     Raises ValueError when the claims do not belong together.
     """
     check(claims)
-    flagged = claims[0].lane == "convert"
+    same_files = claims[0].lane == "convert"
     layout = Layout(
-        schema, reading, closely=fingerprints is None, requested=requested, flagged=flagged, segments=segments
+        schema, reading, closely=fingerprints is None, requested=requested, same_files=same_files, segments=segments
     )
     findings = _found(parts, layout, claims, fingerprints, samples, bounds)
     if samples == "full":

@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from firnlake_expectations.visible import Listed
 
 
-BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
+BEFORE, AFTER, IN_PLACE = SIDES = ("read", "written", "stayed")
 """The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
 the table `strangers` has the records of all sides that no claim covers."""
-SHOWN = "shown"
-"""The only side of lane `convert`: the records of the data files, read once, with flags for whether
-readers saw them before and see them afterwards. BEFORE and AFTER are then views of this side."""
 
 _KINDS = {
     "plan": "INTEGER",
@@ -40,16 +37,10 @@ _KINDS = {
     "control": "BOOLEAN",
     "transactional": "BOOLEAN",
     "producer": "BIGINT",
-    "shown_before": "BOOLEAN",
-    "shown_after": "BOOLEAN",
 }
 _ALWAYS = ("plan", "offset", "level", "horizon")
 _OF_VALUES = ("tombstone", "fingerprint")
 _OF_TRANSACTIONS = ("control", "transactional", "producer")
-PLAN: Final = "plan"
-"""The index of the claim that covers a record."""
-FLAGS: Final = ("shown_before", "shown_after")
-"""The flags of side SHOWN."""
 _PREFIX: Final = "firn_"
 """Prefix of the columns of records that are about to be narrowed, which keeps them apart from words of SQL."""
 
@@ -63,8 +54,7 @@ class Part:
     name        its name in reports
     records     number of records according to the manifest; None: unknown
     tombstones  False if it is known to have no tombstones
-    listed      its entry in the snapshot, if row-level deletes may apply to it
-    after       side SHOWN: its entry after the plan, whereas `listed` is the entry before
+    listed      its entry before the plan, or on side AFTER the entry after it, if row-level deletes may apply to it
     """
 
     side: str
@@ -74,12 +64,11 @@ class Part:
     records: int | None = None
     tombstones: bool = True
     listed: Listed | None = None
-    after: Listed | None = None
 
     @property
     def has_deletes(self) -> bool:
-        """True when a row-level delete may apply to it, before or after."""
-        return any(one is not None and one.deletes for one in (self.listed, self.after))
+        """True when a row-level delete may apply to it."""
+        return self.listed is not None and bool(self.listed.deletes)
 
 
 @dataclass(frozen=True)
@@ -88,7 +77,7 @@ class Layout:
 
     closely     True if values of both sides are read; otherwise a fingerprint vouches for the values on the read side
     requested   lane `erase`: the requests; only records that these name are held of the segments that stay in place
-    flagged     lane `convert`: both sides are the same files, which are read once and never with values
+    same_files  lane `convert`: both sides are the same files, so they are never read with values
     segments    lane `retain`: the segments of each plan's topic partition; no record is read
     """
 
@@ -96,34 +85,29 @@ class Layout:
     reading: JudgedColumns
     closely: bool
     requested: Requested | None = None
-    flagged: bool = False
+    same_files: bool = False
     segments: Sequence[Sequence[Retained]] = ()
 
     @property
     def reads_values(self) -> bool:
         """True when the values of both sides are compared."""
-        return self.closely and not self.flagged
+        return self.closely and not self.same_files
 
     @property
     def transactions(self) -> bool:
         """True when the table has transaction columns."""
         return bool(self.reading.of_transactions(self.schema.names))
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """The sides that parts may have."""
-        return (SHOWN,) if self.flagged else (BEFORE, AFTER, IN_PLACE)
-
     def columns(self, side: str) -> tuple[str, ...]:
         """The columns of the table of `side`, except the key, which comes last."""
         both = _OF_VALUES if self.reads_values else ()
-        written = () if self.flagged else _OF_VALUES
-        of_values = {AFTER: written, BEFORE: both, IN_PLACE: ("tombstone",), SHOWN: FLAGS}[side]
+        written = () if self.same_files else _OF_VALUES
+        of_values = {AFTER: written, BEFORE: both, IN_PLACE: ("tombstone",)}[side]
         return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.reading.of_transactions(self.schema.names) else ()))
 
     def wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`."""
-        if not self.flagged and (part.side == AFTER or (part.side == BEFORE and self.closely)):
+        if not self.same_files and (part.side == AFTER or (part.side == BEFORE and self.closely)):
             return tuple(self.schema.names)
         judges_tombstones = part.side == IN_PLACE and part.tombstones and self.requested is None
         told_by = self.reading.told_by if judges_tombstones else ()
@@ -133,22 +117,18 @@ class Layout:
         """Create the empty tables."""
         key = plain_columns(self.schema.empty_table(), self.reading.key)
         with duck.seeing(keys=key):
-            for side in dict.fromkeys((*self.sides, IN_PLACE)):
+            for side in SIDES:
                 columns = ", ".join(f'NULL::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
                 duck.run(f"CREATE TABLE {side} AS SELECT {columns}, {self._key(key.column_names)} AS key FROM keys")
-            if self.flagged:
-                for side, flag in zip((BEFORE, AFTER), FLAGS, strict=True):
-                    names = ", ".join(f'"{name}"' for name in self.columns(side))
-                    duck.run(f"CREATE VIEW {side} AS SELECT {names}, key FROM {SHOWN} WHERE {flag}")
             duck.run(f'CREATE TABLE strangers AS SELECT plan, "offset", key FROM {AFTER}')
         if self.requested:
             self.requested.make(duck)
         duck.run("CREATE TABLE files (plan INTEGER, name VARCHAR, told BIGINT, found BIGINT)")
         duck.run("CREATE TABLE hidden (plan INTEGER, name VARCHAR, records BIGINT)")
 
-    def narrowed(self, taken: pa.Table, beside: pa.Table, side: str) -> tuple[dict[str, pa.Table], str]:
-        """Tables to register, and the query over them that narrows the records `taken` from `side`. `beside` has, for
-        each record, its PLAN, and on side SHOWN its FLAGS.
+    def narrowed(self, taken: pa.Table, plans: pa.ChunkedArray, side: str) -> tuple[dict[str, pa.Table], str]:
+        """Tables to register, and the query over them that narrows the records `taken` from `side`. `plans` has the
+        index of the claim that covers each record.
 
         The query sees no name of a column of the records, so these may have any name.
         """
@@ -157,13 +137,13 @@ class Layout:
         plain = plain_columns(taken, kept, _PREFIX)
         places = dict(zip(kept, plain.column_names, strict=True))
         tables = {
-            **{f"{_PREFIX}{name}": beside.column(name) for name in beside.column_names},
+            f"{_PREFIX}plan": plans,
             f"{_PREFIX}level": taken.column(reading.level),
             f"{_PREFIX}horizon": _micros(taken.column(reading.delete_horizon)),
             **dict(zip(plain.column_names, plain.columns, strict=True)),
         }
         sql = {
-            **{name: f"{_PREFIX}{name}" for name in beside.column_names},
+            "plan": f"{_PREFIX}plan",
             "offset": places[reading.offset],
             "level": f"coalesce({_PREFIX}level, 0)",
             "horizon": f"{_PREFIX}horizon",

@@ -79,7 +79,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool)
     statements = [
         *_sums(copies, layout.reads_values),
         *_offsets(copies, layout.reads_values),
-        _unsettled(copies, flagged=layout.flagged, settle=settle),
+        _unsettled(copies, same_files=layout.same_files, settle=settle),
         _special(copies),
         *transactions(layout),
         _left_behind(),
@@ -180,9 +180,9 @@ def _sums(copies: bool, closely: bool) -> list[str]:
     ]
 
 
-def _unsettled(copies: bool, *, flagged: bool, settle: bool) -> str:
+def _unsettled(copies: bool, *, same_files: bool, settle: bool) -> str:
     written = "written_sums.every" if copies else "written_sums.keyed"
-    elsewhere = "" if flagged else "OR elsewhere > 0"
+    elsewhere = "" if same_files else "OR elsewhere > 0"
     rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan, slice
         FROM newest FULL JOIN written_sums USING (plan, slice) JOIN plans USING (plan) LEFT JOIN read_sums USING (plan)

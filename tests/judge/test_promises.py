@@ -18,7 +18,7 @@ import pytest
 from firnlake_expectations.erasure_views import Requested
 from firnlake_expectations.judge import judge
 from firnlake_expectations.promises.table import PROMISES
-from firnlake_expectations.tables import AFTER, BEFORE, SHOWN
+from firnlake_expectations.tables import AFTER, BEFORE
 from firnlake_expectations.visible import Deletes, Listed
 from tests.support.judged import (
     CLEANING,
@@ -355,8 +355,9 @@ def conversions() -> dict[Line, Findings]:
     plans = [replace(CONVERT, read=VISIBLE).numbered(at) for at, _ in enumerate(lines)]
     after = [Listed(1, "place", deletes(line.changes)) for line in lines]
     files = [
-        replace(part(SHOWN, table(one.read)), name="file", plan=at, listed=before, after=after[at])
+        replace(part(side, table(one.read)), name="file", plan=at, listed=listed)
         for at, one in enumerate(plans)
+        for side, listed in ((BEFORE, before), (AFTER, after[at]))
     ]
     found = judge(files, SCHEMA, [one.claim for one in plans], KAFKAS, fingerprints=[0] * len(lines), samples="full")
     return dict(zip(lines, found, strict=True))

@@ -31,7 +31,7 @@ from firnlake.table.segment import Segment
 from firnlake.validate.basis import Basis
 from firnlake_expectations.claim import Claim, JudgedColumns
 from firnlake_expectations.retention_views import Retained
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from firnlake_expectations.visible import Deletes, Listed
 
 if TYPE_CHECKING:
@@ -127,9 +127,11 @@ class JudgedRecords:
         held = sum(map(self._held, (*removed, *returning, *added, *(() if erases else left))))
         if by_position:
             after = self._converted(change, listed)
-            shown = [self._part(SHOWN, one, listed, after) for one in left]
+            shown = [self._part(BEFORE, one, listed) for one in left]
+            # The same files once more, with other deletes; they are counted once.
+            shown += [replace(self._part(AFTER, one, after), records=None) for one in left]
             shown += [self._part(AFTER, one) for one in added]
-            return case(tuple(shown), held=held, read=sum(map(self._narrow, left)))
+            return case(tuple(shown), held=2 * held, read=2 * sum(map(self._narrow, left)))
         sides = ((BEFORE, removed), (IN_PLACE, left), (BEFORE, returning))
         files = [self._part(side, one, listed) for side, some in sides for one in some]
         files += [self._part(AFTER, one) for one in added]
@@ -172,13 +174,11 @@ class JudgedRecords:
         read = partial(values if delete.is_equality else positions, self.files, delete)
         return Deletes(delete.path, delete.sequence_number, _scope(delete), delete.only, columns, read)
 
-    def _part(
-        self, side: str, file: DataFile, before: Mapping[str, Listed] = _NONE, after: Mapping[str, Listed] = _NONE
-    ) -> Part:
-        """``file`` in the judge's form, with its entries before and after the change, if deletes may apply to it."""
+    def _part(self, side: str, file: DataFile, listed: Mapping[str, Listed] = _NONE) -> Part:
+        """``file`` in the judge's form, with its entry in ``listed``, if deletes may apply to it."""
         read = partial(_read, self.files, Source.of(file))
-        entries = (before.get(file.file_path), after.get(file.file_path))
-        return Part(side, read, None, file.file_path, file.record_count, self._may_have_tombstones(file), *entries)
+        may_have = self._may_have_tombstones(file)
+        return Part(side, read, None, file.file_path, file.record_count, may_have, listed.get(file.file_path))
 
     def _held(self, file: DataFile) -> int:
         """Bytes that the judge holds of the records of ``file``."""
