@@ -146,7 +146,7 @@ class Lake:
         if self._is_embedded:
             self.home.mkdir(parents=True, exist_ok=True)
         try:
-            with self.reachable():
+            with self.answering():
                 catalog = load_catalog(self.name, **self.properties)
         except (NotInstalledError, ArgumentError, ValueError) as error:
             raise RefusedError(
@@ -182,7 +182,7 @@ class Lake:
                 "folder as FIRN_HOME, or a catalog in PyIceberg's configuration; `firn create` makes a lake",
             )
         try:
-            with self.reachable():
+            with self.answering():
                 return self._loaded(identifier)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise NotFoundError(
@@ -191,8 +191,6 @@ class Lake:
                 f"{', '.join(self.tables(namespace)[:20]) or f'no table in namespace {namespace}'}"
                 f"{'; FIRN_HOME chooses another lake' if self._is_embedded else ''}",
             ) from error
-        except FileNotFoundError as error:
-            raise GoneError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
         except ValidationError as error:
             reason = " ".join(self.said(error).split()).partition(" For further information")[0]
             raise RefusedError(f"table {identifier}: its metadata file can't be read: {reason}") from error
@@ -206,14 +204,17 @@ class Lake:
             wait=wait_random_exponential(multiplier=0.02, max=0.2),
             reraise=True,
         )
-        return attempts(self.catalog.load_table, identifier)
+        try:
+            return attempts(self.catalog.load_table, identifier)
+        except FileNotFoundError as error:
+            raise GoneError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
 
     def tables(self, namespace: str) -> list[str]:
         """Identifiers of all tables in ``namespace``, sorted; empty when the namespace is unknown."""
         if not self.exists:
             return []
         try:
-            with self.reachable():
+            with self.answering():
                 return sorted(".".join(identifier) for identifier in self.catalog.list_tables(namespace))
         except NoSuchNamespaceError:
             return []
@@ -221,7 +222,7 @@ class Lake:
     def all_tables(self) -> list[str]:
         """Identifiers of all tables of the catalog, including those in nested namespaces, sorted."""
         tables: list[str] = []
-        with self.reachable():
+        with self.answering():
             waiting = list(self.catalog.list_namespaces()) if self.exists else []
             while waiting:
                 namespace = waiting.pop()
@@ -233,7 +234,7 @@ class Lake:
 
     def create_namespace(self, namespace: str) -> None:
         """Create ``namespace`` unless it exists."""
-        with self.reachable(), suppress(NamespaceAlreadyExistsError):
+        with self.answering(), suppress(NamespaceAlreadyExistsError):
             self.catalog.create_namespace(namespace)
 
     def until_committed(self, action: Callable[[], T]) -> T:
@@ -251,7 +252,7 @@ class Lake:
             reraise=True,
         )
         try:
-            with self.reachable():
+            with self.answering():
                 return attempts(action)
         except CommitFailedException as error:
             raise UnavailableError(
@@ -281,36 +282,25 @@ class Lake:
         self.transact(identifier, lambda _, transaction: transaction.set_properties(dict(properties)))
 
     @contextmanager
-    def reachable(self) -> Iterator[None]:
-        """Turn any error of a catalog or store that does not answer into an UnavailableError that names the catalog.
-
-        A FileNotFoundError passes unchanged, because it is an answer, and the caller decides what it means.
-        """
+    def answering(self) -> Iterator[None]:
+        """Turn any error of a catalog or store that does not answer, or has lost a file, into an UnavailableError that
+        names the catalog."""
         from sqlalchemy.exc import DatabaseError
 
         try:
             yield
-        except FileNotFoundError:
-            raise
-        except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
-            reason = self.said(getattr(error, "orig", None) or error).splitlines()[0]
-            raise UnavailableError(f"catalog {self.name} ({self.address}) can't be reached: {reason}") from error
-        except OSError as error:
-            reason = " ".join(self.said(error).split())
-            raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
-
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        """As ``reachable``, but for a whole operation, in which a missing file becomes an UnavailableError as well."""
-        try:
-            with self.reachable():
-                yield
         except FileNotFoundError as error:
             reason = " ".join(self.said(error).split())
             raise UnavailableError(
                 f"catalog {self.name}: a file in use is gone: {reason}; required: only table maintenance deletes "
                 "files of a table; try again, because the table may have changed"
             ) from error
+        except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
+            reason = self.said(getattr(error, "orig", None) or error).splitlines()[0]
+            raise UnavailableError(f"catalog {self.name} ({self.address}) can't be reached: {reason}") from error
+        except OSError as error:
+            reason = " ".join(self.said(error).split())
+            raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
 
     def said(self, error: BaseException) -> str:
         """The message of ``error`` without credentials."""

@@ -321,7 +321,7 @@ class _Settling:
     def _try(self, target: Table, state: _State) -> Settled | None:
         """Make the commit on ``target``; None if the catalog answered with an error."""
         try:
-            with self.lake.reachable():
+            with self.lake.answering():
                 request = self.request(target)
         except Exception as error:
             if self.sent and state is _State.OPEN:

@@ -110,7 +110,7 @@ def preview(lake: Lake, identifier: str, choice: Choice, properties: Mapping[str
     """
     check_name(identifier)
     table = lake.table(identifier)
-    with lake.reachable():
+    with lake.answering():
         transaction = table.transaction()
         repeated = _prepare(transaction, table, identifier, choice, properties)
         adopted = Table(table.name(), transaction.table_metadata, table.metadata_location, table.io, lake.catalog)

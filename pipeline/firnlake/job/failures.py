@@ -89,7 +89,7 @@ def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
 
     A document that can't be read is ignored, and its plan is tried again.
     """
-    with lake.reachable():
+    with lake.answering():
         table = lake.table(identifier)
         names = [file.path.rpartition("/")[2] for file in files_in(*store(table, _folder(table)))]
         locations = [f"{_folder(table)}/{name}" for name in names if name.endswith(".json")]

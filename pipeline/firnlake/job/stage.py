@@ -147,7 +147,7 @@ class Stage:
 
         Raises RefusedError if a document can't be read.
         """
-        with lake.reachable():
+        with lake.answering():
             stage = cls.listed(table, job_id)
             # What is there now counts, whatever another process deletes later.
             return stage if stage.plans and stage.changes is not None else None
@@ -358,13 +358,13 @@ class Stage:
 
 def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:
     """Open the stage of each job of ``plans``, so that later steps find the plans there; returns the stages' names."""
-    with lake.reachable():
+    with lake.answering():
         return [Stage.open(job, lake.table(job.table)).identifier for job in jobs_of(plans)]
 
 
 def stages_of(lake: Lake, identifier: str) -> list[str]:
     """Names of all stages of table ``identifier``, sorted."""
-    with lake.reachable():
+    with lake.answering():
         return [one.identifier for one in Stage.every(lake.table(identifier))]
 
 
@@ -373,7 +373,7 @@ def planned_on(lake: Lake, identifier: str) -> frozenset[int]:
 
     Reads one listing, and one document per job. Jobs whose document can't be read are left out.
     """
-    with lake.reachable(), ThreadPoolExecutor(READERS) as readers:
+    with lake.answering(), ThreadPoolExecutor(READERS) as readers:
         jobs = readers.map(lambda stage: stage.readable_plans, Stage.every(lake.table(identifier)))
         return frozenset(plan.snapshot_id for plans in jobs for plan in plans)
 
