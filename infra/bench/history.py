@@ -88,8 +88,7 @@ def _compacted(table: Table, manifests: Sequence[ManifestFile], sequence_number:
 
 
 def _writer(table: Table, snapshot_id: int) -> ManifestWriter:
-    location = f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro"
-    return manifest_writer(table, table.spec().spec_id, location, snapshot_id)
+    return manifest_writer(table, table.spec().spec_id, snapshot_id, folder=f"{table.location()}/metadata")
 
 
 def _listed(writer: ManifestWriter, sequence_number: int) -> ManifestFile:

@@ -124,8 +124,7 @@ def _by_spec(files: Sequence[DataFile]) -> Iterator[tuple[int, list[DataFile]]]:
 def _manifest(
     table: Table, spec_id: int, files: Sequence[DataFile], snapshot_id: int, content: ManifestContent
 ) -> ManifestFile:
-    location = f"{table.location()}/metadata/{uuid.uuid4()}.avro"
-    with manifest_writer(table, spec_id, location, snapshot_id, content) as writer:
+    with manifest_writer(table, spec_id, snapshot_id, content, f"{table.location()}/metadata") as writer:
         for file in files:
             writer.add(ManifestEntry.from_args(data_file=file))
     return writer.to_manifest_file()

@@ -19,7 +19,6 @@ from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
-    ManifestWriter,
     write_manifest_list,
 )
 from pyiceberg.table import Table
@@ -63,7 +62,7 @@ class BranchChange:
     After a change with ``same_records``, readers see the same records as before (Iceberg's operation ``replace``).
 
     A change of manifests alone replaces those at the paths ``replaced`` by the manifests ``written`` for its snapshot,
-    which list the same live files (Iceberg's operation ``replace``).
+    which list the same live files.
     """
 
     removed: Collection[str] = ()
@@ -120,7 +119,7 @@ class BranchSnapshot:
         summary[SNAPSHOT_ID] = str(self.snapshot_id)
         if self.branch in FIRN_BRANCHES:
             summary[BRANCH] = self.branch
-        path = place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")
+        path = f"{metadata_folder(target)}/snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro"
         with write_manifest_list(
             format_version=target.metadata.format_version,
             output_file=target.io.new_output(path),
@@ -228,7 +227,7 @@ class BranchSnapshot:
         if key not in self._without:
             if manifest.content == ManifestContent.DELETES and not keeps_every_field(target, manifest):
                 return None
-            with self._writer(target, manifest.partition_spec_id, manifest.content) as writer:
+            with manifest_writer(target, manifest.partition_spec_id, self.snapshot_id, manifest.content) as writer:
                 for entry in entries:
                     if entry.data_file.file_path in key[1]:
                         writer.delete(_without_bounds(entry))
@@ -246,17 +245,13 @@ class BranchSnapshot:
                 (ManifestContent.DELETES, self._change.deletes),
             ):
                 for spec_id in dict.fromkeys(file.spec_id for file in files):
-                    with self._writer(target, spec_id, content) as writer:
+                    with manifest_writer(target, spec_id, self.snapshot_id, content) as writer:
                         for file in files:
                             if file.spec_id == spec_id:
                                 number = self._numbers.get(file.file_path)
                                 writer.add(ManifestEntry.from_args(sequence_number=number, data_file=file))
                     self._own_manifests.append(writer.to_manifest_file())
         return self._own_manifests
-
-    def _writer(self, target: Table, spec_id: int, content: ManifestContent) -> ManifestWriter:
-        location = place(target, f"{uuid.uuid4()}-m0.avro")
-        return manifest_writer(target, spec_id, location, self.snapshot_id, content)
 
     def _summarise(self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile]) -> Summary:
         """Iceberg's totals, counted on from the totals of ``parent``, and the caller's properties."""
@@ -274,18 +269,12 @@ class BranchSnapshot:
             parent.summary if parent else None,
         )
         # PyIceberg counts totals for no snapshot that replaces.
-        same = self._change.same_records or self._change.replaced
-        return Summary(Operation.REPLACE, **told.additional_properties) if same else told
+        return Summary(Operation.REPLACE, **told.additional_properties) if self._change.same_records else told
 
 
 def is_live(manifest: ManifestFile) -> bool:
     """True when ``manifest`` lists a live file, so that the next snapshot must list the manifest as well."""
     return manifest.has_added_files() or manifest.has_existing_files()
-
-
-def place(target: Table, name: str) -> str:
-    """Location of a new metadata file ``name`` of ``target``, in Firn's own folder."""
-    return f"{metadata_folder(target)}/{name}"
 
 
 def _without_bounds(entry: ManifestEntry) -> ManifestEntry:

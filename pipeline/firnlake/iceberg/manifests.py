@@ -6,6 +6,7 @@ files (Iceberg spec, "Manifests").
 """
 
 import json
+import uuid
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.files import metadata_folder
 
 READERS = 4
 """Number of manifests read in parallel; on object stores latency dominates."""
@@ -233,13 +235,17 @@ _REFERENCED_DATA_FILE: Final = 143
 
 
 def manifest_writer(
-    target: Table, spec_id: int, location: str, snapshot_id: int, content: ManifestContent = ManifestContent.DATA
+    target: Table,
+    spec_id: int,
+    snapshot_id: int,
+    content: ManifestContent = ManifestContent.DATA,
+    folder: str | None = None,
 ) -> ManifestWriter:
-    """A writer of a manifest of ``target`` at ``location``, for data files or for delete files of one partition spec.
-
-    Raises RefusedError for delete files unless the table has format version 2.
+    """A writer of a manifest of ``target`` in ``folder`` (by default Firn's own), for data files or for delete files of
+    one partition spec. Raises RefusedError for delete files unless the table has format version 2.
     """
     spec = target.specs()[spec_id]
+    location = f"{folder or metadata_folder(target)}/{uuid.uuid4()}-m0.avro"
     schema, output = _schema_of(target, spec), target.io.new_output(location)
     if content == ManifestContent.DELETES:
         check_positions(target)

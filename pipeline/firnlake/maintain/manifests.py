@@ -5,7 +5,6 @@ snapshots expire. As long as a request to erase keys is open, manifests with ent
 without them, those of delete files too, because the bounds in such an entry may be a key (C30).
 """
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange, place
+from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, SnapshotIds, settle
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.manifests import Manifests, ahead, checked_entries, keeps_every_field, manifest_writer
@@ -108,6 +107,7 @@ def _replace(lake: Lake, table: Table, groups: Sequence[Sequence[ManifestFile]],
     change = BranchChange(
         replaced=[one.manifest_path for group in groups for one in group],
         written=[one for group in groups for one in _merged(table, group, snapshot_id, target_bytes)],
+        same_records=True,
     )
     commit = Commit(table, [(MAIN_BRANCH, change)], ids)
     settle(lake, ".".join(table.name()), lambda current: commit.request(current, Manifests(current.io)))
@@ -125,8 +125,7 @@ def _merged(
     )
     first = manifests[0]
     for entry in entries:
-        location = place(table, f"{uuid.uuid4()}-m0.avro")
-        with manifest_writer(table, first.partition_spec_id, location, snapshot_id, first.content) as writer:
+        with manifest_writer(table, first.partition_spec_id, snapshot_id, first.content) as writer:
             writer.existing(entry)
             while writer.tell() < target_bytes and (following := next(entries, None)):
                 writer.existing(following)
