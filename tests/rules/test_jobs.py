@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firnlake.job.job import Job, JobLimits, jobs_of, series, staying
-from firnlake.job.plan import Input, Plan
+from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.table.history import Counts
-from firnlake.table.segment import LANDED, TAIL
+from firnlake.table.segment import LANDED, TAIL, Segment
 from tests.support.lakes import TABLE
-from tests.support.plans import example
+from tests.support.plans import example, segment
 
 SEGMENT_BYTES = 1000
 
 
-def landed(path: str, base: int, records: int, size: int) -> Input:
-    return Input(path=path, level=LANDED, base_offset=base, last_offset=base + records - 1, records=records, bytes=size)
+def landed(path: str, base: int, records: int, size: int) -> Segment:
+    return segment(path, LANDED, base, base + records - 1, records, size)
 
 
 def plan(partition: int, size: int = 100, records: int = 10, base: int = 0, **facts: Any) -> Plan:
@@ -91,12 +91,9 @@ def test_plans_that_share_a_job(found: list[Plan], shared: list[list[int]]) -> N
 
 def tail_of(*sizes: int, head: int = 0) -> Plan:
     """A plan over tail segments of ``sizes`` bytes in offset order, and a head segment of ``head`` bytes if not 0."""
-    facts: dict[str, Any] = {"level": TAIL, "records": 10, "may_stay": True}
-    tail = [
-        Input(path=str(n), base_offset=n * 10, last_offset=n * 10 + 9, bytes=size, **facts)
-        for n, size in enumerate(sizes)
-    ]
-    return plan(0, inputs=(*tail, *([landed("head", len(sizes) * 10, 10, head)] if head else [])))
+    tail = [segment(str(n), TAIL, n * 10, n * 10 + 9, 10, size) for n, size in enumerate(sizes)]
+    inputs = (*tail, *([landed("head", len(sizes) * 10, 10, head)] if head else []))
+    return plan(0, inputs=inputs, may_stay=tuple(one.path for one in tail))
 
 
 @given(st.lists(st.integers(1, 2 * SEGMENT_BYTES), min_size=1, max_size=12), st.integers(0, 500), st.data())
@@ -138,10 +135,12 @@ def changed(value: Any) -> Any:
 
 def test_c23_a_changed_plan_has_another_digest_whatever_field_is_changed() -> None:
     filled = {"markers": ((1, 2, True),), "requests": ("0" * 32,), "removed_tombstones": example().inputs}
+    filled |= {"may_stay": ("a",)}
     document = json.loads(example(**filled).model_dump_json())
     (taken,) = document["inputs"]
     changes = [{name: changed(value)} for name, value in document.items() if name not in ("version", "lane")]
-    changes += [{"inputs": [taken | {name: changed(value)}]} for name, value in taken.items()]
+    facts = {name: changed(value) for name, value in taken.items()} | {"topic_partition": "orders-4"}
+    changes += [{"inputs": [taken | {name: value}]} for name, value in facts.items()]
     for change in [*changes, {"lane": "clean"}]:
         told = Plan.model_validate(document | change)
         assert told.digest() != told.id, change

@@ -147,7 +147,7 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
     Rows get the plan's level unless they say another.
     """
     stage = Stage.open(Job((plan,)), lake.table(plan.table))
-    files = write(stage, [{"level": plan.level_out} | one for one in kept])
+    files = write(stage, [{"level": plan.lane.traits.level_out} | one for one in kept])
     beside = {level: tuple(file for own, file in files if own == level) for level in (QUARANTINED, REMOVED)}
     main = tuple(file for level, file in files if level not in beside)
     change = Change(

@@ -42,7 +42,7 @@ from tests.support.records import NOW, span
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from firnlake.job.plan import Input, Plan
+    from firnlake.job.plan import Plan
     from firnlake.lanes.answer import Reason
     from firnlake.table.policy import Policy
     from firnlake.table.state import State
@@ -230,7 +230,7 @@ class Looking:
         for state in self._states():
             if plan := plan_partition(Lane(rest), self._table(), state, force):
                 yield f"takes {_shown(plan)}: {plan.reason}"
-                stay = " ".join(_name(one) for one in plan.inputs if one.may_stay)
+                stay = " ".join(_name(one) for one in plan.inputs if one.path in plan.may_stay)
                 yield from ([f"may stay: {stay}"] if stay else [])
                 if plan.removed_tombstones:
                     yield f"reads {len(plan.removed_tombstones)} segments of removed tombstones"
@@ -299,9 +299,7 @@ class Looking:
     # How it is put together.
 
     def _decided(self, plan: Plan) -> Decided:
-        by_path = {one.path: one for one in self.found}
-        taken = tuple(by_path[one.path] for one in plan.inputs)
-        return Decided(str(plan.lane), taken, plan.clean_below, plan.log_end_offset, plan.waiting_segments)
+        return Decided(str(plan.lane), plan.inputs, plan.clean_below, plan.log_end_offset, plan.waiting_segments)
 
     @property
     def _alone(self) -> bool:
@@ -426,7 +424,7 @@ def _span(milliseconds: int) -> str:
     return text if milliseconds else "0"
 
 
-def _name(one: Segment | Input) -> str:
+def _name(one: Segment) -> str:
     return f"L{one.level}[{one.base_offset}-{one.last_offset}]" if one.records else f"L{one.level}[]"
 
 

@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.inputs import PlanInputs
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.plan import Input, Plan
+from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.table.columns import KAFKA
 from firnlake.table.records import SPEC
 from firnlake.table.records import TRANSACTIONS_SCHEMA as SCHEMA
+from firnlake.table.segment import LANDED, Segment
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import TABLE
 from tests.support.records import DAY, NOW, Record, rows_of
 
@@ -38,6 +40,12 @@ class Held(NamedTuple):
     rows: Sequence[Row]
 
 
+def segment(path: str, level: int, base: int, last: int, records: int, size: int) -> Segment:
+    """A segment with offsets from ``base`` to ``last``, of ``size`` bytes, without tombstones."""
+    where = TopicPartition("orders", 3)
+    return Segment(path, where, level, base, last, records, size, size, 0, 0, NOW, NOW, sequence_number=1)
+
+
 def example(**changes: Any) -> Plan:
     """A plan of one landed segment, with other facts where ``changes`` has some."""
     facts: dict[str, Any] = {
@@ -49,7 +57,7 @@ def example(**changes: Any) -> Plan:
         "partition": 3,
         "now_ms": NOW,
         "reason": "dirty ratio 0.700 > 0.5",
-        "inputs": (Input(path="file:/a", level=0, base_offset=1, last_offset=5, records=5, bytes=50),),
+        "inputs": (segment("file:/a", LANDED, 1, 5, 5, 50),),
         "inputs_per_segment": None,
         "segment_bytes": 1000,
         "clean_below": None,
@@ -73,9 +81,7 @@ def plan_inputs(folder: Path, segments: Sequence[Held]) -> PlanInputs:
         rules={"delete.retention.ms": str(DAY)},
     )
     files = DataFiles(TABLE, f"table {TABLE}", SCHEMA, {0: SPEC}, None, {})
-    by_path = {source.path: source for source in sources}
-    every = [InputSegment(by_path[one.path], one, one.level) for one in plan.inputs]
-    return PlanInputs(plan, files, KAFKA, tuple(every))
+    return PlanInputs(plan, files, KAFKA, plan.inputs, {source.path: source for source in sources})
 
 
 def damage_keys(inputs: PlanInputs) -> None:
@@ -104,13 +110,7 @@ def _written(folder: Path, held: Held) -> Source:
     return Source(f"file://{path}", path.stat().st_size, len(held.rows), 0, ("t", 0, held.level))
 
 
-def _input(held: Held, source: Source) -> Input:
+def _input(held: Held, source: Source) -> Segment:
     offsets = [row.offset for row in held.rows]
-    return Input(
-        path=source.path,
-        level=held.level,
-        base_offset=min(offsets, default=-1),
-        last_offset=max(offsets, default=-1),
-        records=len(held.rows),
-        bytes=source.bytes,
-    )
+    lowest, highest = min(offsets, default=-1), max(offsets, default=-1)
+    return segment(source.path, held.level, lowest, highest, len(held.rows), source.bytes)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from pyiceberg.manifest import DataFile
 
-from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target
@@ -25,6 +25,7 @@ from firnlake.iceberg.deletes import DeleteFile
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Longs
 from firnlake.job.outcomes import ByPlan
+from firnlake.table.segment import Segment
 
 _NONE: Final[Longs] = np.empty(0, dtype=np.int64)
 
@@ -51,7 +52,7 @@ class FindTask:
         inputs = self.inputs
         flags = {one.path: inputs.hidden_by_values(one) for one in inputs.segments}
         marks = {path: Marks(len(own), taken_out=own) for path, own in flags.items() if own.any()}
-        deleted = sum(one.records - inputs.visible(one) for one in inputs.segments)
+        deleted = sum(inputs.sources[one.path].records - inputs.visible(one) for one in inputs.segments)
         return FoundMarks(store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", inputs.files) if marks else {}, deleted)
 
 
@@ -69,9 +70,9 @@ class ConvertTask:
         positions = {path: np.flatnonzero(own) for path, own in flags.items() if own is not None}
         deletes = list[DataFile]()
         merged: list[str] = []
-        for (spec_id, partition), neighbours in _by_iceberg_partition(self.inputs.segments).items():
+        for (spec_id, partition), neighbours in _by_iceberg_partition(self.inputs).items():
             former = _mergeable(self.inputs, neighbours)
-            rows = _rows(positions, neighbours, former)
+            rows = _rows(self.inputs, positions, neighbours, former)
             merged += former
             if rows:
                 path = f"{self.target.folder}/{uuid.uuid4()}-deletes.parquet"
@@ -88,7 +89,7 @@ def converted(attempt: Attempt) -> ByPlan[Rewritten]:
         tasks = [
             FindTask(one.only(group), folder)
             for one in attempt.plans
-            for neighbours in _by_iceberg_partition(one.segments).values()
+            for neighbours in _by_iceberg_partition(one).values()
             for group in together(neighbours)
         ]
         found, failed = attempt.run("find", tasks)
@@ -97,40 +98,46 @@ def converted(attempt: Attempt) -> ByPlan[Rewritten]:
     return {plan_id: result for plan_id, (result,) in done.items()}, failed | not_written
 
 
-def _by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, tuple[Any, ...]], list[InputSegment]]:
-    """``segments`` by partition spec and partition values, which they share with their delete files."""
-    groups: dict[tuple[int, tuple[Any, ...]], list[InputSegment]] = defaultdict(list)
-    for one in segments:
-        groups[one.source.spec_id, one.source.partition].append(one)
+def _by_iceberg_partition(inputs: PlanInputs) -> dict[tuple[int, tuple[Any, ...]], list[Segment]]:
+    """The segments by partition spec and partition values, which they share with their delete files."""
+    groups: dict[tuple[int, tuple[Any, ...]], list[Segment]] = defaultdict(list)
+    for one in inputs.segments:
+        source = inputs.sources[one.path]
+        groups[source.spec_id, source.partition].append(one)
     return groups
 
 
 def _rows(
-    positions: Mapping[str, Longs], segments: Sequence[InputSegment], former: Mapping[str, Mapping[str, Longs]]
+    inputs: PlanInputs,
+    positions: Mapping[str, Longs],
+    segments: Sequence[Segment],
+    former: Mapping[str, Mapping[str, Longs]],
 ) -> dict[str, Longs]:
     """The rows of a delete file, as positions by data file. They include the rows of the ``former`` delete files, which
     it replaces, but only for the data files to which these apply."""
     by_path = {}
     for segment in segments:
-        applying = frozenset(one.path for one in segment.deletes.files) if segment.deletes else frozenset[str]()
+        applying = frozenset(one.path for one in inputs.deletes_of(segment))
         parts = [rows[segment.path] for path, rows in former.items() if path in applying and segment.path in rows]
         every: Longs = np.unique(np.concatenate([positions.get(segment.path, _NONE), *parts]))
         # Readers ignore positions past the end of a file.
-        every = every[every < segment.records]
+        every = every[every < inputs.sources[segment.path].records]
         if len(every):
             by_path[segment.path] = every
     return by_path
 
 
-def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str, dict[str, Longs]]:
+def _mergeable(inputs: PlanInputs, segments: Sequence[Segment]) -> dict[str, dict[str, Longs]]:
     """The position delete files of one Iceberg partition that the plan merges into its own: by path, their rows as
     positions by data file. Empty unless the partition has too many position delete files.
 
     A delete file that names a data file other than ``segments`` is not merged.
     """
-    deletes = {delete for one in segments if one.deletes for delete in one.deletes.files if not delete.is_equality}
-    place = (segments[0].source.spec_id, segments[0].source.partition)
-    of_place = [one for one in deletes if (one.source.spec_id, one.source.partition) == place]
+    deletes = {delete for one in segments for delete in inputs.deletes_of(one) if not delete.is_equality}
+    first = inputs.sources[segments[0].path]
+    of_place = [
+        one for one in deletes if (one.source.spec_id, one.source.partition) == (first.spec_id, first.partition)
+    ]
     if len(of_place) <= inputs.plan.position_deletes_max:
         return {}
     known = frozenset(one.path for one in segments)

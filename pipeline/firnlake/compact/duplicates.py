@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import NO_HORIZON
 from firnlake.errors import RefusedError
 from firnlake.iceberg.files import SHOWS_RECORDS
@@ -22,7 +22,7 @@ from firnlake.iceberg.keys import Flags, Longs, joined
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Samples
-from firnlake.table.segment import RUN
+from firnlake.table.segment import RUN, Segment
 from firnlake_expectations.wording import digest
 
 MOST_OFFSETS: Final = 100
@@ -62,7 +62,7 @@ def repeatable_from(plan: Plan) -> int | None:
     return min(starts, default=None)
 
 
-def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequence[Longs]) -> list[Flags | None]:
+def repeated(inputs: PlanInputs, segments: Sequence[Segment], offsets: Sequence[Longs]) -> list[Flags | None]:
     """For each of ``segments``, flags of the records that are extra copies of another record; None if it has none.
 
     Raises RefusedError if two different records have the same offset.
@@ -112,7 +112,7 @@ def _twice(plan: Plan, offsets: Sequence[Longs]) -> Longs:
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 
 
-def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Flags) -> Iterator[tuple[int, _Copy]]:
+def _copies(inputs: PlanInputs, segment: Segment, number: int, suspects: Flags) -> Iterator[tuple[int, _Copy]]:
     """The suspects of ``segment`` by offset."""
     columns = inputs.columns
     start = 0
@@ -130,7 +130,7 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
 
 
 def _contradiction(
-    inputs: PlanInputs, segments: Sequence[InputSegment], conflicts: Mapping[int, Sequence[_Copy]]
+    inputs: PlanInputs, segments: Sequence[Segment], conflicts: Mapping[int, Sequence[_Copy]]
 ) -> RefusedError:
     """The error for different records at the same offset; it shows the first ones, as far as samples may be shown."""
     plan, offset = inputs.plan, min(conflicts)
@@ -168,7 +168,7 @@ def _deletion(inputs: PlanInputs, offset: int) -> str:
     return f"DELETE FROM {inputs.plan.table} WHERE {' AND '.join(conditions)}"  # noqa: S608  # not run
 
 
-def _row(inputs: PlanInputs, segment: InputSegment, row: int) -> pa.RecordBatch:
+def _row(inputs: PlanInputs, segment: Segment, row: int) -> pa.RecordBatch:
     """The record in ``row`` of ``segment``, in its own columns."""
     start = 0
     for batch in inputs.batches(segment):

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
 from firnlake.compact.tasks import Attempt, together
 from firnlake.errors import ConflictError, FirnError
+from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.keys import Flags
 from firnlake.job.outcomes import ByPlan
 from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.digests import key_bytes
 from firnlake.lanes.erasure.requests import Read, RequestedKeys, erasures_of, write_reads
 from firnlake.table.records import CONTROL
+from firnlake.table.segment import Segment
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,16 @@ class EraseTask:
             erased = going if hidden is None else going[~hidden]
             written = rewrite(self.inputs, [(segment, Marks(len(erased), taken_out=erased))], self.target)
             # Removed tombstones are no records of main any more, so they do not count (C24).
-            rewritten.append(replace(written, counts=Counter()) if segment.removed_before else written)
+            rewritten.append(replace(written, counts=Counter()) if segment.level == REMOVED else written)
             if not log_end_stays:
                 # What is written holds no covered record, so nobody needs to read it.
                 reads += [[Read(file.file_path, file.file_size_in_bytes) for _ in found] for _, file in written.files]
         return Rewritten.joined(rewritten, frozenset(in_place)), tuple(zip(*reads, strict=True))
 
-    def _read(self, segment: InputSegment) -> tuple[Flags, bool, list[Read]]:
+    def _read(self, segment: Segment) -> tuple[Flags, bool, list[Read]]:
         """Flags of the records to erase from the file, hidden records included; whether a covered record stays because
         it is the log end (C4); and what was read for each request."""
-        plan, columns, source = self.inputs.plan, self.inputs.columns, segment.source
+        plan, columns, source = self.inputs.plan, self.inputs.columns, self.inputs.sources[segment.path]
         found = self.requested.reads(source.path, source.bytes)
         control = CONTROL if plan.transactional else None
         names = filter(None, [*columns.key, columns.offset, control])
@@ -60,7 +62,7 @@ class EraseTask:
         for batch in self.inputs.files.batches(source, list(dict.fromkeys(names))):
             offsets, keys = self.inputs.offsets(batch, segment), key_bytes(batch, columns.key, control)
             going = self.requested.count(found, keys, offsets, plan.topic_partition)
-            if not segment.removed_before:
+            if segment.level != REMOVED:
                 is_end = offsets == plan.log_end_offset
                 log_end_stays = log_end_stays or bool((going & is_end).any())
                 going &= ~is_end

@@ -1,6 +1,5 @@
 """A task's view of one plan: its segments as files to read, the meaning of their columns, and partitions to write."""
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,11 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
 
 from firnlake.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
 from firnlake.compact.transactions import TransactionRecords
@@ -21,51 +18,30 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.data_files import DataFiles, OpenFile, Source
 from firnlake.iceberg.delete_files import HiddenRecords
-from firnlake.iceberg.deletes import FileDeletes
+from firnlake.iceberg.deletes import DeleteFile, FileDeletes
 from firnlake.iceberg.keys import Flags, Longs, keys_of
-from firnlake.job.plan import Input, Plan
+from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.policy import Samples
-from firnlake.table.segment import TAIL
+from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)
-class InputSegment:
-    """One segment of a plan. ``key_bounds`` (both inclusive) limit the keys of a segment of the tail; ``key_bytes`` is
-    the size of the keys in the file. Each is None if the manifest does not state it."""
-
-    source: Source
-    facts: Input
-    level: int
-    key_bounds: tuple[Any, Any] | None = None
-    deletes: FileDeletes | None = None
-    key_bytes: int | None = None
-
-    @property
-    def path(self) -> str:
-        """Path of the file."""
-        return self.source.path
-
-    @property
-    def records(self) -> int:
-        """Number of records in the file, including hidden records, even if the table lists the file more than once."""
-        return self.source.records
-
-    @property
-    def removed_before(self) -> bool:
-        """True when the records are tombstones that earlier cleanings removed (C9)."""
-        return self.level == REMOVED
-
-
-@dataclass(frozen=True)
 class PlanInputs:
-    """A plan with its segments in offset order, followed by the segments of removed tombstones; picklable."""
+    """A plan with its segments in offset order, followed by the segments of tombstones that earlier cleanings removed
+    (C9), whose level is ``REMOVED``; picklable."""
 
     plan: Plan
     files: DataFiles = field(repr=False)
     columns: ColumnRoles
-    segments: tuple[InputSegment, ...]
+    segments: tuple[Segment, ...]
+    sources: Mapping[str, Source]
+    """The file of each segment, by path. Its bytes and records are those of one copy, and include hidden records."""
+    deletes: Mapping[str, FileDeletes] = field(default_factory=dict)
+    """Row-level deletes that the plan takes into account, by path of the segment."""
+    key_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Size of the keys in the file, by path, as far as manifests state it."""
     samples: Samples = "keys"
     threads: int = 1
     """Number of threads with which a task sorts the plan's keys."""
@@ -83,58 +59,61 @@ class PlanInputs:
     ) -> "PlanInputs":
         """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both
         mappings are by path."""
-        key = files.schema.find_field(columns.key[0]) if len(columns.key) == 1 else None
+        segments = (*plan.inputs, *(replace(one, level=REMOVED) for one in plan.removed_tombstones))
+        sources = {one.path: Source.of(listed[one.path]) for one in segments}
+        sizes = {path: columns.key_bytes_in(listed[path], files.schema) for path in sources}
+        key_bytes = {path: size for path, size in sizes.items() if size is not None}
+        reaching = {path: deletes[path] for path in sources if path in deletes}
+        return cls(plan, files, columns, segments, sources, reaching, key_bytes, samples, threads)
 
-        def segment(one: Input, level: int) -> InputSegment:
-            file = listed[one.path]
-            bounds = _bounds(file, key) if key and level == TAIL else None
-            key_bytes = columns.key_bytes_in(file, files.schema)
-            return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path), key_bytes)
-
-        landed = [segment(one, one.level) for one in plan.inputs]
-        removed = (segment(one, REMOVED) for one in plan.removed_tombstones)
-        return cls(plan, files, columns, (*landed, *removed), samples, threads)
-
-    def only(self, segments: Iterable["InputSegment"]) -> "PlanInputs":
+    def only(self, segments: Iterable[Segment]) -> "PlanInputs":
         """The same plan restricted to ``segments``, which keeps the pickled task small."""
         own = tuple(segments)
-        facts = tuple(segment.facts for segment in own)
         return replace(
-            self, plan=self.plan.model_copy(update={"inputs": facts, "removed_tombstones": ()}), segments=own
+            self,
+            plan=self.plan.model_copy(update={"inputs": own, "removed_tombstones": ()}),
+            segments=own,
+            sources={one.path: self.sources[one.path] for one in own},
+            deletes={one.path: self.deletes[one.path] for one in own if one.path in self.deletes},
+            key_bytes={},
         )
 
     @cached_property
     def _hidden(self) -> HiddenRecords:
-        return HiddenRecords(self.files, {one.path: one.deletes for one in self.segments if one.deletes})
+        return HiddenRecords(self.files, self.deletes)
+
+    def deletes_of(self, segment: Segment) -> tuple[DeleteFile, ...]:
+        """The delete files that reach ``segment``."""
+        return self.deletes[segment.path].files if segment.path in self.deletes else ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the flags of hidden records, because each task reads the deletes of its own segments."""
         return {name: held for name, held in vars(self).items() if name != "_hidden"}
 
-    def hidden(self, segment: InputSegment) -> Flags | None:
+    def hidden(self, segment: Segment) -> Flags | None:
         """Flags of the records in the file that row-level deletes hide (C27); None if no delete applies to the file."""
-        return self._hidden.of(segment.source)
+        return self._hidden.of(self.sources[segment.path])
 
-    def hidden_by_values(self, segment: InputSegment) -> Flags:
+    def hidden_by_values(self, segment: Segment) -> Flags:
         """Flags of the records in the file that equality deletes hide, but no position delete hides."""
-        return self._hidden.by_values_only(segment.source)
+        return self._hidden.by_values_only(self.sources[segment.path])
 
-    def visible(self, segment: InputSegment) -> int:
+    def visible(self, segment: Segment) -> int:
         """Number of records of ``segment`` that readers see."""
         hidden = self.hidden(segment)
-        return segment.records - (0 if hidden is None else int(np.count_nonzero(hidden)))
+        return self.sources[segment.path].records - (0 if hidden is None else int(np.count_nonzero(hidden)))
 
-    def batches(self, segment: InputSegment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(self, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records of ``segment`` that readers see, in file order. Places of records count only these records."""
-        return _seen(self.files.batches(segment.source, columns), self.hidden(segment), 0)
+        return _seen(self.files.batches(self.sources[segment.path], columns), self.hidden(segment), 0)
 
     def of_row_group(
-        self, segment: InputSegment, file: OpenFile, group: int, columns: Sequence[str] | None
+        self, segment: Segment, file: OpenFile, group: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """The records that readers see of one row group of ``file``, which is the open file of ``segment``."""
         return _seen(file.batches(columns, [group]), self.hidden(segment), file.first_record(group))
 
-    def visible_in(self, segment: InputSegment, file: OpenFile, group: int) -> int:
+    def visible_in(self, segment: Segment, file: OpenFile, group: int) -> int:
         """Number of records in a row group that readers see."""
         hidden, rows = self.hidden(segment), int(file.file.metadata.row_group(group).num_rows)
         if hidden is None:
@@ -145,18 +124,18 @@ class PlanInputs:
     @property
     def bytes(self) -> int:
         """File bytes to read."""
-        return sum(segment.source.bytes for segment in self.segments)
+        return sum(source.bytes for source in self.sources.values())
 
     @property
     def copies(self) -> bool:
         """True if the plan copies its records unchanged, so that it needs no survey (C13)."""
         return self.plan.lane.traits.copies
 
-    def narrow(self, segment: InputSegment, *, with_keys: bool = True) -> "NarrowSegment":
+    def narrow(self, segment: Segment, *, with_keys: bool = True) -> "NarrowSegment":
         """The keys, offsets and transaction columns of ``segment``."""
         return NarrowSegment.joined(list(self.narrow_batches(segment, with_keys=with_keys)), segment, self)
 
-    def narrow_batches(self, segment: InputSegment, *, with_keys: bool = True) -> Iterator["NarrowSegment"]:
+    def narrow_batches(self, segment: Segment, *, with_keys: bool = True) -> Iterator["NarrowSegment"]:
         """Like ``narrow``, batch by batch."""
         names = [*(self.columns.key if with_keys else ()), self.columns.offset]
         if self.plan.transactional:
@@ -166,7 +145,7 @@ class PlanInputs:
             keys = [keys_of(batch, self.columns.key)] if with_keys else []
             yield NarrowSegment(keys, self.offsets(batch, segment), transactions)
 
-    def offsets(self, batch: pa.RecordBatch, segment: InputSegment) -> Longs:
+    def offsets(self, batch: pa.RecordBatch, segment: Segment) -> Longs:
         """The offset of every record of ``batch``; every record must have one."""
         held = batch.column(self.columns.offset)
         if held.null_count:
@@ -187,7 +166,7 @@ class NarrowSegment:
     transactions: TransactionRecords | None
 
     @classmethod
-    def joined(cls, parts: Sequence["NarrowSegment"], segment: InputSegment, inputs: PlanInputs) -> "NarrowSegment":
+    def joined(cls, parts: Sequence["NarrowSegment"], segment: Segment, inputs: PlanInputs) -> "NarrowSegment":
         """Join batches of one segment."""
         transactions = None
         if inputs.plan.transactional:
@@ -212,17 +191,6 @@ def _seen(batches: Iterator[pa.RecordBatch], hidden: Flags | None, first: int) -
         first += batch.num_rows
         if not own.all():
             yield batch.filter(pa.array(~own)) if own.any() else batch
-
-
-def _bounds(file: DataFile, key: NestedField) -> tuple[Any, Any] | None:
-    lower, upper = (file.lower_bounds or {}).get(key.field_id), (file.upper_bounds or {}).get(key.field_id)
-    kind = key.field_type
-    if lower is None or upper is None or not isinstance(kind, BinaryType | StringType | IntegerType | LongType):
-        return None
-    try:
-        return from_bytes(kind, lower), from_bytes(kind, upper)
-    except (ValueError, struct.error):  # by a writer that put something else there
-        return None
 
 
 def key_type(inputs: PlanInputs) -> pa.DataType:

@@ -10,12 +10,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from firnlake.compact.duplicates import repeated
-from firnlake.compact.inputs import InputSegment, NarrowSegment, PlanInputs, key_type, without
+from firnlake.compact.inputs import NarrowSegment, PlanInputs, key_type, without
 from firnlake.compact.marks import Marks, StoredMarks
 from firnlake.compact.tail import READERS, HeadKeys, tail_marks
 from firnlake.compact.transactions import aborted_and_ended
+from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.keys import NO_KEY, Flags, Longs, codes_of
 from firnlake.job.job import staying
+from firnlake.table.segment import Segment
 
 
 def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = None) -> tuple[Flags, Flags]:
@@ -110,7 +112,8 @@ def has_many_keys(inputs: PlanInputs) -> bool:
     """True if the keys to compare are more than a task should hold in memory."""
     older = inputs.plan.older  # sorts all segments
     compared = [one for one in inputs.segments if one.path not in older]
-    keys = (one.source.bytes // 2 if one.key_bytes is None else one.key_bytes * _ENCODED for one in compared)
+    told = ((one, inputs.key_bytes.get(one.path)) for one in compared)
+    keys = (one.bytes // 2 if size is None else size * _ENCODED for one, size in told)
     return sum(segment.records * _BESIDE for segment in compared) + sum(keys) > KEY_BYTES
 
 
@@ -157,7 +160,7 @@ def with_tail(
     return Survey(marks | {path: own for path, own in tail.items() if path not in in_place}, in_place, kept)
 
 
-def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadKeys | None" = None) -> Survey[Marks]:
+def _surveyed(inputs: PlanInputs, segments: Sequence[Segment], keys: "HeadKeys | None" = None) -> Survey[Marks]:
     """Compare all ``segments`` with each other and collect their keys in ``keys``."""
     with ThreadPoolExecutor(READERS) as readers:
         narrow = list(readers.map(inputs.narrow, segments))
@@ -166,8 +169,8 @@ def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadK
     codes, known = codes_of(pa.chunked_array([key for own in taking_part for key in own], key_type(inputs)))
     offsets = np.concatenate([np.empty(0, dtype=np.int64), *(own.offsets for own in narrow)])
     removed = None
-    if any(segment.removed_before for segment in segments):
-        removed = np.repeat([one.removed_before for one in segments], [len(own.offsets) for own in narrow])
+    if any(segment.level == REMOVED for segment in segments):
+        removed = np.repeat([one.level == REMOVED for one in segments], [len(own.offsets) for own in narrow])
     newest, has_older = latest_per_key(codes, offsets, removed)
     if keys is not None:
         keys.add(known, codes, [len(own.offsets) for own in narrow], [one.path for one in segments])
@@ -182,11 +185,9 @@ def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadK
     return Survey(by_path, frozenset(), kept)
 
 
-def marks_before_keys(
-    inputs: PlanInputs, segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment]
-) -> list[Marks]:
+def marks_before_keys(inputs: PlanInputs, segments: Sequence[Segment], narrow: Sequence[NarrowSegment]) -> list[Marks]:
     """Marks that need no key comparison: duplicates, and transaction states."""
-    live = [number for number, segment in enumerate(segments) if not segment.removed_before]
+    live = [number for number, segment in enumerate(segments) if segment.level != REMOVED]
     offsets = [narrow[number].offsets for number in live]
     marks = [Marks(len(own.offsets)) for own in narrow]
     for number, flags in zip(live, repeated(inputs, [segments[one] for one in live], offsets), strict=True):
@@ -199,7 +200,7 @@ def marks_before_keys(
 
 def _mark_transactions(
     inputs: PlanInputs,
-    segments: Sequence[InputSegment],
+    segments: Sequence[Segment],
     narrow: Sequence[NarrowSegment],
     live: Sequence[int],
     marks: list[Marks],
@@ -211,9 +212,9 @@ def _mark_transactions(
     assert len(segments) == len(states)  # a transactional plan reads the states of all its records
 
 
-def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment], marks: list[Marks]) -> None:
+def _mark_removed_twice(segments: Sequence[Segment], narrow: Sequence[NarrowSegment], marks: list[Marks]) -> None:
     """Mark duplicates among removed tombstones: a tombstone that was restored and removed again is there twice."""
-    removed = [number for number, segment in enumerate(segments) if segment.removed_before]
+    removed = [number for number, segment in enumerate(segments) if segment.level == REMOVED]
     if not removed:
         return
     offsets = np.concatenate([narrow[number].offsets for number in removed])

@@ -12,13 +12,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from firnlake.compact.inputs import InputSegment, PlanInputs, without
+from firnlake.compact.inputs import PlanInputs, without
 from firnlake.compact.keys import M, Survey, marks_before_keys
 from firnlake.compact.marks import Marks
 from firnlake.errors import UnavailableError
+from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.keys import Flags, Longs, bytes_of
 from firnlake.job.job import staying
 from firnlake.job.plan import Plan
+from firnlake.table.segment import Segment
 from firnlake_expectations.temporary import temporary_folder
 
 MEMORY_BYTES: Final = 512 << 20
@@ -82,14 +84,14 @@ def overlapping(inputs: PlanInputs) -> list[list[int]]:
     """The plan's segments in groups that share no offsets with each other; removed tombstones form a separate group."""
     groups: list[list[int]] = []
     end = -1
-    removed = [number for number, segment in enumerate(inputs.segments) if segment.removed_before]
+    removed = [number for number, segment in enumerate(inputs.segments) if segment.level == REMOVED]
     for number, segment in enumerate(inputs.segments):
-        if segment.removed_before:
+        if segment.level == REMOVED:
             continue
-        if not groups or segment.facts.base_offset > end:
+        if not groups or segment.base_offset > end:
             groups.append([])
         groups[-1].append(number)
-        end = max(end, segment.facts.last_offset)
+        end = max(end, segment.last_offset)
     return [*groups, removed] if removed else groups
 
 
@@ -105,7 +107,7 @@ class Keys:
     offsets: Longs
 
 
-def keys_of_segment(inputs: PlanInputs, segment: InputSegment, before: Marks) -> Iterator[Keys]:
+def keys_of_segment(inputs: PlanInputs, segment: Segment, before: Marks) -> Iterator[Keys]:
     """The keys of all records of ``segment``, whose marks ``before`` tell which are excluded."""
     start, excluded = 0, before.excluded
     for narrow in inputs.narrow_batches(segment):
@@ -120,7 +122,7 @@ def _keys(inputs: PlanInputs, before: Sequence[Marks]) -> Iterator[pa.RecordBatc
     for segment, mark in zip(inputs.segments, before, strict=True):
         for own in keys_of_segment(inputs, segment, mark):
             places = np.arange(first + own.start, first + own.start + len(own.offsets))
-            removed = pa.repeat(pa.scalar(segment.removed_before), len(places))
+            removed = pa.repeat(pa.scalar(segment.level == REMOVED), len(places))
             yield pa.RecordBatch.from_arrays([own.keys, own.offsets, places, removed], schema=_SCHEMA)
         first += mark.records
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
-from firnlake.compact.inputs import InputSegment, Partitions, PlanInputs
+from firnlake.compact.inputs import Partitions, PlanInputs
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
@@ -23,7 +23,7 @@ from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.plan import Plan
-from firnlake.table.segment import RUN, TAIL
+from firnlake.table.segment import RUN, TAIL, Segment
 from firnlake_expectations.fingerprint import Fingerprint
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class Rewritten:
         return cls(files, counts, sum(part.fingerprint for part in parts), in_place)
 
 
-def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | None]], target: Target) -> Rewritten:
+def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]], target: Target) -> Rewritten:
     """Write the records that remain of ``segments``, neighbours in one plan; segments without marks are copied."""
     plan, columns = inputs.plan, inputs.columns
     parameters = Parameters.of(plan, _MICROSECONDS)
@@ -107,7 +107,7 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | N
                 horizons_of = None if judged.horizons is None else judged.horizons[chosen]
                 writers.write(_stamped(inputs, records, level, horizons_of), level)
         files = writers.close()
-    hidden = sum(segment.records - inputs.visible(segment) for segment, _ in segments)
+    hidden = sum(inputs.sources[segment.path].records - inputs.visible(segment) for segment, _ in segments)
     counts.update({Outcome.DELETED: hidden} if hidden else {})
     return Rewritten(tuple(files), counts, fingerprint.total())
 
@@ -120,14 +120,14 @@ class _Judged:
     horizons: Longs | None
 
 
-_Read: TypeAlias = tuple[InputSegment, Marks | None, pa.RecordBatch]
+_Read: TypeAlias = tuple[Segment, Marks | None, pa.RecordBatch]
 """Records of a segment with their marks; None means copy."""
 
 
-def _read(inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | None]]) -> Iterator[_Read]:
+def _read(inputs: PlanInputs, segments: Iterable[tuple[Segment, Marks | None]]) -> Iterator[_Read]:
     """The batches of every segment; a copying lane reads a segment as often as the table lists it."""
     for segment, marks in segments:
-        for _ in range(segment.facts.copies if inputs.plan.lane.traits.copies else 1):
+        for _ in range(segment.copies if inputs.plan.lane.traits.copies else 1):
             start = 0
             for batch in inputs.batches(segment):
                 yield segment, marks and marks.part(start, batch.num_rows), batch
@@ -171,23 +171,21 @@ def _without(taken_out: Flags) -> _Judged:
     return _Judged(np.where(taken_out, np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None)
 
 
-def _level_out(plan: Plan, segment: InputSegment) -> int:
+def _level_out(plan: Plan, segment: Segment) -> int:
     """The level of the records that stay of ``segment``. A lane without a level keeps the segment's, but writes a tail
     as a run unless Firn wrote the tail and the table lists it once: only then each key is in it once."""
-    if plan.lane.traits.level_out is not None:
-        return plan.level_out
-    known = segment.facts.copies == 1 and job_of(segment.path) is not None
+    if (level := plan.lane.traits.level_out) is not None:
+        return level
+    known = segment.copies == 1 and job_of(segment.path) is not None
     return segment.level if segment.level != TAIL or known else RUN
 
 
-def _cleaned(
-    inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch, plan: Parameters
-) -> _Judged:
+def _cleaned(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.RecordBatch, plan: Parameters) -> _Judged:
     records = records_of(inputs, segment, marks, batch)
     return _Judged(outcomes(records, plan), horizons(records, plan))
 
 
-def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch) -> Records:
+def records_of(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.RecordBatch) -> Records:
     """The records of ``batch`` in the rules' form; they belong to ``segment``, or to other segments of its level."""
     columns, rows = inputs.columns, batch.num_rows
     keyless = np.zeros(rows, dtype=np.bool_)
@@ -210,7 +208,7 @@ def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: p
         aborted=marks.aborted,
         ended=marks.ended,
         repeated=marks.repeated,
-        removed_before=segment.removed_before,
+        removed_before=segment.level == REMOVED,
     )
 
 

@@ -19,6 +19,7 @@ from firnlake.compact.large_survey import Keys, before_keys, keys_of_segment, ov
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.engine.worker import in_arrow
 from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Flags
@@ -49,7 +50,7 @@ _WRITTEN: Final = "segment int, path string, first_group int, end int, records b
 
 def suits_spark(inputs: PlanInputs) -> bool:
     """True if Spark SQL should survey the plan. Transactions need the records of all keys together, in one task."""
-    if inputs.plan.transactional or max(one.facts.last_offset for one in inputs.segments) > _LAST_OFFSET:
+    if inputs.plan.transactional or max(one.last_offset for one in inputs.segments) > _LAST_OFFSET:
         return False
     return sum(one.records for one in inputs.segments) > SPARK_RECORDS
 
@@ -132,7 +133,7 @@ class _ReadKeys:
             first = number << _PLACE_BITS
             for keys in keys_of_segment(self.inputs, segment, before):
                 repeated = before.part(keys.start, len(keys.offsets)).repeated
-                yield _rows(first, keys, repeated, removed=segment.removed_before)
+                yield _rows(first, keys, repeated, removed=segment.level == REMOVED)
             # After its records, every segment gets a row that tells their number.
             end = first + before.records
             yield pa.RecordBatch.from_pylist([{"place": end, "apart": end}], schema=in_arrow(_KEYS))

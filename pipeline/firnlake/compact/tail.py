@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.data_files import OpenFile
 from firnlake.iceberg.keys import NO_KEY, Flags, Longs, keys_of, places_in
+from firnlake.table.segment import Segment
 
 LOOKED_UP: Final = 100_000
 """Maximum number of keys that are looked up in the bounds of row groups."""
@@ -56,13 +57,13 @@ class HeadKeys:
 
 
 def tail_marks(
-    inputs: PlanInputs, tail: Sequence[InputSegment], head: HeadKeys
+    inputs: PlanInputs, tail: Sequence[Segment], head: HeadKeys
 ) -> tuple[dict[str, Marks], dict[str, Flags]]:
     """The marks of the records in ``tail``, and flags of the head records that supersede one of these; both by path."""
     bounds = _Bounds.of(head.keys, inputs)
     superseding = np.zeros(len(head.keys), dtype=np.bool_)
     marks = {segment.path: Marks(inputs.visible(segment)) for segment in tail}
-    looked_at = [one for one in tail if len(head.keys) and (bounds is None or bounds.leave_room(one.key_bounds))]
+    looked_at = tail if len(head.keys) else ()
     with ThreadPoolExecutor(READERS) as readers:
         for group in _groups(looked_at):
             pieces = [
@@ -73,9 +74,9 @@ def tail_marks(
     return marks, head.by_path(superseding)
 
 
-def _groups(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
+def _groups(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     """Groups of segments with about CHUNK records each."""
-    group: list[InputSegment] = []
+    group: list[Segment] = []
     for segment in segments:
         group.append(segment)
         if sum(one.records for one in group) >= CHUNK:
@@ -89,16 +90,16 @@ def _groups(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
 class _Piece:
     """Keys of consecutive visible records of ``segment``; the first is its record number ``start``."""
 
-    segment: InputSegment
+    segment: Segment
     start: int
     keys: pa.Array
 
 
-def _pieces(inputs: PlanInputs, bounds: "_Bounds | None", segment: InputSegment) -> list[_Piece]:
+def _pieces(inputs: PlanInputs, bounds: "_Bounds | None", segment: Segment) -> list[_Piece]:
     """The keys of row groups that may hold a key of the head."""
     pieces = []
     row = 0
-    with inputs.files.opened(segment.source) as file:
+    with inputs.files.opened(inputs.sources[segment.path]) as file:
         for group in range(file.file.metadata.num_row_groups):
             if bounds is None or bounds.may_hold(file, group):
                 start = row
@@ -145,10 +146,7 @@ class _Bounds:
 
     def may_hold(self, file: OpenFile, group: int) -> bool:
         """True unless the file's footer rules out that the row group holds one of the keys."""
-        return self.leave_room(file.bounds(self.column, group))
-
-    def leave_room(self, bounds: tuple[Any, Any] | None) -> bool:
-        """True if one of the keys may be within ``bounds`` (both inclusive); None means that the bounds are unknown."""
+        bounds = file.bounds(self.column, group)
         if bounds is None or not isinstance(bounds[0], type(self.keys[0])):
             return True
         at = bisect_left(self.keys, bounds[0])

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from pyiceberg.table import Table
 
-from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keys import NO_SURVEY, M, Survey, has_many_keys, survey
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
@@ -24,11 +24,13 @@ from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
+from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.files import MARKS
 from firnlake.job.garbage import delete_attempt
 from firnlake.job.job import series
 from firnlake.job.outcomes import ByPlan
-from firnlake.job.plan import Input, Plan
+from firnlake.job.plan import Plan
+from firnlake.table.segment import Segment
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -86,21 +88,21 @@ class Attempt:
             delete_attempt(self.table, folder)
 
 
-def together(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
+def together(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     """Neighbouring ``segments`` in groups: each has one segment, or several of at most WHOLE_BYTES together."""
-    group: list[InputSegment] = []
+    group: list[Segment] = []
     size = 0
     for one in segments:
-        if group and size + one.source.bytes > WHOLE_BYTES:
+        if group and size + one.bytes > WHOLE_BYTES:
             yield group
             group, size = [], 0
         group.append(one)
-        size += one.source.bytes
+        size += one.bytes
     if group:
         yield group
 
 
-def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Input, ...]]:
+def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Segment, ...]]:
     """The inputs of each output segment, in offset order.
 
     ``kept`` is the number of records to write of each input, by path. Inputs are grouped until these records fill a
@@ -109,12 +111,12 @@ def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> li
     return [part for inputs in series(plan, in_place) for part in _parts(plan, inputs, kept)]
 
 
-def _parts(plan: Plan, inputs: Sequence[Input], kept: Mapping[str, int]) -> Iterator[tuple[Input, ...]]:
+def _parts(plan: Plan, inputs: Sequence[Segment], kept: Mapping[str, int]) -> Iterator[tuple[Segment, ...]]:
     if plan.inputs_per_segment is not None:
         for start in range(0, len(inputs), plan.inputs_per_segment):
             yield tuple(inputs[start : start + plan.inputs_per_segment])
         return
-    part: list[Input] = []
+    part: list[Segment] = []
     size = 0.0
     for segment in inputs:
         own = segment.bytes * min(1.0, kept.get(segment.path, segment.records) / max(1, segment.records))
@@ -143,7 +145,7 @@ class RewriteTask:
     """Write one output of a plan."""
 
     inputs: PlanInputs
-    segments: tuple[tuple[InputSegment, Marks | StoredMarks | None], ...]
+    segments: tuple[tuple[Segment, Marks | StoredMarks | None], ...]
     target: Target
 
     def __call__(self) -> Rewritten:
@@ -184,7 +186,7 @@ class WholeTask:
 def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> list[RewriteTask]:
     """A task per output of the plan; the first task also gets the removed tombstones that may be restored."""
     by_path = {segment.path: segment for segment in inputs.segments}
-    removed = [segment for segment in inputs.segments if segment.removed_before]
+    removed = [segment for segment in inputs.segments if segment.level == REMOVED]
     groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, surveyed.in_place, surveyed.kept)]
     if removed:
         groups = [[*groups[0], *removed], *groups[1:]] if groups else [removed]

@@ -13,15 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, IsNull, Or, Reference
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 
 from firnlake.errors import UnavailableError
+from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.delete_files import HiddenRecords
+from firnlake.iceberg.deletes import FileDeletes
 from firnlake.iceberg.keys import Flags, keys_of
+from firnlake.iceberg.manifests import manifests_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.live_files import PlannedFile, planned
+from firnlake.table.live_files import read_entries
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED
 from firnlake.table.tombstone_condition import Condition
@@ -29,6 +32,10 @@ from firnlake.table.topic_partition import TopicPartition, in_ms
 
 Key: TypeAlias = tuple[bytes, ...] | None
 """The bytes of each key column's value, or of the value's text if it is not binary; None for records without a key."""
+
+
+_Listed: TypeAlias = tuple[DataFile, FileDeletes | None]
+"""A data file, and the row-level deletes that may apply to it."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,7 @@ class Versions:
         self._has_transactions = not columns.adopted and has_transactions(table)
         self._named = named
         self._files = DataFiles.of(table)
-        self._planned: Callable[[int], Mapping[str, PlannedFile]] = cache(
-            lambda snapshot_id: planned(table, snapshot_id, self._bounds())
-        )
+        self._planned: Callable[[int], Mapping[str, _Listed]] = cache(self._plan)
         self._read: dict[frozenset[str], tuple[Version, ...]] = {}
 
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
@@ -85,6 +90,23 @@ class Versions:
         """The data files of the snapshot that may hold a record of the key."""
         return frozenset(self._planned(snapshot_id))
 
+    def _plan(self, snapshot_id: int) -> Mapping[str, _Listed]:
+        """The snapshot's files that may hold a record of the key, by path.
+
+        PyIceberg plans no scan of a snapshot with equality deletes; then no file is left out because of its bounds.
+        """
+        at = at_snapshot(self._table, snapshot_id)
+        snapshot = at.current_snapshot()
+        manifests = manifests_of(at, snapshot) if snapshot else ()
+        files: dict[str, _Listed] = {}
+        if any(one.content == ManifestContent.DELETES for one in manifests):
+            files = {entry.data_file.file_path: (entry.data_file, deletes) for entry, deletes in read_entries(at)}
+        if not any(one.is_equality for _, deletes in files.values() if deletes for one in deletes.files):
+            scan = self._table.scan(row_filter=self._bounds(), snapshot_id=snapshot_id)
+            planned = (task.file for task in scan.plan_files())
+            files = {file.file_path: files.get(file.file_path, (file, None)) for file in planned}
+        return files
+
     def _bounds(self) -> BooleanExpression:
         """What the bounds of a data file have to allow; not all of it decides whether a record is of the key."""
         names, only = self._columns, self._only
@@ -96,29 +118,29 @@ class Versions:
             terms.append(Or(first, *others) if others else first)
         return And(AlwaysTrue(), AlwaysTrue(), *terms)
 
-    def _versions(self, planned_file: PlannedFile) -> tuple[Version, ...]:
+    def _versions(self, listed: _Listed) -> tuple[Version, ...]:
         # Row-level deletes determine which rows of a file a reader sees, so they are part of the cache's key.
-        deletes = planned_file.deletes.files if planned_file.deletes else ()
-        seen = frozenset({planned_file.file.file_path, *(one.path for one in deletes)})
+        file, deletes = listed
+        seen = frozenset({file.file_path, *(one.path for one in (deletes.files if deletes else ()))})
         if seen not in self._read:
             try:
-                self._read[seen] = self._scanned(planned_file)
+                self._read[seen] = self._scanned(file, deletes)
             except UnavailableError as error:
                 if isinstance(error.__cause__, FileNotFoundError):
                     raise error.__cause__ from error
                 raise
         return self._read[seen]
 
-    def _scanned(self, planned_file: PlannedFile) -> tuple[Version, ...]:
+    def _scanned(self, file: DataFile, deletes: FileDeletes | None) -> tuple[Version, ...]:
         names, condition = self._columns, self._columns.is_tombstone
         wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
         transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
         columns = list(dict.fromkeys(name for name in (*wanted, *transactional) if name))
         # Values are large, so they are read only where metadata does not say that there is no tombstone.
-        may_hold = condition is not None and _may_hold(self._table, condition, planned_file.file)
+        may_hold = condition is not None and _may_hold(self._table, condition, file)
         read = list(dict.fromkeys([*columns, *(condition.reads if condition and may_hold else ())]))
         versions: list[Version] = []
-        for rows in self._rows(planned_file, read):
+        for rows in self._rows(file, deletes, read):
             tombstones = condition.mask(rows).to_pylist() if condition and may_hold else repeat(None)
             versions += (
                 Version(
@@ -131,7 +153,7 @@ class Versions:
                     tombstone=bool(is_tombstone),
                     timestamp_ms=row[names.timestamp] if names.timestamp else None,
                     delete_horizon_ms=row[names.delete_horizon],
-                    path=planned_file.file.file_path,
+                    path=file.file_path,
                     producer_id=row["producer_id"] if transactional and row["is_transactional"] else None,
                 )
                 for row, is_tombstone in zip(in_ms(rows.select(columns)).to_pylist(), tombstones, strict=False)
@@ -140,14 +162,13 @@ class Versions:
             )
         return tuple(one for one in versions if self._only in (None, one.topic_partition))
 
-    def _rows(self, planned_file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _rows(self, data: DataFile, deletes: FileDeletes | None, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The ``columns`` of the file's records that are of the key and that readers see, by row group.
 
         Only row groups with such a record are read beyond the columns that decide it.
         """
-        names, source = self._columns, Source.of(planned_file.file)
-        deletes = {source.path: planned_file.deletes} if planned_file.deletes else {}
-        hidden = HiddenRecords(self._files, deletes).of(source)
+        names, source = self._columns, Source.of(data)
+        hidden = HiddenRecords(self._files, {source.path: deletes} if deletes else {}).of(source)
         deciding = list(dict.fromkeys([*names.key, *(["is_control"] if self._has_transactions else [])]))
         with self._files.opened(source) as file:
             for group in range(file.file.metadata.num_row_groups):

@@ -53,7 +53,7 @@ from firnlake.iceberg.manifests import READERS
 from firnlake.job.plan import stage_parts
 from firnlake.job.stage import Stage
 from firnlake.table.history import FENCE, plans_folder
-from firnlake.table.live_files import LiveInputs
+from firnlake.table.live_files import read_entries
 from firnlake.table.policy import DAY_MS
 from firnlake.table.reached import Contents, Reached
 
@@ -142,8 +142,9 @@ def _lost(lake: Lake, identifier: str, stages: Sequence[Stage]) -> dict[str, str
     with ThreadPoolExecutor(READERS) as readers:
         plans = list(readers.map(lambda stage: stage.readable_plans, stages))
     # The table is loaded after the plans, because an input that landed in between would seem to be gone.
-    paths = sorted({segment.path for own in plans for plan in own for segment in plan.inputs})
-    gone = frozenset(LiveInputs.find(lake.table(identifier), paths).gone) if paths else frozenset()
+    gone = {segment.path for own in plans for plan in own for segment in plan.inputs}
+    if gone:
+        gone -= {entry.data_file.file_path for entry, _ in read_entries(lake.table(identifier), among=gone)}
     reasons = {}
     for stage, own in zip(stages, plans, strict=True):
         lost = [next((one.path for one in plan.inputs if one.path in gone), None) for plan in own]

@@ -1,7 +1,7 @@
 """Checks that the inputs of plans, and the rules that decided, are still as planned (C22)."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.live_files import LiveInputs
+from firnlake.table.live_files import read_entries
 from firnlake.table.policy import NAMES, Policies, Policy
 from firnlake.table.records import COLUMNS
 
@@ -53,13 +53,9 @@ class CheckedInputs:
                     f"plan {plan.id} was made for table {plan.table} with UUID {plan.table_uuid}; found: "
                     f"{target.metadata.table_uuid}"
                 )
-        live = LiveInputs.find(target, [segment.path for plan in plans for segment in plan.inputs], manifests)
-        listed: dict[str, list[DataFile]] = defaultdict(list)
-        for file in live.files:
-            listed[file.file_path].append(file)
+        listed, deletes = _live(target, [segment.path for plan in plans for segment in plan.inputs], manifests)
         removed, changed = _removed_tombstones(target, plans), _changed_rules(target, plans)
         files, conflicts = {}, {}
-        deletes = dict(live.deletes)
         for plan in plans:
             for segment in plan.inputs:
                 if segment.path in deletes:
@@ -104,18 +100,35 @@ def _changed_rules(target: Table, plans: Sequence[Plan]) -> Mapping[str, str]:
     return changed
 
 
+def _live(
+    table: Table, paths: Collection[str], manifests: Manifests | None = None
+) -> tuple[dict[str, list[DataFile]], dict[str, FileDeletes]]:
+    """By path, the live data files at ``paths``, and the row-level deletes that may apply to them.
+
+    A file is there as often as ``table`` lists it, because readers see every copy.
+    """
+    files: dict[str, list[DataFile]] = defaultdict(list)
+    deletes: dict[str, FileDeletes] = {}
+    for entry, reaching in read_entries(table, manifests, frozenset(paths)):
+        files[entry.data_file.file_path].append(entry.data_file)
+        if reaching:
+            # No plan takes a file that is listed twice and has deletes, so a single entry per path is enough.
+            deletes[entry.data_file.file_path] = reaching
+    return files, deletes
+
+
 def _removed_tombstones(target: Table, plans: Sequence[Plan]) -> Mapping[str, DataFile]:
     """The removed tombstones that ``plans`` read, by path, as far as they are live on their branch."""
     paths = [segment.path for plan in plans for segment in plan.removed_tombstones]
     if not paths:
         return {}
-    removed = LiveInputs.find(on_branch(target, REMOVED_TOMBSTONES), paths)
-    if removed.deletes:
+    removed, deletes = _live(on_branch(target, REMOVED_TOMBSTONES), paths)
+    if deletes:
         raise RefusedError(
-            f"table {plans[0].table}, branch {REMOVED_TOMBSTONES}: {min(removed.deletes)} has row-level "
+            f"table {plans[0].table}, branch {REMOVED_TOMBSTONES}: {min(deletes)} has row-level "
             "deletes; allowed: none (apply them with rewrite_data_files first)"
         )
-    return {file.file_path: file for file in removed.files}
+    return {path: files[-1] for path, files in removed.items()}
 
 
 def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]], removed: Mapping[str, DataFile]) -> str | None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from firnlake.errors import RefusedError, printable
-from firnlake.job.plan import Input, Plan, stage_name
+from firnlake.job.plan import Plan, stage_name
 from firnlake.lanes import Lane
+from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
 
 
@@ -198,13 +199,14 @@ def _alone(plan: Plan) -> bool:
 def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
     """Paths of the inputs that stay in place, if the head supersedes records only of inputs at ``touched`` paths."""
     inputs = sorted(plan.inputs, key=lambda segment: segment.order)
-    written = [not segment.may_stay or segment.path in touched for segment in inputs]
+    may_stay = frozenset(plan.may_stay) - frozenset(touched)
+    written = [segment.path not in may_stay for segment in inputs]
     for first, last in list(_series(written)):
         _grow(inputs, written, first, last, plan.segment_bytes)
     return frozenset(segment.path for segment, is_written in zip(inputs, written, strict=True) if not is_written)
 
 
-def series(plan: Plan, stay: Collection[str]) -> Iterator[tuple[Input, ...]]:
+def series(plan: Plan, stay: Collection[str]) -> Iterator[tuple[Segment, ...]]:
     """Yield each series of neighbouring inputs (in offset order) of ``plan`` whose paths are not in ``stay``."""
     inputs = sorted(plan.inputs, key=lambda segment: segment.order)
     for first, last in _series([segment.path not in stay for segment in inputs]):
@@ -222,7 +224,7 @@ def _series(written: Sequence[bool]) -> Iterator[tuple[int, int]]:
             first = None
 
 
-def _grow(inputs: Sequence[Input], written: list[bool], first: int, last: int, target: int) -> None:
+def _grow(inputs: Sequence[Segment], written: list[bool], first: int, last: int, target: int) -> None:
     """Add neighbours that are no larger than the series, until the series has the ``target`` bytes of a segment.
 
     Each added neighbour thus becomes part of a segment of at least twice its size, so that a record is rewritten only a

@@ -4,10 +4,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from firnlake.clock import ahead
 from firnlake.errors import RefusedError, UnavailableError, printable
@@ -46,51 +47,20 @@ def stage_parts(name: str) -> tuple[str, str]:
     return table, job_id
 
 
-class Input(FrozenModel):
-    """One input segment of a plan, with the facts that selected it. Offsets are inclusive."""
-
-    path: str
-    level: Long
-    base_offset: Long
-    last_offset: Long
-    records: Count
-    bytes: Count
-    copies: int = Field(default=1, ge=1, lt=2**63)
-    """Number of times that the table lists the file; ``records`` and ``bytes`` count every copy."""
-    may_stay: bool = False
-    """True when the segment changes only if the head has a newer record of one of the segment's keys."""
-    deletes: Count = 0
-    """Digest of the row-level delete files that apply to the segment (C27); 0 if there are none."""
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """Sort key for offset order, as in ``Segment``."""
-        return (self.base_offset, self.last_offset, self.path)
-
-    @classmethod
-    def of(cls, segment: Segment, may_stay: bool = False) -> Self:
-        return cls(
-            path=segment.path,
-            level=segment.level,
-            base_offset=segment.base_offset,
-            last_offset=segment.last_offset,
-            records=segment.records,
-            bytes=segment.bytes,
-            copies=segment.copies,
-            may_stay=may_stay,
-            deletes=segment.deletes,
-        )
+def _told(segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
+    """In a document, a segment's facts that have their defaults are left out: a job may have thousands of inputs."""
+    facts = [(one.name, one.default) for one in fields(Segment) if one.name != "topic_partition"]
+    return [
+        {"topic_partition": str(segment.topic_partition)}
+        | {name: value for name, default in facts if (value := getattr(segment, name)) != default}
+        for segment in segments
+    ]
 
 
-def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
-    """Lowest and highest offset of ``inputs``, both inclusive; None if they hold no record."""
-    held = [one for one in inputs if one.records]
-    if not held:
-        return None
-    return min(one.base_offset for one in held), max(one.last_offset for one in held)
+Inputs = Annotated[tuple[Segment, ...], PlainSerializer(_told)]
 
 
-def tail_is_older(inputs: Iterable[Input | Segment]) -> bool:
+def tail_is_older(inputs: Iterable[Segment]) -> bool:
     """True when the offsets of the tail's segments lie below those of all other ``inputs``, and apart from each other,
     and Firn wrote the tail. False without a tail."""
     held = sorted((one for one in inputs if one.records), key=lambda one: one.base_offset)
@@ -114,8 +84,10 @@ class Plan(FrozenModel):
     partition: Count
     now_ms: Long
     reason: str
-    inputs: tuple[Input, ...] = Field(min_length=1)
-    removed_tombstones: tuple[Input, ...] = ()
+    inputs: Inputs = Field(min_length=1)
+    may_stay: tuple[str, ...] = ()
+    """Paths of inputs that change only if the head has a newer record of one of their keys."""
+    removed_tombstones: Inputs = ()
     """Segments of the branch ``firn_tombstones`` that may hold a newer tombstone for a record of the inputs (C9)."""
     inputs_per_segment: Annotated[int, Field(ge=1, lt=2**63)] | None
     """Lane `merge`: number of inputs per output segment (C13). None if the outputs are limited by bytes."""
@@ -162,16 +134,9 @@ class Plan(FrozenModel):
         return TopicPartition(self.topic, self.partition)
 
     @property
-    def level_out(self) -> int:
-        """Level of the segments that this plan makes; raises RefusedError when its lane makes none."""
-        level = self.of_lane(*(lane for lane in Lane if lane.traits.level_out is not None)).lane.traits.level_out
-        assert level is not None
-        return level
-
-    @property
     def changes(self) -> bool:
         """True when the plan may change a segment. A forced plan for the tail alone may have nothing to change."""
-        return not all(segment.may_stay for segment in self.inputs)
+        return not {segment.path for segment in self.inputs} <= {*self.may_stay}
 
     @property
     def known_through(self) -> int:
@@ -200,11 +165,6 @@ class Plan(FrozenModel):
         These inputs are the tail. The plan searches them only for keys of the other inputs.
         """
         return frozenset(one.path for one in self.inputs if one.level == TAIL and self.tail_is_older)
-
-    @property
-    def stage(self) -> str:
-        """Name of the stage of a job with this plan alone."""
-        return stage_name(self.table, self.id)
 
     @property
     def records(self) -> int:

@@ -21,7 +21,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.inputs import rules_of
 from firnlake.job.job import Packing, jobs_of
-from firnlake.job.plan import Input, Plan
+from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.full import may_stay
@@ -335,8 +335,8 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
         partition=state.topic_partition.partition,
         now_ms=state.now_ms,
         reason=f"{work.reason}; asked for: {asked}" if asked else work.reason,
-        inputs=tuple(map(Input.of, work.inputs)),
-        removed_tombstones=tuple(map(Input.of, work.beside)),
+        inputs=work.inputs,
+        removed_tombstones=work.beside,
         inputs_per_segment=work.inputs_per_segment,
         segment_bytes=policy.segment_target,
         clean_below=state.lowest_beside({segment.path for segment in work.inputs}),
@@ -354,8 +354,7 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
     )
     if traits.cleans and plan.tail_is_older:
         stay = may_stay(work.inputs, plan.clean_below, state.now_ms)
-        inputs = tuple(Input.of(segment, may_stay=segment.path in stay) for segment in work.inputs)
-        plan = plan.model_copy(update={"inputs": inputs})
+        plan = plan.model_copy(update={"may_stay": tuple(sorted(stay))})
     return plan.sealed()
 
 

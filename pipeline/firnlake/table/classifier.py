@@ -1,24 +1,24 @@
-"""Classifies a data file of a table as a segment, or as a stray, by what metadata says about its columns.
+"""Classifies the data files of a manifest as segments, or as strays, by what metadata says about their columns.
 
 A manifest lacks bounds, counts and, since Iceberg 1.6, sizes if the table's properties say so
 (``write.metadata.metrics.column.offset=none``), if only the first columns of a wide table have metrics
 (``write.metadata.metrics.max-inferred-column-defaults``), or if files were added without being read. Then the footer of
 the Parquet file is read, which has these metrics per row group, unless the writer also left them out of it.
+
+All files of a manifest are classified together: each fact is an array, because a table may have a million files.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO
+from numpy.typing import NDArray
 from pyiceberg.manifest import FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
-from pyiceberg.table.name_mapping import NameMapping
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BooleanType,
     IcebergType,
@@ -36,368 +36,170 @@ from firnlake.iceberg.data_files import name_mapping, partition_values
 from firnlake.iceberg.deletes import place
 from firnlake.iceberg.files import Stored, store
 from firnlake.iceberg.parquet import names_by_id
-from firnlake.table.columns import ColumnRoles
+from firnlake.table.columns import ColumnRoles, position
+from firnlake.table.manifest_cache import ManifestContents
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
-from firnlake.table.segments import SCHEMA
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segments import SCHEMA, Bools, Ints
 
-VERSION = 8
+VERSION = 9
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
 _MOST: Final = 1 << 50
 """Sizes in bytes, and numbers of records, are less."""
 
-
-class Classifier:
-    """Classifies the listed files of one table.
-
-    The result depends only on the file's manifest entry, its footer, and the table's columns and partition specs, so it
-    can be cached (see ``version``). The caller adds what depends on snapshots and row-level deletes.
-    """
-
-    def __init__(self, table: Table, identifier: str) -> None:
-        self.roles = roles = ColumnRoles.of(table, identifier)
-        self._flags = ("is_transactional", "is_control") if has_transactions(table) else ()
-        ranged = (roles.offset, roles.timestamp, roles.topic, roles.partition, roles.level, roles.delete_horizon)
-        self._ranged = frozenset(filter(None, (*ranged, *self._flags)))
-        self._counted = tuple(filter(None, (*roles.key, roles.tombstone_null)))
-        read = dict.fromkeys((*self._ranged, *self._counted))
-        fields = {field.name: field for field in table.schema().fields}
-        self._columns = {name: ColumnMetrics.of(fields[name], table.specs()) for name in read}
-        self._table, self._mapping = table, name_mapping(table)
-        ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
-        self._ids_at = {one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids}
-        """Field ids of the columns that the table had, by the snapshot that was made then."""
-        facts = (VERSION, SCHEMA.names, roles, table.schema(), sorted(table.specs().items()), self._mapping)
-        self.version = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-        """Changes with everything about the table on which a classification depends."""
-        self.unread: dict[str, str] = {}
-        """Files whose footer, or time of writing, was needed and could not be read, and why; a later read may succeed.
-        """
-
-    def of(self, file: "ListedFile") -> Segment | UnassignedFile | None:
-        """Classify ``file`` as a segment, or as a stray if its topic partition is unknown; None for an empty stray."""
-        if impossible := _impossible(file):
-            file = file._replace(size=0, records=1)
-        file, values = self._known(file)
-        roles = self.roles
-        topic = values[roles.topic].single if roles.topic else roles.topic_name
-        partition = values[roles.partition].single if roles.partition else 0
-        if topic is None or partition is None:
-            return self._stray(file, values, topic, partition) if file.records else None
-        offsets, times = values[roles.offset].bounds, self._times(values)
-        nulls = [values[name].nulls for name in roles.key]
-        # A file without a partition field for the level counts as landed, unless the table has no such field.
-        told = values[roles.level].fixed or not roles.levels_apart
-        level = (values[roles.level].single if told else None) or LANDED
-        horizons = values[roles.delete_horizon]
-        flagged = {name for name in self._flags if _may_be_true(values[name])}
-        problems = self._problems(file, values, level, partition) if file.records else iter(())
-        return Segment(
-            path=file.path,
-            topic_partition=TopicPartition(topic, partition),
-            level=level,
-            base_offset=offsets[0] if offsets else -1,
-            last_offset=offsets[1] if offsets else -1,
-            records=file.records,
-            bytes=file.size,
-            data_bytes=file.data_bytes if 0 < file.data_bytes <= file.size else file.size,
-            tombstones=self._tombstones(values),
-            # A lower bound, because NULLs in different columns of a composite key may be in the same records.
-            null_keys=max(number or 0 for number in nulls),
-            oldest_ms=times[0] if times else 0,
-            newest_ms=times[1] if times else 0,
-            sequence_number=file.added_by,
-            written_ms=self._written_ms(file) if file.records and times and times[0] < 0 else None,
-            keys=_keys(file.records, level, [values[name] for name in roles.key]),
-            stamped=0 if horizons.nulls is None else file.records - horizons.nulls,
-            first_horizon_ms=_rounded_up(horizons.low),
-            last_horizon_ms=_rounded_up(horizons.high),
-            transactional="is_transactional" in flagged,
-            control="is_control" in flagged,
-            problem=impossible or next(problems, None),
-            snapshot_id=file.snapshot_id,
-            place=file.place,
-            data_sequence_number=file.sequence_number,
-        )
-
-    def _known(self, file: "ListedFile") -> "tuple[ListedFile, dict[str, Values]]":
-        """The values of each column; if the manifest lacks some, those in the footer."""
-        values = {name: column.values(file) for name, column in self._columns.items()}
-        if not file.records:
-            return file, values
-        # Of a column that only counts, bounds are not needed.
-        asked = {name for name, one in values.items() if one.is_open and (name in self._ranged or one.nulls is None)}
-        # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns apart.
-        had = self._ids_at.get(file.snapshot_id) if asked and self._mapping is None and file.snapshot_id else None
-        later = {name for name in asked if had is not None and self._columns[name].id not in had}
-        values |= dict.fromkeys(later, Values(file.records, file.records))
-        if asked := asked - later:
-            try:
-                told, data_bytes = footer(self._table.io, self._mapping, file, [self._columns[name] for name in asked])
-            except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
-                self.unread[file.path] = (str(error).splitlines() or [type(error).__name__])[0]
-            else:
-                return file._replace(data_bytes=data_bytes), values | told
-        return file, values
-
-    def _problems(
-        self, file: "ListedFile", values: "Mapping[str, Values]", level: int, partition: int
-    ) -> Iterator[str]:
-        """Yield a message for each piece of metadata that is missing or wrong in a file with records (C26)."""
-        roles = self.roles
-        ranged = [name for name in (roles.offset, roles.timestamp, roles.level, roles.delete_horizon) if name]
-        yield from (values[name].wrong for name in ranged if values[name].wrong)
-        if level not in LEVELS:
-            yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
-        levels = values[roles.level]
-        if levels.is_open:
-            yield self._unbounded(file, roles.level)
-        if not roles.levels_apart and levels.single is None and not levels.all_null:
-            yield (
-                f"may have several levels by the metrics of column {roles.level}; allowed: NULL or the same level in "
-                f"every record, written with write.metadata.metrics.column.{roles.level}=full"
-            )
-        if roles.levels_apart and not levels.fixed and not levels.all_null:
-            yield (
-                f"was written under partition spec {file.spec_id}, which does not separate levels, but holds levels "
-                f"in column {roles.level}; allowed: NULL, or a file partitioned by this column ({_REWRITE})"
-            )
-        if partition < 0:
-            yield f"has partition {partition}; allowed: 0 or more"
-        for name in filter(None, (roles.offset, roles.timestamp)):
-            if values[name].bounds is None and values[name].nulls:
-                yield f"has NULLs in column {name} ({values[name].nulls:,} of {file.records:,}); allowed: none"
-            elif values[name].bounds is None:
-                yield self._unbounded(file, name)
-        if beyond := next((time for time in self._times(values) or () if time not in CALENDAR), None):
-            yield (
-                f"has times in column {roles.timestamp} that are in no calendar ({beyond} ms since the epoch); "
-                "allowed: times of the years 1 to 9999"
-            )
-        if (offsets := values[roles.offset].bounds) and offsets[0] < 0:
-            yield f"has offset {offsets[0]}; allowed: 0 or more"
-        for name in self._counted:
-            if values[name].nulls is None:
-                yield (
-                    f"has no null count for column {name}{self._why_unread(file)}; allowed: a file written with "
-                    f"write.metadata.metrics.column.{name} other than `none`"
-                )
-
-    def _unbounded(self, file: "ListedFile", name: str) -> str:
-        return (
-            f"has no bounds for column {name}{self._why_unread(file)}; allowed: a file written with "
-            f"write.metadata.metrics.column.{name}=full"
-        )
-
-    def _why_unread(self, file: "ListedFile") -> str:
-        reason = self.unread.get(file.path)
-        return f" (its footer can't be read: {reason})" if reason else ""
-
-    def _stray(
-        self, file: "ListedFile", values: "Mapping[str, Values]", topic: str | None, partition: int | None
-    ) -> UnassignedFile:
-        roles = self.roles
-        split = [name for name in (roles.topic, roles.partition) if name]
-        if wrong := next((values[name].wrong for name in split if values[name].wrong), None):
-            problem = wrong
-        elif not all(values[name].fixed for name in split):
-            problem = (
-                f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: a "
-                f"file partitioned by {', '.join(split)} ({_REWRITE})"
-            )
-        else:
-            problem = f"has topic {topic}, partition {partition}; allowed: a topic and a partition in every record"
-        offsets = values[roles.offset].bounds
-        return UnassignedFile(
-            path=file.path,
-            problem=problem,
-            topics=values[roles.topic].range if roles.topic else (topic, topic),
-            partitions=values[roles.partition].range if roles.partition else (partition, partition),
-            base_offset=max(offsets[0], 0) if offsets else 0,
-            place=file.place,
-            data_sequence_number=file.sequence_number,
-        )
-
-    def _times(self, values: "Mapping[str, Values]") -> tuple[int, int] | None:
-        """Oldest and newest timestamp, epoch milliseconds; None when unknown, or if records have no timestamps."""
-        name = self.roles.timestamp
-        bounds = values[name].bounds if name else None
-        if bounds is None or name is None or isinstance(self._columns[name].kind, LongType):
-            return bounds
-        return bounds[0] // 1000, bounds[1] // 1000
-
-    def _written_ms(self, file: "ListedFile") -> int | None:
-        """Time of writing as the store reports it, epoch milliseconds; None when the store reports no time."""
-        files, path = store(self._table, file.path)
-        try:
-            written_ms = Stored.of(files.get_file_info(path)).written_ms
-        except OSError:
-            written_ms = None
-        if written_ms is None:
-            self.unread[file.path] = "its store tells no time"
-        return written_ms
-
-    def _tombstones(self, values: "Mapping[str, Values]") -> int | None:
-        """Number of tombstones; None when only reading the records can tell."""
-        if self.roles.is_tombstone is None:
-            return 0
-        name = self.roles.tombstone_null
-        return (values[name].nulls or 0) if name else None
-
-
-def _impossible(file: "ListedFile") -> str | None:
-    """A message if the size of ``file``, or its number of records, is none of a file; None otherwise."""
-    for name, figure in (("file_size_in_bytes", file.size), ("record_count", file.records)):
-        if not 0 <= figure < _MOST:
-            return f"has {name} {figure} in its manifest; allowed: 0 or more, less than 2^50"
-    return None
-
-
-def _keys(records: int, level: int, columns: "Sequence[Values]") -> int | None:
-    """Number of distinct keys; None if unknown. A cleaned file has one record per key. Equal bounds mean 1 key."""
-    if any(column.nulls is None for column in columns):
-        return None
-    keyed = records - max(column.nulls or 0 for column in columns)
-    if level >= RUN or not keyed:
-        return keyed
-    # Truncated bounds are never equal, because the upper bound is rounded up (Iceberg spec).
-    return 1 if all(column.low is not None and column.low == column.high for column in columns) else None
-
-
-def _rounded_up(micros: int | None) -> int | None:
-    """A delete horizon in milliseconds, rounded up so that no tombstone passes it too early."""
-    return None if micros is None else -(-micros // 1000)
-
-
-def _may_be_true(flag: "Values") -> bool:
-    return not flag.all_null and flag.high is not False
-
+Objects: TypeAlias = NDArray[Any]
+_NONE: Final[Objects] = np.array(None, dtype=np.object_)
 
 _FIELDS: Final = (0, 1, 3, 4, 100, 101, 102, 103, 104, 108, 110, 125, 128)
 """Field ids (Iceberg spec, "Manifests"): status, id of the snapshot, data and file sequence number; path, format,
 partition, number of records, bytes, column sizes, null counts, lower and upper bounds."""
 
 
-class ListedFile(NamedTuple):
-    """One live data file as a manifest lists it. Metrics are by field id; bounds are serialized (Iceberg spec)."""
+class Files(NamedTuple):
+    """The N live data files of a manifest, as it lists them. Metrics are by field id; bounds are serialized (Iceberg
+    spec)."""
 
-    spec_id: int
-    snapshot_id: int | None
-    """Id of the snapshot that added the file, even after manifests were rewritten."""
-    sequence_number: int
-    """Data sequence number, which decides which row-level deletes apply."""
-    added_by: int
-    """File sequence number: the sequence number of the commit that added the file."""
-    path: str
-    format: str
-    """File format in the writer's spelling, such as ``PARQUET``."""
-    partition: tuple[Any, ...]
+    spec_ids: Sequence[int]
+    snapshots: Sequence[int | None]
+    """Ids of the snapshots that added the files, even after manifests were rewritten."""
+    numbers: Sequence[int]
+    """Data sequence numbers, which decide which row-level deletes apply."""
+    added_by: Sequence[int]
+    """File sequence numbers: the sequence numbers of the commits that added the files."""
+    paths: Sequence[str]
+    formats: Sequence[str]
+    """File formats in the writer's spelling, such as ``PARQUET``."""
+    partitions: Sequence[Sequence[Any]]
     """Partition values in the order of the spec's fields."""
-    records: int
-    size: int
-    """Size of the file in bytes."""
-    data_bytes: int
-    """Bytes of all columns; 0 if unknown."""
-    nulls: Mapping[int, int]
-    lower: Mapping[int, bytes]
-    upper: Mapping[int, bytes]
+    records: Sequence[int]
+    sizes: Sequence[int]
+    column_sizes: Sequence[Mapping[int, int] | None]
+    nulls: Sequence[Mapping[int, int] | None]
+    lower: Sequence[Mapping[int, bytes] | None]
+    upper: Sequence[Mapping[int, bytes] | None]
 
     @classmethod
-    def of(cls, entry: ManifestEntry) -> "ListedFile":
-        """The file of ``entry``, as read by PyIceberg."""
-        file, number = entry.data_file, entry.sequence_number or 0
-        return cls(
-            file.spec_id,
-            entry.snapshot_id,
-            number,
-            entry.file_sequence_number or number,
-            file.file_path,
-            file.file_format,
-            partition_values(file),
-            file.record_count,
-            file.file_size_in_bytes,
-            sum((file.column_sizes or {}).values()),
-            file.null_value_counts or {},
-            file.lower_bounds or {},
-            file.upper_bounds or {},
+    def in_manifest(cls, content: bytes, manifest: ManifestFile) -> "Files":
+        """The files in the ``content`` of ``manifest``, its whole file; raises RefusedError when it is damaged."""
+        with manifests.undamaged(f"manifest {manifest.manifest_path}"):
+            return cls._of(_inheriting(manifests.records(content, _FIELDS), manifest))
+
+    @classmethod
+    def of(cls, entries: Iterable[ManifestEntry]) -> "Files":
+        """The files of ``entries``, as read by PyIceberg."""
+        return cls._of(
+            (
+                (file := entry.data_file).spec_id,
+                entry.snapshot_id,
+                entry.sequence_number or 0,
+                entry.file_sequence_number or entry.sequence_number or 0,
+                file.file_path,
+                file.file_format,
+                partition_values(file),
+                file.record_count,
+                file.file_size_in_bytes,
+                file.column_sizes,
+                file.null_value_counts,
+                file.lower_bounds,
+                file.upper_bounds,
+            )
+            for entry in entries
         )
 
-    @property
-    def place(self) -> str:
-        """The file's partition spec and values as text; they decide which delete files may reach it (``place``)."""
-        return place(self.spec_id, self.partition)
+    def place(self, number: int) -> str:
+        """A file's partition spec and values as text; they decide which delete files may reach it."""
+        return place(self.spec_ids[number], tuple(self.partitions[number]))
+
+    @classmethod
+    def _of(cls, rows: Iterable[Sequence[Any]]) -> "Files":
+        return cls(*(list(zip(*rows, strict=True)) or [()] * len(cls._fields)))
 
 
-def listed_files(content: bytes, manifest: ManifestFile) -> Iterator[ListedFile]:
-    """Yield the live files in the ``content`` of ``manifest``, which is its whole file; raises RefusedError when it is
-    damaged."""
-    with manifests.undamaged(f"manifest {manifest.manifest_path}"):
-        for status, snapshot, number, added, path, form, partition, *figures in manifests.records(content, _FIELDS):
-            if status == ManifestEntryStatus.DELETED:
-                continue
-            records, size, column_sizes, nulls, lower, upper = figures
+def _inheriting(records: Iterable[Sequence[Any]], manifest: ManifestFile) -> Iterator[Sequence[Any]]:
+    for status, snapshot, number, added, *file in records:
+        if status != ManifestEntryStatus.DELETED:
             # New entries inherit the snapshot and the number of their manifest's commit (Iceberg spec, "Sequence Number
             # Inheritance"). In a manifest of format version 1, all entries do, and the number is 0.
             data_number = manifest.sequence_number if number is None else number
             inherited = manifest.sequence_number if status == ManifestEntryStatus.ADDED else data_number
-            yield ListedFile(
-                manifest.partition_spec_id,
-                manifest.added_snapshot_id if snapshot is None else snapshot,
-                data_number,
-                inherited if added is None else added,
-                path,
-                form,
-                tuple(partition),
-                records,
-                size,
-                sum((column_sizes or {}).values()),
-                nulls or {},
-                lower or {},
-                upper or {},
-            )
+            commit = manifest.added_snapshot_id if snapshot is None else snapshot
+            yield manifest.partition_spec_id, commit, data_number, inherited if added is None else added, *file
 
 
-class Values(NamedTuple):
-    """What metadata says about the values of a column in a file."""
+@dataclass
+class Values:
+    """What metadata says about the values of a column in each of N files."""
 
-    records: int
-    nulls: int | None
-    """Number of records with NULL; None when unknown."""
-    low: Any = None
-    """A lower bound of the values, or None. A bound of text may be truncated, and is still a bound."""
-    high: Any = None
-    fixed: bool = False
-    """True when the file is partitioned by the column, so all its records have the same value."""
-    wrong: str = ""
-    """A message if the manifest has bounds that make no sense, and so do not count."""
+    records: Ints
+    nulls: Ints
+    """[N] Number of records with NULL; -1 when unknown."""
+    low: Objects
+    """[N] A lower bound of the values, or None. A bound of text may be truncated, and is still a bound."""
+    high: Objects
+    fixed: Bools
+    """[N] True where the file is partitioned by the column, so all its records have the same value."""
+    wrong: Objects
+    """[N] A message where the manifest has bounds that make no sense, and so do not count; otherwise None."""
 
     @property
-    def all_null(self) -> bool:
-        return self.nulls == self.records
+    def all_null(self) -> Bools:
+        null: Bools = self.nulls == self.records
+        return null
 
     @property
-    def single(self) -> Any:
-        """The value if it is the same in all records; None if it may differ or be NULL."""
-        return self.low if self.nulls == 0 and self.low == self.high else None
+    def bounded(self) -> Bools:
+        return _is_known(self.low) & _is_known(self.high)
 
     @property
-    def range(self) -> tuple[Any, Any] | None:
-        """The bounds, each None when unknown; None when every record has NULL."""
-        return None if self.all_null else (self.low, self.high)
+    def single(self) -> Bools:
+        """[N] True where the value is the same in all records."""
+        single: Bools = (self.nulls == 0) & self.bounded & (self.low == self.high)
+        return single
 
     @property
-    def bounds(self) -> tuple[int, int] | None:
-        """Lowest and highest integer or time, which Iceberg never truncates; None if unknown or if a value is NULL."""
-        return None if self.low is None or self.high is None or self.nulls else (self.low, self.high)
+    def ranged(self) -> Bools:
+        """[N] True where the bounds are the lowest and the highest integer or time, which Iceberg never truncates, and
+        no value is NULL."""
+        return self.bounded & (self.nulls <= 0)
 
     @property
-    def is_open(self) -> bool:
-        """True when the metrics leave open which values the column has."""
-        bounded = (self.low is not None and self.high is not None) or self.wrong
-        return self.nulls is None or not (bounded or self.all_null)
+    def is_open(self) -> Bools:
+        """[N] True where the metrics leave open which values the column has."""
+        return (self.nulls < 0) | ~(self.bounded | _is_known(self.wrong) | self.all_null)
+
+    def lowest(self, otherwise: int) -> Ints:
+        """[N] The lowest integer or time, or ``otherwise`` where it is unknown."""
+        return _ints(self.low, self.ranged, otherwise)
+
+    def highest(self, otherwise: int) -> Ints:
+        """[N] The highest integer or time, or ``otherwise`` where it is unknown."""
+        return _ints(self.high, self.ranged, otherwise)
+
+    def range(self, number: int) -> tuple[Any, Any] | None:
+        """The bounds in a file, each None when unknown; None when every record has NULL."""
+        return None if self.all_null[number] else (self.low[number], self.high[number])
+
+    def tell(self, number: int, nulls: int, low: Any = None, high: Any = None) -> None:
+        """Replace what the manifest says about the column in a file."""
+        self.nulls[number], self.low[number], self.high[number], self.wrong[number] = nulls, low, high, None
+
+
+def _is_known(values: Objects) -> Bools:
+    known: Bools = np.not_equal(values, _NONE)
+    return known
+
+
+def _objects(values: Sequence[Any]) -> Objects:
+    array: Objects = np.empty(len(values), dtype=np.object_)
+    array[:] = values
+    return array
+
+
+def _ints(values: Objects, known: Bools, otherwise: int) -> Ints:
+    numbers: Ints = np.where(known, values, otherwise).astype(np.int64)
+    return numbers
 
 
 _LENGTHS: Final = (4, 8)
@@ -434,103 +236,345 @@ _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
 
-@dataclass(frozen=True)
-class ColumnMetrics:
-    """A column of a table, as metadata tells about it."""
-
-    name: str
-    id: int
-    kind: IcebergType
-    required: bool
-    decoded: Callable[[bytes], Any]
-    """Decodes a bound of the column; None if it can't be decoded."""
-    places: Mapping[int, int]
-    """Position of the column's identity field among a file's partition values, by id of the partition spec."""
-
-    @classmethod
-    def of(cls, field: NestedField, specs: Mapping[int, PartitionSpec]) -> "ColumnMetrics":
-        """The column ``field`` of a table that is, or was, partitioned by ``specs``."""
-        places = {
-            spec_id: number
-            for spec_id, spec in specs.items()
-            for number, part in enumerate(spec.fields)
-            if part.source_id == field.field_id and isinstance(part.transform, IdentityTransform)
-        }
-        kind = field.field_type
-        return cls(field.name, field.field_id, kind, field.required, _DECODERS.get(type(kind), bytes), places)
-
-    def values(self, file: ListedFile) -> Values:
-        """What the manifest says about this column in ``file``."""
-        if (number := self.places.get(file.spec_id)) is not None:
-            value = file.partition[number]
-            return Values(file.records, file.records if value is None else 0, value, value, fixed=True)
-        nulls = file.nulls.get(self.id)
-        if nulls is None or not 0 <= nulls <= file.records:
-            nulls = 0 if self.required else None
-        lower, upper = file.lower.get(self.id), file.upper.get(self.id)
-        low = None if lower is None else self.decoded(lower)
-        high = None if upper is None else self.decoded(upper)
-        undecodable = (low is None and lower is not None) or (high is None and upper is not None)
-        if undecodable or (low is not None and high is not None and low > high):
-            return Values(file.records, nulls, wrong=self._wrong(lower, upper))
-        return Values(file.records, nulls, low, high)
-
-    def _wrong(self, lower: bytes | None, upper: bytes | None) -> str:
-        shown = []
-        for name, bound in (("lower", lower), ("upper", upper)):
-            if bound is not None:
-                value = self.decoded(bound)
-                shown.append(f"the {name} bound {f'0x{bound[:16].hex()}' if value is None else repr(value)}")
-        kind = "text in UTF-8" if self.decoded is _text else "numbers of 4 or 8 bytes"
-        return f"has {' and '.join(shown)} of column {self.name} in its manifest; allowed: {kind}, the lower one first"
+def _values(field: NestedField, places: Mapping[int, int | None], files: Files, records: Ints) -> Values:
+    """What the manifest says about the column ``field`` in ``files``; ``places`` has the position of its value among
+    partition values, by partition spec."""
+    spots = [places.get(spec_id) for spec_id in files.spec_ids]
+    value_of = [None if spot is None else own[spot] for own, spot in zip(files.partitions, spots, strict=True)]
+    fixed, value, none = _is_known(_objects(spots)), _objects(value_of), _objects([None] * len(spots))
+    nulls = np.where(_is_known(value), 0, records)
+    if fixed.all():
+        return Values(records, nulls, value, value.copy(), fixed, none)
+    unknown, decoded = 0 if field.required else -1, _DECODERS.get(type(field.field_type), bytes)
+    counts = [-1 if own is None else own.get(field.field_id, -1) for own in files.nulls]
+    told = [count if 0 <= count <= most else unknown for count, most in zip(counts, records.tolist(), strict=True)]
+    lower, upper = (
+        [None if own is None else own.get(field.field_id) for own in bounds] for bounds in (files.lower, files.upper)
+    )
+    low, high = ([None if bound is None else decoded(bound) for bound in bounds] for bounds in (lower, upper))
+    for number, (least, most, first, last) in enumerate(zip(low, high, lower, upper, strict=True)):
+        undecodable = (least is None and first is not None) or (most is None and last is not None)
+        if not fixed[number] and (undecodable or (least is not None and most is not None and least > most)):
+            low[number] = high[number] = None
+            none[number] = _wrong(field.name, decoded, first, last)
+    low_values, high_values = (np.where(fixed, value, _objects(bounds)) for bounds in (low, high))
+    return Values(records, np.where(fixed, nulls, told), low_values, high_values, fixed, none)
 
 
-def footer(
-    io: FileIO, mapping: NameMapping | None, file: ListedFile, columns: Sequence[ColumnMetrics]
-) -> tuple[dict[str, Values], int]:
-    """What the footer of ``file`` says about those of ``columns`` that it knows, by name; and the bytes of all columns.
+def _wrong(name: str, decoded: Callable[[bytes], Any], lower: bytes | None, upper: bytes | None) -> str:
+    shown = []
+    for side, bound in (("lower", lower), ("upper", upper)):
+        if bound is not None:
+            value = decoded(bound)
+            shown.append(f"the {side} bound {f'0x{bound[:16].hex()}' if value is None else repr(value)}")
+    kind = "text in UTF-8" if decoded is _text else "numbers of 4 or 8 bytes"
+    return f"has {' and '.join(shown)} of column {name} in its manifest; allowed: {kind}, the lower one first"
 
-    Without field ids in the file, the table's name ``mapping`` finds them. Raises any error of a file that is gone, is
-    no Parquet, or is not the file that was listed.
+
+class Classifier:
+    """Classifies the listed files of one table.
+
+    The result depends only on the files' manifest entries, their footers, and the table's columns and partition specs,
+    so it can be cached (see ``version``). The caller adds what depends on snapshots and row-level deletes.
     """
-    if file.format.upper() != FileFormat.PARQUET.value:
-        raise ValueError(f"it is of format {file.format}")
-    with io.new_input(file.path).open() as stream:
-        metadata = pq.read_metadata(stream)
-    if metadata.num_rows != file.records:
-        raise ValueError(f"it is of {metadata.num_rows} records, not {file.records}")
-    schema = metadata.schema.to_arrow_schema()
-    names = names_by_id(schema, mapping)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    leaves = range(metadata.num_columns)
-    places = {metadata.schema.column(number).path: number for number in leaves}
-    values: dict[str, Values] = {}
-    for column in columns:
-        name = names.get(column.id)
-        if name is None and names:
-            # A column that the file lacks was added later and is NULL everywhere.
-            values[column.name] = Values(file.records, file.records)
-        elif name in places:  # a nested column consists of several columns, and has no metrics itself
-            chunks = [group.column(places[name]) for group in groups]
-            if told := _told(file.records, chunks, schema.field(name).type):
-                values[column.name] = told
-    return values, sum(group.column(number).total_compressed_size for group in groups for number in leaves)
+
+    def __init__(self, table: Table, identifier: str) -> None:
+        self.roles = roles = ColumnRoles.of(table, identifier)
+        flags = {"transactional": "is_transactional", "control": "is_control"}
+        self._flags = flags if has_transactions(table) else {}
+        ranged = (roles.offset, roles.timestamp, roles.topic, roles.partition, roles.level, roles.delete_horizon)
+        self._ranged = frozenset(filter(None, (*ranged, *self._flags.values())))
+        self._counted = tuple(filter(None, (*roles.key, roles.tombstone_null)))
+        read = dict.fromkeys((*self._ranged, *self._counted))
+        schema, specs = table.schema(), table.specs()
+        self._fields = {name: schema.find_field(name) for name in read}
+        self._places = {name: {one: position(schema, spec, name) for one, spec in specs.items()} for name in read}
+        self._table, self._mapping = table, name_mapping(table)
+        ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
+        self._ids_at = {one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids}
+        """Field ids of the columns that the table had, by the snapshot that was made then."""
+        facts = (VERSION, SCHEMA.names, roles, table.schema(), sorted(table.specs().items()), self._mapping)
+        self.version = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+        """Changes with everything about the table on which a classification depends."""
+        self.unread: dict[str, str] = {}
+        """Files whose footer, or time of writing, was needed and could not be read, and why; a later read may succeed.
+        """
+
+    def of(self, files: Files) -> ManifestContents:
+        """Classify ``files`` as segments, or as strays if their topic partition is unknown; empty strays are left out.
+
+        Afterwards, ``unread`` has those of ``files`` that are to be read again.
+        """
+        self.unread.clear()
+        roles, sizes, records = self.roles, _in_range(files.sizes), _in_range(files.records)
+        broken = np.maximum(sizes, records) == _MOST
+        sizes, records = np.where(broken, 0, sizes), np.where(broken, 1, records)
+        data_bytes = _in_range([0 if own is None else sum(own.values()) for own in files.column_sizes])
+        values = {name: _values(field, self._places[name], files, records) for name, field in self._fields.items()}
+        self._read_footers(files, values, data_bytes)
+        topic, partition = (values[name] if name else None for name in (roles.topic, roles.partition))
+        known = np.logical_and.reduce(
+            [np.ones(len(records), np.bool_), *(one.single for one in (topic, partition) if one)]
+        )
+        in_level, offsets, horizons = values[roles.level], values[roles.offset], values[roles.delete_horizon]
+        # A file without a partition field for the level counts as landed, unless the table has no such field.
+        told = in_level.single & in_level.fixed if roles.levels_apart else in_level.single
+        levels = _ints(in_level.low, told, LANDED)
+        partitions = _ints(partition.low, known, 0) if partition else np.zeros_like(records)
+        oldest, newest = self._times(values)
+        facts: dict[str, Any] = {
+            "topic": topic.low if topic else [roles.topic_name] * len(records),
+            "partition": partitions,
+            "path": files.paths,
+            "level": levels,
+            "base_offset": offsets.lowest(-1),
+            "last_offset": offsets.highest(-1),
+            "records": records,
+            "bytes": sizes,
+            "data_bytes": np.where((data_bytes > 0) & (data_bytes <= sizes), data_bytes, sizes),
+            "tombstones": self._tombstones(values),
+            # A lower bound, because NULLs in different columns of a composite key may be in the same records.
+            "null_keys": np.maximum(0, np.maximum.reduce([values[name].nulls for name in roles.key])),
+            "oldest_ms": oldest,
+            "newest_ms": newest,
+            "sequence_number": files.added_by,
+            "written_ms": self._written_ms(files, known & (records > 0) & (oldest < 0)),
+            "keys": _keys(records, levels, [values[name] for name in roles.key]),
+            "stamped": np.where(horizons.nulls < 0, 0, records - horizons.nulls),
+            "first_horizon_ms": _rounded_up(horizons.low),
+            "last_horizon_ms": _rounded_up(horizons.high),
+            "problem": _objects([None] * len(records)),
+            "snapshot_id": files.snapshots,
+            "place": list(map(files.place, range(len(records)))),
+            "data_sequence_number": files.numbers,
+        }
+        for fact, name in self._flags.items():
+            facts[fact] = ~values[name].all_null & np.not_equal(values[name].high, False)  # noqa: FBT003  # the value
+        for number, problem in self._problems(files, values, levels, partitions):
+            if records[number] and facts["problem"][number] is None:
+                facts["problem"][number] = problem
+        defaults = {one.name: [one.default] * len(records) for one in fields(Segment)}
+        rows = pa.table([pa.array((defaults | facts)[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+        strays = tuple(self._stray(files, values, number) for number in _where(~known & (records > 0)))
+        return ManifestContents(rows.filter(pa.array(known)), strays)
+
+    def _read_footers(self, files: Files, values: Mapping[str, Values], data_bytes: Ints) -> None:
+        """Fill in what the manifest leaves open."""
+        # Of a column that only counts, bounds are not needed.
+        left_open = {name: one.is_open if name in self._ranged else one.nulls < 0 for name, one in values.items()}
+        for number in _where(np.logical_or.reduce([*left_open.values()]) & (values[self.roles.offset].records > 0)):
+            asked = [self._fields[name] for name, flags in left_open.items() if flags[number]]
+            # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns
+            # apart.
+            had = self._ids_at.get(files.snapshots[number] or 0) if self._mapping is None else None
+            for column in asked:
+                if had is not None and column.field_id not in had:
+                    values[column.name].tell(number, files.records[number])
+            if asked := [column for column in asked if had is None or column.field_id in had]:
+                try:
+                    told, data_bytes[number] = self._footer(files, number, asked)
+                except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
+                    self.unread[files.paths[number]] = (str(error).splitlines() or [type(error).__name__])[0]
+                else:
+                    for name, own in told.items():
+                        values[name].tell(number, *own)
+
+    def _footer(
+        self, files: Files, number: int, columns: Sequence[NestedField]
+    ) -> tuple[dict[str, tuple[int, Any, Any]], int]:
+        """What the footer of a file says about those ``columns`` that it knows, by name, and the bytes of all columns.
+
+        Without field ids in the file, the table's name mapping finds them. Raises any error of a file that is gone, is
+        no Parquet, or is not the file that was listed.
+        """
+        records = files.records[number]
+        if files.formats[number].upper() != FileFormat.PARQUET.value:
+            raise ValueError(f"it is of format {files.formats[number]}")
+        with self._table.io.new_input(files.paths[number]).open() as stream:
+            metadata = pq.read_metadata(stream)
+        if metadata.num_rows != records:
+            raise ValueError(f"it is of {metadata.num_rows} records, not {records}")
+        schema = metadata.schema.to_arrow_schema()
+        names = names_by_id(schema, self._mapping)
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        leaves = range(metadata.num_columns)
+        places = {metadata.schema.column(leaf).path: leaf for leaf in leaves}
+        found: dict[str, tuple[int, Any, Any]] = {}
+        for column in columns:
+            name = names.get(column.field_id)
+            if name is None and names:
+                # A column that the file lacks was added later and is NULL everywhere.
+                found[column.name] = (records, None, None)
+            elif name in places:  # a nested column consists of several columns, and has no metrics itself
+                chunks = [group.column(places[name]) for group in groups]
+                if told := _told(chunks, schema.field(name).type):
+                    found[column.name] = told
+        return found, sum(group.column(leaf).total_compressed_size for group in groups for leaf in leaves)
+
+    def _problems(
+        self, files: Files, values: Mapping[str, Values], levels: Ints, partitions: Ints
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the number of a file, and a message, for each piece of metadata that is missing or wrong (C26)."""
+        roles = self.roles
+        for name, figures in (("file_size_in_bytes", files.sizes), ("record_count", files.records)):
+            for number in _where(_in_range(figures) == _MOST):
+                yield number, f"has {name} {figures[number]} in its manifest; allowed: 0 or more, less than 2^50"
+        for name in filter(None, (roles.offset, roles.timestamp, roles.level, roles.delete_horizon)):
+            yield from ((number, values[name].wrong[number]) for number in _where(_is_known(values[name].wrong)))
+        for number in _where(~np.isin(levels, LEVELS)):
+            yield number, f"has level {levels[number]}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
+        in_level = values[roles.level]
+        for number in _where(in_level.is_open):
+            yield number, self._unbounded(files, number, roles.level)
+        for number in _where(~in_level.single & ~in_level.all_null) if not roles.levels_apart else ():
+            problem = (
+                f"may have several levels by the metrics of column {roles.level}; allowed: NULL or the same level in "
+                f"every record, written with write.metadata.metrics.column.{roles.level}=full"
+            )
+            yield number, problem
+        for number in _where(~in_level.fixed & ~in_level.all_null) if roles.levels_apart else ():
+            problem = (
+                f"was written under partition spec {files.spec_ids[number]}, which does not separate levels, but holds "
+                f"levels in column {roles.level}; allowed: NULL, or a file partitioned by this column ({_REWRITE})"
+            )
+            yield number, problem
+        for number in _where(partitions < 0):
+            yield number, f"has partition {partitions[number]}; allowed: 0 or more"
+        for name in filter(None, (roles.offset, roles.timestamp)):
+            own = values[name]
+            for number in _where(~own.ranged & (own.nulls > 0)):
+                nulls = f"{own.nulls[number]:,} of {own.records[number]:,}"
+                yield number, f"has NULLs in column {name} ({nulls}); allowed: none"
+            for number in _where(~own.ranged):
+                yield number, self._unbounded(files, number, name)
+        for times in self._times(values):
+            for number in _where((times < CALENDAR.start) | (times >= CALENDAR.stop)):
+                problem = (
+                    f"has times in column {roles.timestamp} that are in no calendar ({times[number]} ms since the "
+                    "epoch); allowed: times of the years 1 to 9999"
+                )
+                yield number, problem
+        first = values[roles.offset].lowest(0)
+        for number in _where(first < 0):
+            yield number, f"has offset {first[number]}; allowed: 0 or more"
+        for name in self._counted:
+            for number in _where(values[name].nulls < 0):
+                problem = (
+                    f"has no null count for column {name}{self._why_unread(files, number)}; allowed: a file written "
+                    f"with write.metadata.metrics.column.{name} other than `none`"
+                )
+                yield number, problem
+
+    def _unbounded(self, files: Files, number: int, name: str) -> str:
+        return (
+            f"has no bounds for column {name}{self._why_unread(files, number)}; allowed: a file written with "
+            f"write.metadata.metrics.column.{name}=full"
+        )
+
+    def _why_unread(self, files: Files, number: int) -> str:
+        reason = self.unread.get(files.paths[number])
+        return f" (its footer can't be read: {reason})" if reason else ""
+
+    def _stray(self, files: Files, values: Mapping[str, Values], number: int) -> UnassignedFile:
+        roles = self.roles
+        split = {name: values[name] for name in (roles.topic, roles.partition) if name}
+        if wrong := next((own.wrong[number] for own in split.values() if own.wrong[number]), None):
+            problem = wrong
+        elif not all(own.fixed[number] for own in split.values()):
+            problem = (
+                f"was written under partition spec {files.spec_ids[number]} and may hold several topic partitions; "
+                f"allowed: a file partitioned by {', '.join(split)} ({_REWRITE})"
+            )
+        else:
+            told = {name: own.low[number] if own.single[number] else None for name, own in split.items()}
+            topic, partition = told.get(roles.topic or "", roles.topic_name), told.get(roles.partition or "", 0)
+            problem = f"has topic {topic}, partition {partition}; allowed: a topic and a partition in every record"
+        return UnassignedFile(
+            path=files.paths[number],
+            problem=problem,
+            topics=values[roles.topic].range(number) if roles.topic else (roles.topic_name, roles.topic_name),
+            partitions=values[roles.partition].range(number) if roles.partition else (0, 0),
+            base_offset=max(0, int(values[roles.offset].lowest(0)[number])),
+            place=files.place(number),
+            data_sequence_number=files.numbers[number],
+        )
+
+    def _times(self, values: Mapping[str, Values]) -> tuple[Ints, Ints]:
+        """[N] Oldest and newest timestamp, epoch milliseconds; 0 when unknown, or if records have no timestamps."""
+        if self.roles.timestamp is None:
+            nothing = np.zeros(len(values[self.roles.offset].records), np.int64)
+            return nothing, nothing
+        own, is_number = (
+            values[self.roles.timestamp],
+            isinstance(self._fields[self.roles.timestamp].field_type, LongType),
+        )
+        return own.lowest(0) // (1 if is_number else 1000), own.highest(0) // (1 if is_number else 1000)
+
+    def _written_ms(self, files: Files, untimed: Bools) -> Objects:
+        """[N] Time of writing of the ``untimed`` files as the store reports it, epoch milliseconds; None when the store
+        reports no time."""
+        times = _objects([None] * len(untimed))
+        for number in _where(untimed):
+            files_of, path = store(self._table, files.paths[number])
+            try:
+                times[number] = Stored.of(files_of.get_file_info(path)).written_ms
+            except OSError:
+                times[number] = None
+            if times[number] is None:
+                self.unread[files.paths[number]] = "its store tells no time"
+        return times
+
+    def _tombstones(self, values: Mapping[str, Values]) -> Ints | Objects:
+        """[N] Number of tombstones; None when only reading the records can tell."""
+        records, name = values[self.roles.offset].records, self.roles.tombstone_null
+        if self.roles.is_tombstone is None:
+            return np.zeros_like(records)
+        return np.maximum(values[name].nulls, 0) if name else _objects([None] * len(records))
 
 
-def _told(records: int, chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> Values | None:
-    """The values in the ``chunks`` of a column; None if a row group has no count of NULLs."""
+def _where(flags: Bools) -> list[int]:
+    """The numbers of the files for which a flag is set."""
+    numbers: list[int] = np.flatnonzero(flags).tolist()
+    return numbers
+
+
+def _in_range(figures: Sequence[int]) -> Ints:
+    """``figures``, each 2^50 if it is less than 0, or more than that."""
+    return np.array([figure if 0 <= figure < _MOST else _MOST for figure in figures], np.int64)
+
+
+def _keys(records: Ints, levels: Ints, columns: Sequence[Values]) -> Objects:
+    """[N] Number of distinct keys; None if unknown. A cleaned file has one record per key. Equal bounds mean 1 key."""
+    nulls = np.array([column.nulls for column in columns])
+    keyed = records - nulls.max(axis=0)
+    # Truncated bounds are never equal, because the upper bound is rounded up (Iceberg spec).
+    is_one = np.logical_and.reduce([_is_known(column.low) & (column.low == column.high) for column in columns])
+    counted = (levels >= RUN) | (keyed == 0)
+    numbers: Objects = np.where(counted, keyed, 1).astype(np.object_)
+    numbers[(nulls.min(axis=0) < 0) | ~(counted | is_one)] = None
+    return numbers
+
+
+def _rounded_up(micros: Objects) -> list[int | None]:
+    """Delete horizons in milliseconds, rounded up so that no tombstone passes them too early."""
+    return [None if one is None else -(-one // 1000) for one in micros]
+
+
+def _told(chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> tuple[int, Any, Any] | None:
+    """Number of NULLs, and bounds, of the values in the ``chunks`` of a column; None if a row group has no count of
+    NULLs."""
     if not all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
         return None
     nulls = sum(chunk.statistics.null_count for chunk in chunks)
     # Only a row group in which every value is NULL may lack bounds.
     filled = [chunk.statistics for chunk in chunks if chunk.statistics.null_count != chunk.num_values]
     if not filled or not all(one.has_min_max for one in filled):
-        return Values(records, nulls)
+        return nulls, None, None
     low, high = min(one.min_raw for one in filled), max(one.max_raw for one in filled)
     if pa.types.is_string(kind):
-        return Values(records, nulls, low.decode(), high.decode())
+        return nulls, low.decode(), high.decode()
     if pa.types.is_timestamp(kind) and filled[0].physical_type == "INT64":
         times, per = _PER_MICROSECOND[kind.unit]
-        return Values(records, nulls, low * times // per, high * times // per)
+        return nulls, low * times // per, high * times // per
     is_plain = pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
-    return Values(records, nulls, low, high) if is_plain else Values(records, nulls)
+    return (nulls, low, high) if is_plain else (nulls, None, None)

@@ -3,16 +3,13 @@
 PyIceberg plans no scan of a snapshot with equality deletes.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.iceberg.branches import ancestors, at_snapshot
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.deletes import Deletes, FileDeletes, Placed
 from firnlake.iceberg.manifests import Manifests, manifests_of
 
@@ -45,64 +42,3 @@ def removals(table: Table) -> Iterator[tuple[Snapshot, ManifestEntry]]:
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
                     if entry.status == ManifestEntryStatus.DELETED:
                         yield snapshot, entry
-
-
-@dataclass(frozen=True)
-class LiveInputs:
-    """``files`` are the live data files at some paths, in the order of the paths; ``gone`` are the other paths.
-
-    A file that the table lists several times is in ``files`` as many times, because readers see every copy.
-    """
-
-    files: list[DataFile]
-    gone: list[str]
-    deletes: Mapping[str, FileDeletes]
-    """Row-level deletes that may apply to a file, by its path; files without row-level deletes are left out."""
-
-    @classmethod
-    def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
-        """Look up ``paths`` in the current snapshot of ``table``; paths are compared literally."""
-        wanted = frozenset(paths)
-        by_path: dict[str, list[DataFile]] = defaultdict(list)
-        deletes: dict[str, FileDeletes] = {}
-        for entry, reaching in read_entries(table, manifests, wanted):
-            path = entry.data_file.file_path
-            by_path[path].append(entry.data_file)
-            if reaching:
-                # No plan takes a file that is listed twice and has deletes, so a single entry per path is enough.
-                deletes[path] = reaching
-        return cls(
-            files=[file for path in paths for file in by_path.get(path, ())],
-            gone=[path for path in paths if path not in by_path],
-            deletes=deletes,
-        )
-
-
-@dataclass(frozen=True)
-class PlannedFile:
-    """A data file of a snapshot, and the row-level deletes that may apply to it; None if there are none."""
-
-    file: DataFile
-    deletes: FileDeletes | None
-
-
-def planned(table: Table, snapshot_id: int, row_filter: BooleanExpression) -> Mapping[str, PlannedFile]:
-    """The snapshot's files that may hold rows matching ``row_filter``, by path.
-
-    If the snapshot has equality deletes, no file is left out because of its bounds.
-    """
-    at = at_snapshot(table, snapshot_id)
-    snapshot, manifests = at.current_snapshot(), Manifests(table.io)
-    listed = manifests_of(table, snapshot) if snapshot else []
-    deletes = manifests.live(one for one in listed if one.content == ManifestContent.DELETES)
-    kinds = {entry.data_file.content for entry in deletes}
-    found = None
-    if DataFileContent.EQUALITY_DELETES not in kinds:
-        scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        found = {task.file.file_path: PlannedFile(task.file, None) for task in scan.plan_files()}
-        if not kinds:
-            return found
-    return {
-        entry.data_file.file_path: PlannedFile(entry.data_file, own)
-        for entry, own in read_entries(at, manifests, found)
-    }

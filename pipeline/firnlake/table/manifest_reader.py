@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.iceberg.deletes import DeleteFile, Deletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of
-from firnlake.table.classifier import Classifier, ListedFile, listed_files
+from firnlake.table.classifier import Classifier, Files
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.history import CommitSummary
 from firnlake.table.manifest_cache import ManifestCache, ManifestContents
@@ -53,8 +53,10 @@ def read(
     relieved = partial(deletes.relieved, placed) if deletes.equality else None
     described = _with_problems(contents.rows, {path: problem for path, (problem, _) in beyond.items()})
     described = _described(described, classifier, table.metadata.snapshots, deletes)
+    if relieved:
+        described = _relieved(described, relieved)
     number = None if snapshot is None else snapshot.sequence_number
-    segments = replace(
+    return replace(
         Segments.of(described, identifier, str(table.metadata.table_uuid), snapshot.snapshot_id if snapshot else None),
         strays=tuple({stray.path: stray for stray in contents.strays}.values()),
         sequence_number=None if classifier.roles.levels_apart else number,
@@ -62,13 +64,12 @@ def read(
         relieved=relieved,
         mapping=table.properties.get(COLUMNS),
     )
-    return _relieved(segments, relieved) if relieved else segments
 
 
 def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | UnassignedFile | None:
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     classifier = Classifier(table, identifier)
-    contents = _classified(classifier, [ListedFile.of(entry)])
+    contents = classifier.of(Files.of([entry]))
     described = _described(contents.rows, classifier, table.metadata.snapshots, Deletes((), {}))
     return next(iter(contents.strays), None) or next(segments_in(described), None)
 
@@ -89,46 +90,42 @@ def _contents(
         f"{one.manifest_length} {one.manifest_path}": one
         for one in data
     }
-    kept = cache.load(table_uuid, identifier) if cache else {}
-    missing = {name: one for name, one in names.items() if name not in kept}
-    fresh: dict[str, ManifestContents] = {}
+    contents = cache.load(table_uuid, identifier) if cache else {}
+    missing = {name: one for name, one in names.items() if name not in contents}
     incomplete: set[str] = set()
     for name, files in zip(missing, _files(table, missing.values(), manifests), strict=True):
-        classifier.unread.clear()
-        fresh[name] = _classified(classifier, files)
+        contents[name] = classifier.of(files)
         if classifier.unread:
             incomplete.add(name)
-    contents = {name: kept[name] if name in kept else fresh[name] for name in names}
-    if cache and fresh.keys() - incomplete:
-        cache.keep(table_uuid, identifier, {name: one for name, one in contents.items() if name not in incomplete})
-    return ManifestContents.together(contents.values())
+    if cache and missing.keys() - incomplete:
+        whole = {name: contents[name] for name in names if name not in incomplete}
+        cache.keep(table_uuid, identifier, whole)
+    return ManifestContents.together(contents[name] for name in names)
 
 
-def _files(table: Table, data: Iterable[ManifestFile], manifests: Manifests | None) -> Iterator[Iterable[ListedFile]]:
+def _files(table: Table, data: Iterable[ManifestFile], manifests: Manifests | None) -> Iterator[Files]:
     """Yield the files that each of the ``data`` manifests lists. They become rows at once, because all of them together
     would take ten times the memory."""
     if manifests:
-        for _, entries in ahead(manifests.of, data):
-            yield map(ListedFile.of, entries)
+        yield from (Files.of(entries) for _, entries in ahead(manifests.of, data))
     else:
-        for manifest, content in ahead(lambda one: fetch(table.io, one.manifest_path), data):
-            yield listed_files(content, manifest)
-
-
-def _classified(classifier: Classifier, files: Iterable[ListedFile]) -> ManifestContents:
-    found = [fact for file in files if (fact := classifier.of(file)) is not None]
-    strays = tuple(one for one in found if isinstance(one, UnassignedFile))
-    return ManifestContents(rows(one for one in found if isinstance(one, Segment)), strays)
+        fetched = ahead(lambda one: fetch(table.io, one.manifest_path), data)
+        yield from (Files.in_manifest(content, manifest) for manifest, content in fetched)
 
 
 def _described(listed: pa.Table, classifier: Classifier, snapshots: Sequence[Snapshot], deletes: Deletes) -> pa.Table:
     """The segments that a snapshot lists, with all facts; ``snapshots`` are all of the table, on any branch, because a
     file may have come to main from a snapshot of another branch."""
     dated = _dated(listed, snapshots, classifier.roles.timestamp is None)
-    for name, column in {**dated, **_reached(listed, deletes, classifier.roles.levels_apart)}.items():
+    return _once(_with(listed, {**dated, **_reached(listed, deletes, classifier.roles.levels_apart)}))
+
+
+def _with(listed: pa.Table, columns: _Columns) -> pa.Table:
+    """``listed`` with these ``columns`` instead of those of the same names."""
+    for name, column in columns.items():
         place = listed.schema.get_field_index(name)
         listed = listed.set_column(place, listed.schema.field(place), column)
-    return _once(listed)
+    return listed
 
 
 def _dated(listed: pa.Table, snapshots: Sequence[Snapshot], times_of_commits: bool) -> _Columns:
@@ -233,8 +230,7 @@ def _with_problems(listed: pa.Table, problems: Mapping[str, str]) -> pa.Table:
     if not problems:
         return listed
     added = pa.array(map(problems.get, listed["path"].to_pylist()), pa.string())
-    place = listed.schema.get_field_index("problem")
-    return listed.set_column(place, listed.schema.field(place), pc.coalesce(listed["problem"], added))
+    return _with(listed, {"problem": pc.coalesce(listed["problem"], added)})
 
 
 def _beyond(listed: pa.Table, deletes: Deletes, table: Table, columns: ColumnRoles) -> Mapping[str, tuple[str, Placed]]:
@@ -283,11 +279,10 @@ def _is_reached(deletes: Deletes, file: Placed, delete: DeleteFile) -> bool:
     )
 
 
-def _relieved(segments: Segments, relieved: Callable[[Collection[str]], Collection[str]]) -> Segments:
-    """``segments`` with ``equality_deletes`` = 0 where the equality delete files could not be removed from the table,
+def _relieved(listed: pa.Table, relieved: Callable[[Collection[str]], Collection[str]]) -> pa.Table:
+    """``listed`` with ``equality_deletes`` = 0 where the equality delete files could not be removed from the table,
     because each also reaches a stray, or a segment that is listed twice or has a problem."""
-    listed = zip(*(segments.facts[name].tolist() for name in ("path", "problem", "copies")), strict=True)
-    freed = relieved([path for path, problem, copies in listed if problem is None and copies == 1])
-    is_relieved = pc.is_in(segments.facts["path"], value_set=pa.array(sorted(freed), pa.string()))
-    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), segments.fact("equality_deletes"), 0)
-    return replace(segments, facts={**segments.facts, "equality_deletes": counts})
+    taken = listed.filter(pc.and_(pc.is_null(listed["problem"]), pc.equal(listed["copies"], 1)))["path"]
+    freed = pa.array(sorted(relieved(taken.to_pylist())), pa.string())
+    counts = pc.if_else(pc.is_in(listed["path"], value_set=freed), listed["equality_deletes"], 0)
+    return _with(listed, {"equality_deletes": counts})

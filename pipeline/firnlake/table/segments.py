@@ -1,7 +1,7 @@
-"""The segments of a snapshot, as arrays, so that a million of them need no objects.
+"""The segments of a snapshot as rows of a table, so that a million of them need no objects.
 
-Each array holds one fact of every segment, and means the same as the field of that name in ``Segment``. The segments
-are grouped by topic partition and in offset order within each group. ``Segment`` objects are made on demand.
+Each column holds one fact of every segment, and means the same as the field of that name in ``Segment``. The rows are
+grouped by topic partition and in offset order within each group. ``Segment`` objects are made on demand.
 
     segments[TopicPartition("t", 0)]      # those of a topic partition, as objects
     segments.fact("records")              # [N] of all segments
@@ -9,7 +9,7 @@ are grouped by topic partition and in offset order within each group. ``Segment`
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -37,16 +37,14 @@ _KINDS: Final[Mapping[Any, tuple[pa.DataType, bool]]] = {
     str | None: (pa.string(), True),
 }
 """The Arrow type of a fact, by its type in Python, and whether it may be null."""
-_FACTS: Final = tuple(field for field in fields(Segment) if field.name != "topic_partition")
-
 SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
         pa.field("partition", pa.int64(), nullable=False),
-        *(pa.field(field.name, *_KINDS[field.type]) for field in _FACTS),
+        *(pa.field(one.name, *_KINDS[one.type]) for one in fields(Segment) if one.name != "topic_partition"),
     ]
 )
-"""A row per segment, in any order."""
+"""A row per segment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +58,8 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
     """[P] The topic partitions, sorted by topic and partition."""
     starts: Ints
     """[P + 1] Index of the first segment of each topic partition; the last entry is N."""
-    facts: Mapping[str, NDArray[Any] | pa.Array]
-    """[N] Each: NumPy arrays of numbers and flags, with ``UNKNOWN`` for None, and Arrow arrays of texts."""
+    rows: pa.Table
+    """[N] The segments, in the schema ``SCHEMA``."""
     strays: tuple[UnassignedFile, ...] = ()
     sequence_number: int | None = None
     """Data sequence number that rewritten records get: the number of the snapshot, so that equality deletes that land
@@ -89,19 +87,19 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
         first[1:] = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])
         starts = np.flatnonzero(first)
         owners = map(TopicPartition, topics.take(topic[starts]).to_pylist(), partition[starts].tolist())
-        facts = {field.name: _sorted(table[field.name], order) for field in _FACTS}
-        return cls(identifier, table_uuid, snapshot_id, tuple(owners), np.append(starts, table.num_rows), facts)
+        rows = table.combine_chunks().take(pa.array(order))
+        return cls(identifier, table_uuid, snapshot_id, tuple(owners), np.append(starts, table.num_rows), rows)
 
     def fact(self, name: str) -> NDArray[Any]:
-        """[N] A fact that is a number or a flag."""
-        values: NDArray[Any] = self.facts[name]
+        """[N] A fact that is a number, with ``UNKNOWN`` for None, or a flag."""
+        column = self.rows[name]
+        values: NDArray[Any] = (column.fill_null(UNKNOWN) if column.null_count else column).to_numpy()
         return values
 
     def at(self, place: int) -> tuple[Segment, ...]:
         """The segments of the topic partition at index ``place``, as objects, in offset order."""
-        own = slice(int(self.starts[place]), int(self.starts[place + 1]))
-        columns = [_objects(field, self.facts[field.name][own]) for field in _FACTS]
-        return tuple(Segment(path, self.owners[place], *rest) for path, *rest in zip(*columns, strict=True))
+        start, end = self.starts[place : place + 2].tolist()
+        return tuple(segments_in(self.rows.slice(start, end - start)))
 
     @cached_property
     def places(self) -> Mapping[TopicPartition, int]:
@@ -149,17 +147,5 @@ def rows(segments: Iterable[Segment]) -> pa.Table:
 
 def segments_in(table: pa.Table) -> Iterator[Segment]:
     """The segments in ``table``, which has the schema ``SCHEMA``, in the same order."""
-    for row in table.to_pylist():
-        yield Segment(topic_partition=TopicPartition(row.pop("topic"), row.pop("partition")), **row)
-
-
-def _sorted(column: pa.ChunkedArray, order: NDArray[np.intp]) -> NDArray[Any] | pa.Array:
-    if pa.types.is_string(column.type):
-        return column.combine_chunks().take(pa.array(order))
-    return (column.fill_null(UNKNOWN) if pa.types.is_integer(column.type) else column).to_numpy()[order]
-
-
-def _objects(fact: Field[Any], array: NDArray[Any] | pa.Array) -> list[Any]:
-    """The values of ``fact`` in ``array``, with None for what is unknown."""
-    values: list[Any] = array.tolist()
-    return [None if value == UNKNOWN else value for value in values] if fact.type == int | None else values
+    for topic, partition, path, *facts in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        yield Segment(path, TopicPartition(topic, partition), *facts)

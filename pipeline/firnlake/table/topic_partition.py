@@ -31,7 +31,7 @@ class TopicPartition(NamedTuple):
     def __get_pydantic_core_schema__(cls, *_: Any) -> CoreSchema:
         """In documents, it is its name."""
         named = core_schema.no_info_plain_validator_function(
-            lambda value: value if isinstance(value, cls) else cls.parse(value)
+            lambda value: value if isinstance(value, cls) else cls.parse(str(value))
         )
         named["serialization"] = core_schema.to_string_ser_schema()
         return named

@@ -23,7 +23,7 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import DeleteFile
 from firnlake.iceberg.manifests import Manifests, manifests_of
-from firnlake.job.plan import Input, Plan
+from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.requests import Request, erasures_of
 from firnlake.table.history import newest_clock
 from firnlake.table.manifest_reader import read
@@ -135,10 +135,9 @@ class Basis:
         else:
             chosen = {one.path for one in plan.removed_tombstones}
             beside = tuple(one for one in beside if one.path in chosen)
-        may_stay = {one.path: one.may_stay for one in plan.inputs}
         return {
-            "inputs": tuple(Input.of(one, may_stay[one.path]) for one in inputs),
-            "removed_tombstones": tuple(map(Input.of, beside)),
+            "inputs": tuple(inputs),
+            "removed_tombstones": beside,
             "clean_below": min(outside, default=None),
             "log_end_offset": end,
             "kept_from": None if seen_from == end else seen_from,

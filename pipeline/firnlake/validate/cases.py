@@ -11,6 +11,7 @@ a summary tells are only compared with those of the judge.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -271,11 +272,18 @@ def _counted(change: Change, removed: Sequence[DataFile]) -> Figures:
     return told
 
 
+_decisive: Final = attrgetter("path", "level", "base_offset", "last_offset", "records", "bytes", "copies", "deletes")
+"""The facts of an input by which its plan is carried out. The other ones, such as the time of a commit that has expired
+since, have decided when the plan is due."""
+
+
 def _planned(plan: Plan, found: Mapping[str, Any]) -> Figures:
     """What ``plan`` tells, and what the judge has ``found``; of lists, only what is in one of them alone."""
     figures: Figures = {}
     for name, own in found.items():
         told = getattr(plan, name)
+        if name in ("inputs", "removed_tombstones"):
+            told, own = tuple(map(_decisive, told)), tuple(map(_decisive, own))
         if isinstance(told, tuple):
             figures[name.replace("_", " ")] = (
                 [one for one in told if one not in {*own}],

@@ -28,7 +28,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
-from firnlake.job.plan import STAGED, Input, Plan
+from firnlake.job.plan import STAGED, Plan
 from firnlake.lanes import Lane
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, is_mending, plans_of
@@ -106,8 +106,8 @@ class Committed:
             partition=owner.partition,
             now_ms=self._summary.now_ms,
             reason=published.reason,
-            inputs=tuple(Input.of(known[path]) for path in inputs),
-            removed_tombstones=tuple(map(Input.of, replaced)),
+            inputs=tuple(known[path] for path in inputs),
+            removed_tombstones=tuple(replaced),
             requests=published.requests,
         )
         converts = traits.writes == "deletes"
