@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import fields
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -58,17 +57,6 @@ def _told(segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
 
 
 Inputs = Annotated[tuple[Segment, ...], PlainSerializer(_told)]
-
-
-def tail_is_older(inputs: Iterable[Segment]) -> bool:
-    """True when the offsets of the tail's segments lie below those of all other ``inputs``, and apart from each other,
-    and Firn wrote the tail. False without a tail."""
-    held = sorted((one for one in inputs if one.records), key=lambda one: one.base_offset)
-    tail = [one for one in held if one.level == TAIL]
-    beneath = tail == held[: len(tail)]
-    apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
-    own = all(one.copies == 1 and job_of(one.path) is not None for one in tail)
-    return bool(tail) and beneath and apart and own
 
 
 class Plan(FrozenModel):
@@ -156,7 +144,13 @@ class Plan(FrozenModel):
         transactions of all records must be decided first (C10), when a file is listed twice, or when another writer
         has written files of the tail's level.
         """
-        return tail_is_older(self.inputs) and not self.removed_tombstones and not self.transactional
+        held = sorted((one for one in self.inputs if one.records), key=lambda one: one.base_offset)
+        tail = [one for one in held if one.level == TAIL]
+        beneath = tail == held[: len(tail)]
+        apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
+        own = all(one.copies == 1 and job_of(one.path) is not None for one in tail)
+        compared = self.removed_tombstones or self.transactional
+        return bool(tail) and beneath and apart and own and not compared
 
     @property
     def older(self) -> frozenset[str]:
@@ -164,7 +158,7 @@ class Plan(FrozenModel):
 
         These inputs are the tail. The plan searches them only for keys of the other inputs.
         """
-        return frozenset(one.path for one in self.inputs if one.level == TAIL and self.tail_is_older)
+        return frozenset(one.path for one in self.inputs if one.level == TAIL) if self.tail_is_older else frozenset()
 
     @property
     def records(self) -> int:
