@@ -123,19 +123,21 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
 
 
 def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
-    segments, found = outlooks(lake, identifier, now_ms)
-    states, table = [outlook.state for outlook in found.values()], lake.table(identifier)
+    segments, by_partition = outlooks(lake, identifier, now_ms)
+    states, table = [outlook.state for outlook in by_partition.values()], lake.table(identifier)
     quarantined = sorted(batches(lake, identifier), key=lambda batch: (-batch.records, batch.topic_partition))
     moved = Counter[object]()
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
-    parts = tuple(_partition(outlook, moved[where]) for where, outlook in found.items())
+    parts = tuple(_partition(outlook, moved[where]) for where, outlook in by_partition.items())
     policies = Policies.parse(identifier, table.properties)
     conditions = Counter(part.condition for part in parts)
     history = list(ancestors(table))
-    commits = [_commit(snapshot, told) for snapshot in history if (told := CommitSummary.of(snapshot))]
+    commits = [_commit(snapshot, summary) for snapshot in history if (summary := CommitSummary.of(snapshot))]
     landed = sum(map(appended_bytes, history))
-    topics = tuple(_spaces(table, identifier, found.values(), quarantined, _removed_share(states, commits, landed)))
+    topics = tuple(
+        _spaces(table, identifier, by_partition.values(), quarantined, _removed_share(states, commits, landed))
+    )
     doubts, staying = list(policies.doubts()), {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     try:
         staying = {*retained(identifier, table.metadata, now_ms).snapshots}
@@ -290,15 +292,15 @@ def _removed_share(states: Iterable[State], commits: Iterable[LaneCommit], lande
 _CLEANING: Final = frozenset(lane for lane in Lane if lane.traits.cleans)
 
 
-def _commit(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
+def _commit(snapshot: Snapshot, summary: CommitSummary) -> LaneCommit:
     return LaneCommit(
         snapshot_id=snapshot.snapshot_id,
         at_ms=snapshot.timestamp_ms,
-        lane=told.lane,
-        what=str(told.topic_partition or count(told.plans, "topic partition")),
-        reason=told.reason,
-        validation=told.validation,
-        **told.counts.model_dump(),
+        lane=summary.lane,
+        what=str(summary.topic_partition or count(summary.plans, "topic partition")),
+        reason=summary.reason,
+        validation=summary.validation,
+        **summary.counts.model_dump(),
     )
 
 
