@@ -46,22 +46,14 @@ class Scope:
 
     def obstacle(self, lane: Lane) -> str | None:
         """Why ``lane`` can't keep to this scope, and what is allowed; None when it can."""
-        if lane.traits.writes == "nothing" and (self.bounds != UNBOUNDED or self.properties):
-            return (
-                f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because only the "
-                "table's properties set its retention"
-            )
-        if lane.traits.whole and self.bounds != UNBOUNDED:
-            return (
-                f"lane {lane} can't be restricted to {self}; allowed: topics and topic partitions, because the lane "
-                "works on a whole topic partition at once"
-            )
-        if lane.traits.level_out == TAIL and self.bounds.begins:
-            return (
-                f"lane {lane} can't be restricted to {self}; allowed: upper bounds, because the lane cleans a log from "
-                "its start"
-            )
-        return None
+        traits, allowed = lane.traits, ""
+        if traits.writes == "nothing" and (self.bounds != UNBOUNDED or self.properties):
+            allowed = "topics and topic partitions, because only the table's properties set its retention"
+        elif traits.whole and self.bounds != UNBOUNDED:
+            allowed = "topics and topic partitions, because the lane works on a whole topic partition at once"
+        elif traits.level_out == TAIL and self.bounds.begins:
+            allowed = "upper bounds, because the lane cleans a log from its start"
+        return f"lane {lane} can't be restricted to {self}; allowed: {allowed}" if allowed else None
 
     def check(self, lane: Lane) -> None:
         """Raise RefusedError when ``lane`` can't keep to this scope."""
