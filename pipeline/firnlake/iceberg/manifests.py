@@ -131,15 +131,17 @@ def checked_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """All entries of ``manifest``, those of deleted files included.
 
     Raises RefusedError when the file is damaged, or when the number of live entries differs from the number in the
-    manifest list: PyIceberg takes a block that is cut off for the end of the file.
+    manifest list, if that has one: PyIceberg takes a block that is cut off for the end of the file.
     """
     with undamaged(f"manifest {manifest.manifest_path}"):
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
     live = sum(entry.status != ManifestEntryStatus.DELETED for entry in entries)
-    expected = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-    if live != expected:
+    added, existing = manifest.added_files_count, manifest.existing_files_count
+    # Manifest lists of format version 1 need no counts (Iceberg spec, "Manifest Lists").
+    if added is not None and existing is not None and live != added + existing:
         raise RefusedError(
-            f"live files in manifest {manifest.manifest_path}: {live}; allowed: {expected}, as in its manifest list"
+            f"live files in manifest {manifest.manifest_path}: {live}; allowed: {added + existing}, as in its manifest "
+            "list"
         )
     return entries
 
