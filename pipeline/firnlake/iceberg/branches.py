@@ -149,11 +149,6 @@ def _is_firns(table: Table, branch: str) -> bool:
     return is_branch and any(_is_of(one, branch) for one in ancestors(table, branch))
 
 
-def is_on_side_branch(snapshot: Snapshot) -> bool:
-    """True when Firn made ``snapshot`` for one of its branches."""
-    return BRANCH in firn_properties(snapshot)
-
-
 def _is_of(snapshot: Snapshot, branch: str) -> bool:
     """True when Firn made ``snapshot`` for its ``branch``."""
     return firn_properties(snapshot).get(BRANCH) == branch

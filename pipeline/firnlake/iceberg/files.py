@@ -122,10 +122,6 @@ class Stored:
         """True when the file was certainly written before ``than_ms`` (epoch milliseconds)."""
         return self.written_ms is not None and self.written_ms < than_ms
 
-    def age_ms(self, now_ms: int) -> int:
-        """Age in milliseconds; 0 if the store does not report the time of writing."""
-        return 0 if self.written_ms is None else now_ms - self.written_ms
-
 
 def newest_ms(files: Iterable[Stored]) -> int | None:
     """Time when the newest of ``files`` was written; None if there are no files, or if any file's time is unknown."""

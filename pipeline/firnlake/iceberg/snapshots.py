@@ -20,9 +20,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import (
+    BRANCH,
     FIRN_BRANCHES,
     firn_properties,
-    is_on_side_branch,
     line_of,
     memory_in,
     number_of,
@@ -113,7 +113,7 @@ def retained(
 def _memory_of(metadata: TableMetadata, kept: Collection[int]) -> set[int]:
     """Ids of the snapshots of removed tombstones that belong to the histories of the ``kept`` snapshots."""
     memory: dict[int | None, int] = {}
-    own = (one for one in metadata.snapshots if not is_on_side_branch(one))
+    own = (one for one in metadata.snapshots if BRANCH not in firn_properties(one))
     # Parents come first, because their numbers are lower.
     for snapshot in sorted(own, key=lambda one: one.sequence_number or 0):
         named = memory_in(snapshot)
