@@ -1,4 +1,5 @@
-"""The gate before publishing: Great Expectations checks the evidence of a job, and its store keeps the result.
+"""The gate before publishing: Great Expectations checks what the judge found about the plans of a job, and its store
+keeps the result. Each plan has a verdict, which is a document.
 
 The evidence is a table in a temporary SQLite file. The data source, the suite, and the validation definition have the
 same names in every job of a lane; the table is the data asset, and the job names the run. Where users have actions of
@@ -8,21 +9,27 @@ their own, a checkpoint runs them after the validation.
 from __future__ import annotations
 
 import gc
+import json
 import os
+import re
 import sqlite3
 import sys
 import uuid
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import great_expectations as gx
 
+from firnlake_expectations.claim import Finding, Verdict
+from firnlake_expectations.findings import Judgement, rows
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
-from firnlake_expectations.templates import RESULTS
+from firnlake_expectations.templates import RESULTS, VERDICTS, write_page
 from firnlake_expectations.temporary import temporary_folder
 from firnlake_expectations.wording import file_name, log_name
 
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
     from firnlake_expectations.claim import Claim
-    from firnlake_expectations.findings import Judgement
+    from firnlake_expectations.findings import Findings
 
 # What Great Expectations has loaded lasts as long as the process; to search it for garbage takes a second as it ends.
 # DuckDB complains if its objects are not freed at the end, so this helps only a process that loads DuckDB later.
@@ -52,6 +59,54 @@ class UnjudgedError(Exception):
     """Great Expectations did not check everything, or not what was found."""
 
 
+def verdicts(
+    claims: Sequence[Claim],
+    per_claim: Sequence[Findings],
+    reports: Path,
+    *,
+    job: str,
+    seconds: float = 0.0,
+    own: Mapping[str, Sequence[Finding]] = MappingProxyType({}),
+) -> dict[str, Verdict]:
+    """The verdict on the plan of each of `claims`, which share table and lane, by plan id.
+
+    Stores the validation result of the `job` and a document per plan as new files under `reports`; they never change,
+    so any number of processes may judge at the same time. `seconds` is the time that the judge took for all plans,
+    `own` what the suites of the table's owner found, by plan id.
+    Raises UnjudgedError if Great Expectations did not check all that was found.
+    """
+    judged = zip(claims, per_claim, strict=True)
+    judgements = [Judgement(claim, rows(claim, one), own.get(claim.plan_id, ())) for claim, one in judged]
+    validation = check(judgements, job, reports)
+    now = datetime.now(UTC)
+    given = {}
+    for judgement, findings in zip(judgements, per_claim, strict=True):
+        plan_id = judgement.claim.plan_id
+        verdict = Verdict(
+            plan_id=plan_id,
+            passed=judgement.passed,
+            expectations=(
+                *(
+                    Finding(row.promise.name, row.promise.sentence, not row.broken, row.observed, row.samples)
+                    for row in judgement.rows
+                ),
+                *judgement.own,
+            ),
+            seconds=round(seconds / len(claims), 3),
+            run_name=f"{now:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9_-]', '_', plan_id)[:100]}-{uuid.uuid4().hex[:8]}",
+            validation=validation,
+            closely=findings.closely,
+        )
+        document = {
+            "validated": now.isoformat(),
+            "claim": judgement.claim.to_dict(),
+            "verdict": verdict.to_dict(),
+        }
+        write_page(reports / VERDICTS / f"{verdict.run_name}.json", json.dumps(document, indent=2, sort_keys=True))
+        given[plan_id] = verdict
+    return given
+
+
 def evidence_of(judgement: Judgement) -> dict[str, str | int]:
     """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
     claim = judgement.claim
@@ -63,10 +118,7 @@ def evidence_of(judgement: Judgement) -> dict[str, str | int]:
     columns |= {OWN_SUITES.checked: len(judgement.own), OWN_SUITES.name: sum(not one.passed for one in judgement.own)}
     for row in judgement.rows:
         columns |= {row.promise.checked: row.checked, **row.violations}
-    judged = {row.promise.name for row in judgement.rows}
     for promise in promises_for(claim.lane):
-        if promise.name not in judged and promise.made_for(claim):
-            raise UnjudgedError(f"plan {claim.plan_id}: nothing was found about {promise.name}")
         for name in (promise.checked, *promise.columns):
             columns.setdefault(name, 0)
     return columns

@@ -64,8 +64,8 @@ def judge(
     requested: Requested | None = None,
     segments: Sequence[Sequence[Retained]] = (),
 ) -> list[Findings]:
-    """The findings about the plan of each of `claims`, which share lane and output level and have distinct topic
-    partitions.
+    """The findings about the plan of each of `claims`, which share table, lane and output level, and have distinct
+    topic partitions.
 
     parts          everything that the plans have read and written
     schema         schema of the records
@@ -74,10 +74,7 @@ def judge(
     samples        how much reports show of the records that break a promise
     requested      lane `erase`: the requests that the plans serve
     segments       lane `retain`: the segments of each plan's topic partition
-
-    Raises ValueError when the claims do not belong together.
     """
-    check(claims)
     same_files = claims[0].lane == "convert"
     layout = Layout(
         schema, reading, closely=fingerprints is None, requested=requested, same_files=same_files, segments=segments
@@ -108,21 +105,6 @@ def _found(
         for number in doubtful:
             findings[number] = closely[number].differs(fingerprints[number])
     return findings
-
-
-def check(claims: Sequence[Claim]) -> None:
-    """Raise ValueError unless the claims share one table, lane and output level, with distinct topic partitions."""
-    kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
-    if len(kinds) != 1:
-        raise ValueError(
-            f"claims of {sorted(kinds)} can't be judged together; allowed: claims of the same table, lane and level"
-        )
-    for name, values in (
-        ("plan", [claim.plan_id for claim in claims]),
-        ("topic partition", [(claim.topic, claim.partition) for claim in claims]),
-    ):
-        if len(set(values)) < len(values):
-            raise ValueError(f"claims with the same {name} can't be judged together: {values}; allowed: distinct ones")
 
 
 def doubted(findings: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:

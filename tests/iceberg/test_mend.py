@@ -46,7 +46,7 @@ def test_a_file_that_a_lane_has_rewritten_meanwhile_is_not_taken(topic: Topic, f
 
 def test_the_mending_is_not_judged_and_later_commits_are(topic: Topic, files: list[str]) -> None:
     snapshot_id = take(topic, files[1])
-    with pytest.raises(RefusedError, match="is a mending, which is not judged"):
+    with pytest.raises(RefusedError, match="is not the result of a plan"):
         Committed.find(topic.lake, topic.table, snapshot_id)
     topic.clean("full", force=True)
     assert Committed.find(topic.lake, topic.table, None).before.snapshot_id == snapshot_id

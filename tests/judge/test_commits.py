@@ -79,7 +79,7 @@ def test_the_command_tells_every_promise(scenario: Scenario) -> None:
     scenario.answer("full!")
     told = [one.strip() for one in scenario.answer("firn verify {table}")]
     assert "kept  expect_newest_record_kept (C1, C2, C3): broken by 0 of 2 keys." in told
-    for snapshot, reason in ((landed, "was not published by Firn"), (7, "has no snapshot 7")):
+    for snapshot, reason in ((landed, "is not the result of a plan"), (7, "has no snapshot 7")):
         assert [reason in one for one in scenario.answer(f"firn verify {{table}} --snapshot {snapshot}")] == [True]
 
 

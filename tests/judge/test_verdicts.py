@@ -14,11 +14,10 @@ from great_expectations.checkpoint.actions import ValidationAction
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 from firnlake_expectations import checkpoint
-from firnlake_expectations.checkpoint import UnjudgedError
+from firnlake_expectations.checkpoint import UnjudgedError, verdicts
 from firnlake_expectations.claim import Claim, Finding, Verdict
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS, VERDICTS
-from firnlake_expectations.verdicts import verdicts
 from tests.support.judged import CLEANING, findings_on, replaced
 
 if TYPE_CHECKING:

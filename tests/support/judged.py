@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from firnlake_expectations.checkpoint import verdicts
 from firnlake_expectations.claim import Claim, JudgedColumns, Verdict
 from firnlake_expectations.findings import Findings, rows
 from firnlake_expectations.fingerprint import Fingerprint
 from firnlake_expectations.judge import judge
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part
-from firnlake_expectations.verdicts import verdicts
 from tests.support.records import NOW, History, Record, rows_of, span
 
 if TYPE_CHECKING:

@@ -103,16 +103,14 @@ class JudgedRecords:
     def case(self, change: Change, basis: Basis, *, trusted: bool = False) -> Case:
         """The case of ``change``, whose plan was made on ``basis``; its fingerprint counts if it is ``trusted``."""
         plan, traits, found = change.plan, change.plan.lane.traits, basis.figures(change.plan)
-        erases, by_position = traits.serves_requests, traits.writes == "deletes"
+        erases, converts = traits.serves_requests, traits.writes == "deletes"
         removed = basis.files(change.replaced)
         back = change.replaced_tombstones if erases else [one.path for one in found["removed_tombstones"]]
         returning = basis.files(back, REMOVED_TOMBSTONES)
-        stays = [one.path for one in plan.inputs if one.path in change.in_place]
-        left = (
-            basis.others(plan.topic_partition, {one.file_path for one in (*removed, *returning)})
-            if erases
-            else basis.files(stays)
-        )
+        if erases:
+            left = basis.others(plan.topic_partition, {one.file_path for one in (*removed, *returning)})
+        else:
+            left = basis.files([one.path for one in plan.inputs if one.path in change.in_place])
         # What stays must hold no requested record, not even one that row-level deletes hide.
         listed = self._listed(basis, removed if erases else [*removed, *left])
         figures = _counted(change, removed) | {"clock": _clock(plan.now_ms)}
@@ -121,31 +119,37 @@ class JudgedRecords:
             figures |= {} if erases else _staying(change, left)
             figures |= {"other files whose deletes are merged": (0, _merged(change, basis, listed))}
         claim = _claim(change, basis, found, figures)
-        case = partial(Case, claim, fingerprint=int(change.fingerprint) if trusted else None)
         if traits.writes == "nothing":
-            return case((), segments=tuple(_segments(plan, basis)))
-        added = (*change.kept, *change.quarantined, *change.removed_tombstones)
-        held = sum(map(self._held, (*removed, *returning, *added, *(() if erases else left))))
-        if by_position:
-            after = self._converted(change, listed)
-            shown = [self._part(BEFORE, one, listed) for one in left]
-            # The same files once more, with other deletes; they are counted once.
-            shown += [replace(self._part(AFTER, one, after), records=None) for one in left]
-            shown += [self._part(AFTER, one) for one in added]
-            return case(tuple(shown), held=2 * held, read=2 * sum(map(self._narrow, left)))
-        sides = ((BEFORE, removed), (IN_PLACE, left), (BEFORE, returning))
-        files = [self._part(side, one, listed) for side, some in sides for one in some]
-        files += [self._part(AFTER, one) for one in added]
+            return Case(claim, (), None, segments=tuple(_segments(plan, basis)))
+        added = [*change.kept, *change.quarantined, *change.removed_tombstones]
+        sides = [(BEFORE, [*removed, *returning], listed), (AFTER, added, _NONE)]
+        if converts:  # the same files are on both sides, with other deletes
+            sides += [(BEFORE, left, listed), (AFTER, left, self._converted(change, listed))]
+        else:
+            sides += [(IN_PLACE, left, listed)]
+        files = [(side, one, entries) for side, some, entries in sides for one in some]
+        # Of the segments that stay in place, the judge of lane `erase` reads the keys, and holds no records.
+        held = sum(self._held(one) for side, one, _ in files if side != IN_PLACE or not erases)
         written = _bytes(added)
-        read = written + (0 if trusted else _bytes([*removed, *returning, *left]))
-        if not erases:
-            return case(tuple(files), held=held, read=read, written=written)
-        # Of the segments that stay in place, the judge reads the keys, and holds no records.
-        read += _bytes(left) // _ENCODED
-        asked = [(each.log_end(plan.partition), each.digests) for each in basis.requests(plan)]
-        digests = tuple((bytes.fromhex(one), end) for end, every in asked for one in every)
-        secret = basis.table.metadata.table_uuid.bytes
-        return case(tuple(files), held=held, read=read, written=written, secret=secret, digests=digests)
+        if converts:
+            read = sum(self._narrow(one) for _, one, _ in files)
+        else:
+            read = written if trusted else _bytes([one for _, one, _ in files])
+            read += _bytes(left) // _ENCODED if erases else 0
+        return Case(
+            claim,
+            tuple(self._part(*one) for one in files),
+            int(change.fingerprint) if trusted else None,
+            held,
+            read,
+            written,
+            basis.table.metadata.table_uuid.bytes if erases else None,
+            tuple(
+                (bytes.fromhex(digest), one.log_end(plan.partition))
+                for one in basis.requests(plan)
+                for digest in one.digests
+            ),
+        )
 
     def _listed(self, basis: Basis, files: Sequence[DataFile]) -> dict[str, Listed]:
         """The entries of the data ``files`` of one case, by path; empty if no delete can apply."""
@@ -175,11 +179,12 @@ class JudgedRecords:
         read = partial(values if delete.is_equality else positions, self.files, delete)
         return Deletes(delete.path, delete.sequence_number, _scope(delete), delete.only, columns, read)
 
-    def _part(self, side: str, file: DataFile, listed: Mapping[str, Listed] = _NONE) -> Part:
+    def _part(self, side: str, file: DataFile, listed: Mapping[str, Listed]) -> Part:
         """``file`` in the judge's form, with its entry in ``listed``, if deletes may apply to it."""
-        read = partial(_read, self.files, Source.of(file))
-        may_have = self._may_have_tombstones(file)
-        return Part(side, read, None, file.file_path, file.record_count, may_have, listed.get(file.file_path))
+        read, entry = partial(_read, self.files, Source.of(file)), listed.get(file.file_path)
+        # No delete applies to a file that is written, so this one is on side BEFORE as well, which counts its records.
+        number = None if side == AFTER and entry else file.record_count
+        return Part(side, read, None, file.file_path, number, self._may_have_tombstones(file), entry)
 
     def _held(self, file: DataFile) -> int:
         """Bytes that the judge holds of the records of ``file``."""

@@ -15,7 +15,6 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import (
-    MENDED,
     QUARANTINE,
     REMOVED_TOMBSTONES,
     SIDE_BRANCHES,
@@ -31,7 +30,7 @@ from firnlake.job.change import Change
 from firnlake.job.plan import STAGED, Plan
 from firnlake.lanes import Lane
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, is_mending, plans_of
+from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, plans_of
 from firnlake.table.manifest_reader import read
 from firnlake.table.segment import TAIL, Segment
 from firnlake.table.segments import Segments
@@ -221,15 +220,9 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int) -> Snapshot:
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds")
-    if is_mending(snapshot):
-        raise RefusedError(
-            f"table {identifier}: snapshot {snapshot_id} is a mending, which is not judged, because it takes what a "
-            f"person named; branch {MENDED} keeps it; allowed: a commit by one of the lanes "
-            f"{', '.join(STAGED)}"
-        )
     if not _has_result(table, snapshot):
         raise RefusedError(
-            f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit by "
+            f"table {identifier}: snapshot {snapshot_id} is not the result of a plan; allowed: a commit by "
             f"one of the lanes {', '.join(STAGED)}"
         )
     return snapshot

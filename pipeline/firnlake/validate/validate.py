@@ -202,8 +202,7 @@ def _judged(
 ) -> tuple[Mapping[str, Verdict], dict[str, FirnError]]:
     """Great Expectations' verdicts on ``changes`` of one job, by plan id, and the errors of those that can't be
     judged."""
-    from firnlake_expectations.checkpoint import UnjudgedError
-    from firnlake_expectations.verdicts import verdicts
+    from firnlake_expectations.checkpoint import UnjudgedError, verdicts
 
     started, policy = time.monotonic(), Policies.parse(".".join(target.name()), target.properties).default
     cases: list[Case] = []
