@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from firnlake_expectations.duck import Duck
 from firnlake_expectations.erasure_views import derive_erasure, erasure_figures
-from firnlake_expectations.filling import Filler
 from firnlake_expectations.findings import (
     NOBODYS,
     SAMPLES_PER_RULE,
@@ -24,7 +23,7 @@ from firnlake_expectations.findings import (
 )
 from firnlake_expectations.promises.table import rules_of
 from firnlake_expectations.retention_views import derive_retention
-from firnlake_expectations.tables import Layout, Part
+from firnlake_expectations.tables import Filler, Layout, Part
 from firnlake_expectations.views import COPIES, derive, start
 
 if TYPE_CHECKING:

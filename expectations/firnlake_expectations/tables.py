@@ -1,26 +1,31 @@
 """The tables that promises query, in one DuckDB: records read, records written, and records that stayed in place.
 
-Also the judge's rule for transactions: which records are aborted or undecided, and which markers may be removed (C10).
+They are filled from parts, in threads, with the records that readers see. DuckDB may spill them to disk, so no plan is
+too large for a task.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from firnlake_expectations.claim import BURIED
 from firnlake_expectations.fingerprint import hashed, plain_columns
+from firnlake_expectations.visible import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from firnlake_expectations.claim import JudgedColumns
+    from firnlake_expectations.claim import Claim, JudgedColumns
     from firnlake_expectations.duck import Duck
     from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.retention_views import Retained
-    from firnlake_expectations.visible import Listed
+    from firnlake_expectations.visible import Listed, Visible
 
 
 BEFORE, AFTER, IN_PLACE = SIDES = ("read", "written", "stayed")
@@ -173,36 +178,146 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
-_COMMIT, _ABORT = "0001", "0000"
-"""Types of control records: bytes 3 and 4 of the key (Kafka's ControlRecordType)."""
+ROWS: Final = 1 << 18
+BYTES: Final = 32 << 20
+"""Bytes narrowed at a time: fewer cost more calls, more cost memory."""
 
 
-def transactions(layout: Layout) -> list[str]:
-    """`marks`: records that were aborted, are undecided, or are markers whose transaction has no records left (C10).
+class Filler:
+    """Reader of parts into the tables; each thread has its own connection."""
 
-    Derived from the contract alone: a producer's records up to and including its next marker are one transaction. A
-    transaction is numbered by the markers before it, and judged as a whole.
-    """
-    if not layout.transactions:
-        return ['CREATE TABLE marks (plan INTEGER, "offset" BIGINT, aborted BOOLEAN, undecided BOOLEAN, ended BOOLEAN)']
-    return [
-        # A cleaning keeps committed records only, so levels 2 and 3 need no second judgement.
-        f"""CREATE VIEW events AS
-        SELECT plan, producer, "offset", commit, data, bool_and(open) AS open FROM (
-            SELECT plan, producer, "offset",
-                CASE WHEN control THEN CASE hex(key[3:4]) WHEN '{_COMMIT}' THEN true WHEN '{_ABORT}' THEN false END END
-                    AS commit,
-                NOT control AS data, NOT control AND level < 2 AS open
-            FROM before JOIN plans USING (plan) WHERE told AND level != {BURIED} AND (control OR transactional)
-            UNION ALL SELECT plan, producer, "offset", commit, false, false FROM markers
-        ) GROUP BY plan, producer, "offset", commit, data""",
-        """CREATE TABLE marks AS
-        SELECT plan, "offset", bool_or(open AND coalesce(NOT ending, false)) AS aborted,
-            bool_or(open AND ending IS NULL) AS undecided, bool_or(commit IS NOT NULL AND NOT any_data) AS ended
-        FROM (
-            SELECT *, bool_or(commit) OVER whole AS ending, bool_or(data) OVER whole AS any_data
-            FROM (SELECT *, count(commit) OVER (PARTITION BY plan, producer ORDER BY "offset"
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS number FROM events)
-            WINDOW whole AS (PARTITION BY plan, producer, number)
-        ) GROUP BY plan, "offset" HAVING aborted OR undecided OR ended""",
-    ]
+    def __init__(self, duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+        self._duck, self._layout = duck, layout
+        self._places = {(claim.topic, claim.partition): number for number, claim in enumerate(claims)}
+        self._visible: Visible | None = None
+
+    def fill(self, parts: Iterable[Part], threads: int) -> None:
+        """Read all `parts`. Raises any error of reading."""
+        waiting: SimpleQueue[Part] = SimpleQueue()
+        every = list(parts)
+        for part in every:
+            waiting.put(part)
+        self._visible = loaded(self._duck, [(part.name, part.listed) for part in every])
+        if threads == 1:
+            self._work(waiting, self._duck)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for done in pool.map(self._work, repeat(waiting, threads), [self._duck.beside() for _ in range(threads)]):
+                assert done is None
+
+    def _work(self, waiting: SimpleQueue[Part], duck: Duck) -> None:
+        held = {side: LoadedRecords(duck, self._layout, side) for side in SIDES}
+        counted: list[tuple[Part, int]] = []
+        while True:
+            try:
+                part = waiting.get_nowait()
+            except Empty:
+                break
+            read = 0
+            for records in part.read(self._wanted(part)):
+                table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
+                self._take(self._seen(table, part, read, duck), part, held[part.side])
+                read += table.num_rows
+            if part.records is not None:
+                counted.append((part, read))
+        for one in held.values():
+            one.flush()
+        if counted:
+            rows = [
+                {"plan": part.plan, "name": part.name, "told": part.records, "found": read} for part, read in counted
+            ]
+            kinds = pa.schema(
+                [("plan", pa.int32()), ("name", pa.string()), ("told", pa.int64()), ("found", pa.int64())]
+            )
+            with duck.seeing(counted=pa.Table.from_pylist(rows, kinds)):
+                duck.run("INSERT INTO files SELECT * FROM counted")
+
+    def _wanted(self, part: Part) -> tuple[str, ...]:
+        """The columns to read from `part`, those that equality deletes compare included."""
+        compared = self._visible.columns if self._visible and part.has_deletes else ()
+        return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
+
+    def _seen(self, table: pa.Table, part: Part, first: int, duck: Duck) -> pa.Table:
+        """Those of the records in `table` that readers see. The records begin at place `first` of `part`."""
+        wanted = list(self._layout.wanted(part))
+        if self._visible is None or part.listed is None or not part.has_deletes or not table.num_rows:
+            return table.select(wanted)
+        seen = self._visible.of(duck, part.name, part.listed, table, first)
+        if part.side == BEFORE:
+            self._count_hidden(part, table.num_rows - (pc.sum(seen).as_py() or 0), duck)
+        return table.filter(seen).select(wanted)
+
+    def _count_hidden(self, part: Part, number: int, duck: Duck) -> None:
+        if number:
+            with duck.seeing(part_name=pa.table({"name": [part.name]})):
+                plan = "NULL" if part.plan is None else part.plan
+                duck.run(f"INSERT INTO hidden SELECT {plan}, name, {number} FROM part_name")
+
+    def _take(self, table: pa.Table, part: Part, held: LoadedRecords) -> None:
+        if not table.num_rows:
+            return
+        plans = self._plans(table)
+        place = part.plan
+        ours = plans.is_valid() if place is None else pc.fill_null(pc.equal(plans, place), fill_value=False)
+        ours = pc.and_(ours, table.column(self._layout.reading.offset).is_valid().combine_chunks())
+        numbers = plans if place is None else pa.repeat(pa.scalar(place, pa.int32()), len(plans))
+        if pc.all(ours).as_py():
+            held.add(table, numbers)
+            return
+        held.add(table.filter(ours), numbers.filter(ours))
+        strange = pc.invert(ours)
+        held.strange(table.filter(strange), numbers.filter(strange))
+
+    def _plans(self, records: pa.Table) -> pa.Array:
+        """Index of the claim that covers each record; NULL when none does."""
+        reading, rows = self._layout.reading, records.num_rows
+        topics = (
+            records.column(reading.topic).combine_chunks() if reading.topic else pa.repeat(reading.topic_name, rows)
+        )
+        partitions = records.column(reading.partition).combine_chunks() if reading.partition else pa.repeat(0, rows)
+        topic, partition = topics[0], partitions[0]
+        same = pc.and_kleene(pc.equal(topics, topic), pc.equal(partitions, partition))
+        if pc.all(same, skip_nulls=False).as_py():
+            place = self._places.get((topic.as_py(), partition.as_py()))
+            return pa.repeat(pa.scalar(place, pa.int32()), rows) if place is not None else pa.nulls(rows, pa.int32())
+        pairs = zip(topics.to_pylist(), partitions.to_pylist(), strict=True)
+        return pa.array([self._places.get(pair) for pair in pairs], pa.int32())
+
+
+class LoadedRecords:
+    """A buffer for records of one side, narrowed together because parts may be small and many."""
+
+    def __init__(self, duck: Duck, layout: Layout, side: str) -> None:
+        self._duck, self._layout, self._side = duck, layout, side
+        self._tables: dict[tuple[str, ...], list[tuple[pa.Table, pa.Array]]] = {}
+        self._rows = self._bytes = 0
+
+    def add(self, table: pa.Table, plans: pa.Array) -> None:
+        """Add the records of `table`, with the index in `plans` of the claim that covers each."""
+        # `plain_columns` unifies, table by table, types that differ only by the writer's choice.
+        self._tables.setdefault(tuple(table.column_names), []).append((table, plans))
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= ROWS or self._bytes >= BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Narrow the buffered records."""
+        for held in self._tables.values():
+            tables, plans = zip(*held, strict=True)
+            self._insert(pa.concat_tables(tables), pa.chunked_array(plans), self._side, "*")
+        self._tables.clear()
+        self._rows = self._bytes = 0
+
+    def strange(self, table: pa.Table, plans: pa.Array) -> None:
+        """Add records that no claim covers."""
+        self._insert(table, pa.chunked_array([plans]), "strangers", 'plan, "offset", key')
+
+    def _insert(self, taken: pa.Table, plans: pa.ChunkedArray, into: str, columns: str) -> None:
+        seen, query = self._layout.narrowed(taken, plans, self._side)
+        requested = self._layout.requested
+        if requested and into == IN_PLACE:
+            schema, reading = self._layout.schema, self._layout.reading
+            query = requested.only_named(query, schema, reading, control="control" in self._layout.columns(IN_PLACE))
+        with self._duck.seeing(**seen):
+            self._duck.run(f"INSERT INTO {into} SELECT {columns} FROM ({query})")
