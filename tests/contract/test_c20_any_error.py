@@ -116,7 +116,7 @@ def test_c20_any_value_and_any_figure_stops_its_topic_partition_alone(shop: Scen
     shop.answer("run")
     expected = {topic: [1, 2, 3] for topic in WRONG} | {topic: [3] for topic in HARMLESS} | {GOOD: [2]}
     assert offsets(shop) == expected
-    blockers = {part.topic: part.blockers for part in shop.table.status().partitions}
+    blockers = {part.topic_partition.topic: part.blockers for part in shop.table.status().partitions}
     for topic, (_, _, text) in WRONG.items():
         (told,) = blockers.pop(topic)
         assert [one for one in (text, files[topic].file_path) if one not in told] == [], told

@@ -69,7 +69,7 @@ def test_rows_are_found_by_condition_and_text_and_sorted_by_any_column(many: Sta
     assert {shown: many.page(Query(shown=shown)).found for shown in conditions} == conditions
     assert [many.page(Query(text=text)).found for text in (" ORDERS-777 ", "row-level", "nothing")] == [11, 300, 0]
     pages = [part for number in range(1, 401) for part in many.page(Query(sort=Sort.NAME, page=number)).parts]
-    assert [part.partition for part in pages] == [*range(9_999, -1, -1)], "by number, each row once"
+    assert [part.topic_partition.partition for part in pages] == [*range(9_999, -1, -1)], "by number, each row once"
     assert many.page(Query(page=10**12)).number == 400
     for sort in Sort:
         assert many.page(Query(sort=sort, descending=False, page=400)).parts

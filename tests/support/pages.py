@@ -20,6 +20,7 @@ from firnlake.inspect.status import (
     sums,
     write,
 )
+from firnlake.table.topic_partition import TopicPartition
 
 TAKEN = 1_795_240_800_000
 """When they were taken, epoch milliseconds."""
@@ -59,8 +60,7 @@ def part_of(topic: str, partition: int, **others: Any) -> PartitionStatus:
         landed += 70_000_000
     dirty = (landed + merged + cleaned) / (landed + merged + cleaned + tail)
     facts: dict[str, Any] = {
-        "topic": topic,
-        "partition": partition,
+        "topic_partition": TopicPartition(topic, partition),
         "condition": PartitionCondition.IDLE,
         "levels": tuple(map(level_of, range(4), (landed, merged, cleaned, tail), (11, 2, 1, 3))),
         "dirty_ratio": dirty,
@@ -135,8 +135,8 @@ def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = 
         "verdicts": tuple(verdict_of(number, table) for number in range(40)),
         "quarantine": tuple(batch_of(part) for part in parts if part.quarantined)[:20],
         "topics": tuple(
-            topic_of(topic, main_bytes=sum(part.bytes for part in parts if part.topic == topic))
-            for topic in dict.fromkeys(part.topic for part in parts)
+            topic_of(topic, main_bytes=sum(part.bytes for part in parts if part.topic_partition.topic == topic))
+            for topic in dict.fromkeys(part.topic_partition.topic for part in parts)
         ),
         "strays": (),
         "doubts": ("orders: max.compaction.lag.ms 600000 can't be met at what lands now: merge and full take 25 min",),

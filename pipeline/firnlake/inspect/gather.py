@@ -192,8 +192,7 @@ def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
         (holding + young, PartitionCondition.WAITING),
     )
     return PartitionStatus(
-        topic=state.topic_partition.topic,
-        partition=state.topic_partition.partition,
+        topic_partition=state.topic_partition,
         condition=next((condition for cause, condition in causes if cause), PartitionCondition.IDLE),
         levels=tuple(_levels(state)),
         dirty_ratio=state.dirty_ratio,
@@ -325,16 +324,16 @@ def _seen(lake: Lake, status: Status) -> Seen:
     """What the data-quality pages need of the table besides its verdicts: its status, retention and mendings."""
     table = lake.table(status.table)
     policies = Policies.parse(status.table, table.properties)
-    by_topic = {part.topic: policies.of(part.topic) for part in status.partitions}
+    topics = {part.topic_partition.topic for part in status.partitions}
     return Seen(
         table=status.table,
         snapshot_id=status.snapshot_id,
         taken_ms=status.taken_ms,
-        topic_partitions={log_name(one.topic, one.partition): one.condition for one in status.partitions},
+        topic_partitions={log_name(*one.topic_partition): one.condition for one in status.partitions},
         held={name: reason for (name, _), reason in status.matters.items()},
         tombstones=status.tombstones,
         published={one.validation: one.snapshot_id for one in status.publications if one.validation},
-        retained={plain(topic): _limits(policy) for topic, policy in by_topic.items() if not policy.compacts},
+        retained={plain(topic): _limits(policies.of(topic)) for topic in topics if not policies.of(topic).compacts},
         mended=_mended(lake, table, status.table),
     )
 

@@ -70,8 +70,7 @@ FOR_PEOPLE: Final = (PartitionCondition.UNCLEANABLE, PartitionCondition.REFUSED)
 class PartitionStatus:
     """One topic partition: its levels, dirty ratio (C12), due lanes, and blockers (C20)."""
 
-    topic: str
-    partition: int
+    topic_partition: TopicPartition
     condition: PartitionCondition
     levels: tuple[Level, ...]
     dirty_ratio: float
@@ -91,11 +90,6 @@ class PartitionStatus:
     """Segments that must wait, each with the reason and, if known, the end of the wait (C11)."""
     quarantined: int
     """Number of records of the topic partition in the quarantine (C5)."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Topic and partition."""
-        return TopicPartition(self.topic, self.partition)
 
     @property
     def name(self) -> str:
@@ -342,7 +336,7 @@ class Status(FrozenModel):
             found = [part for part in found if part.condition is query.shown]
         if text := query.text.strip().lower():
             found = [part for part in found if part.mentions(text)]
-        fact = attrgetter("topic", "partition") if query.sort is Sort.NAME else attrgetter(query.sort)
+        fact = attrgetter("topic_partition" if query.sort is Sort.NAME else query.sort)
 
         def key(part: PartitionStatus) -> tuple[bool, Any]:
             value = fact(part)
