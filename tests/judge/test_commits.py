@@ -19,7 +19,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit
 from firnlake.job.stage import Stage
-from firnlake.lanes import retain
+from firnlake.lanes import Lane
+from firnlake.lanes.answer import Waits, Work
 from firnlake.publish import conflicts
 from firnlake.table.state import State
 from firnlake.validate import tasks
@@ -183,14 +184,14 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
     """Planning decides to drop other segments, and nothing that it checks later keeps them."""
     scenario.answer("create cleanup.policy=delete retention.ms=172800000")
     scenario.answer("land k=1,3d | k=2 | k=3 | k=4,0s")
-    sound = retain.retention
+    traits = Lane.RETAIN.traits
 
-    def wrong(state: State) -> retain.Retention | None:
-        found = sound(state)
-        return replace(found, dropped=state.segments[chosen]) if found else None
+    def wrong(state: State, force: bool) -> Work | Waits:
+        found = traits.look(state, force)
+        return replace(found, inputs=state.segments[chosen]) if isinstance(found, Work) else found
 
     with monkeypatch.context() as patch:
-        patch.setattr(retain, "retention", wrong)
+        patch.setattr(Lane.RETAIN, "traits", replace(traits, look=wrong))
         patch.setattr(conflicts, "_kept", lambda *_: None)
         assert said in scenario.answer("retain")[0]
         assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"

@@ -28,7 +28,6 @@ from firnlake.inspect.outlook import Outlook
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.look import has_work, look, since, until
-from firnlake.lanes.retain import retention
 from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
@@ -201,8 +200,6 @@ class Looking:
                 if plan:
                     rested = f"; waiting segments {plan.waiting_segments}" if plan.waiting_segments else ""
                     yield f"{where}{lane} takes {_shown(plan)}: {plan.reason}{rested}"
-                    if lane is Lane.RETAIN and (past := retention(state)):
-                        yield f"{where}  stays: {past.kept}"
                 elif force:
                     yield f"{where}{lane} takes nothing"
                 else:

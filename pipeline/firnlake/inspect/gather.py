@@ -265,7 +265,8 @@ def _spaces(
         on_main |= {segment.path for segment in state.segments}
         main[topic] += sum(segment.bytes for segment in state.segments)
         side[topic] += sum(segment.bytes for segment in state.removed_tombstones)
-        dropped = {segment.path: segment.bytes for segment in outlook.retention.dropped} if outlook.retention else {}
+        dropping = (work for lane, work in outlook.works.items() if lane.traits.writes == "nothing")
+        dropped = {segment.path: segment.bytes for work in dropping for segment in work.inputs}
         cleanable = sum(segment.bytes for segment in state.cleanable if segment.path not in dropped)
         compactable[topic] += sum(dropped.values()) + round((share or 0.0) * cleanable)
         unknown |= {topic} if share is None and state.cleanable else set()

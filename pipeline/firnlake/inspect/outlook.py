@@ -22,7 +22,6 @@ from firnlake.job.plan import Plan
 from firnlake.lanes import TOP, Lane
 from firnlake.lanes.answer import Reason, Waits, Work
 from firnlake.lanes.look import look, until
-from firnlake.lanes.retain import Retention, retention
 from firnlake.plan.make import plan_of, plan_partition
 from firnlake.plan.read_states import Scope, read_once
 from firnlake.table.history import CommitSummary, is_mending, plans_of
@@ -128,11 +127,6 @@ class Outlook:
             return LaneOutlook(lane, plan.id, len(plan.inputs), Reason(lane.traits.rule, plan.reason))
         next_ms = None if lane in self.failed else until(self.state, [lane])
         return LaneOutlook(lane, None, 0, self.not_due(lane), next_ms)
-
-    @cached_property
-    def retention(self) -> Retention | None:
-        """The segments that retention drops and keeps; None if the policy does not delete (C19)."""
-        return retention(self.state)
 
     @cached_property
     def wrong(self) -> tuple[Reason, ...]:

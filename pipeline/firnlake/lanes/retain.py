@@ -4,7 +4,6 @@ The dropped segments are a prefix in offset order. No data file is read.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -22,32 +21,8 @@ SIZE: Final = "retention.bytes"
 """The Kafka configs that allow Firn to drop a segment."""
 
 
-@dataclass(frozen=True)
-class Retention:
-    """The segments that may be ``dropped``, oldest first, with the ``reason``; ``kept`` names the next segment and says
-    why that segment stays.
-
-    ``dropped`` and ``reason`` are empty when no segment may be dropped; ``kept``, too, when no segment has a record.
-    """
-
-    dropped: tuple[Segment, ...]
-    reason: str
-    kept: str
-
-
 def look(state: State, _force: bool) -> Work | Waits:
-    """The segments past retention, and those without a record, which no other lane removes."""
-    past = retention(state)
-    if past is None:
-        return Waits("C19", "the topic has no retention (cleanup.policy = compact)")
-    if not past.dropped:
-        return Waits("C19", past.kept or "the topic partition holds no record")
-    empty = tuple(segment for segment in state.segments if not segment.records)
-    return Work(empty + past.dropped, past.reason)
-
-
-def retention(state: State) -> Retention | None:
-    """Decide which segments of ``state`` retention may drop. Returns None if the policy does not delete.
+    """The segments past retention, and those without a record, which no other lane removes; or why the oldest stays.
 
     A segment may be dropped when its newest record (``aged_from_ms``) is more than retention.ms old, or when at least
     retention.bytes remain without the segment (Kafka's ``deleteRetentionMsBreachedSegments``,
@@ -58,7 +33,7 @@ def retention(state: State) -> Retention | None:
     Row-level deletes on a dropped segment are no obstacle, because the records that they hide are dropped as well.
     """
     if not state.policy.deletes:
-        return None
+        return Waits("C19", "the topic has no retention (cleanup.policy = compact)")
     held = [segment for segment in state.segments if segment.records]
     left = sum(segment.bytes for segment in held)
     causes: list[str] = []
@@ -70,15 +45,14 @@ def retention(state: State) -> Retention | None:
         left -= segment.bytes
         obstacle = _obstacle(state, segment)
         cause = None if obstacle else _cause(state, segment, left)
+        if not cause and not whole:
+            return Waits("C19", _kept(held[0], segment, obstacle or _waiting(state, segment, left)))
         if not cause:
-            return Retention(
-                dropped=tuple(held[:whole]),
-                reason=_reason(state, causes[:whole]),
-                kept=_kept(held[whole], segment, obstacle or _waiting(state, segment, left)),
-            )
+            empty = tuple(segment for segment in state.segments if not segment.records)
+            return Work((*empty, *held[:whole]), _reason(state, causes[:whole]))
         causes.append(cause)
         reach = max(reach, segment.last_offset)
-    return Retention((), "", "")
+    return Waits("C19", "the topic partition holds no record")
 
 
 def aged_from_ms(segment: Segment) -> int | None:

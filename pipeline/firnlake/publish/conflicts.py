@@ -15,7 +15,8 @@ from firnlake.job.garbage import store_ms
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
-from firnlake.lanes.retain import retention
+from firnlake.lanes.answer import Work
+from firnlake.lanes.look import look
 from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
@@ -172,18 +173,14 @@ def _kept(policies: Policies, segments: Segments, plan: Plan) -> str | None:
     The check uses the time of the plan, because a segment never gets younger. It also makes sure that the log
     end stays (C4).
     """
-    policy = policies.of(plan.topic)
-    if policy.problem:
-        return f": {policy.problem}"
-    own = segments.get(plan.topic_partition, ())
-    strays = segments.strays_of(plan.topic_partition)
-    past = retention(State(plan.topic_partition, own, policy, plan.now_ms, strays))
-    may_go = {segment.path for segment in (past.dropped if past else ())}
-    may_go |= {segment.path for segment in own if not segment.records}
+    own, strays = segments.get(plan.topic_partition, ()), segments.strays_of(plan.topic_partition)
+    answer = look(plan.lane, State(plan.topic_partition, own, policies.of(plan.topic), plan.now_ms, strays))
+    may_go = {segment.path for segment in own if not segment.records}
+    may_go |= {segment.path for segment in (answer.inputs if isinstance(answer, Work) else ())}
     taken = {segment.path for segment in plan.inputs}
     if not taken <= may_go:
-        why = past.kept if past else f"the policy of topic {plan.topic} is {policy.cleanup_policy}"
-        return f": segment {min(taken - may_go)} has to stay now ({why})"
+        why = "" if isinstance(answer, Work) else f" ({answer.text})"
+        return f": segment {min(taken - may_go)} has to stay now{why}"
     end = max(segment.last_offset for segment in plan.inputs)
     for segment in own:
         if segment.path not in taken and segment.records and segment.base_offset <= end:
