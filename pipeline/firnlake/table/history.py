@@ -110,6 +110,7 @@ class PublishedPlan(FrozenModel):
 
 
 _Number = Annotated[int, Field(ge=0, lt=10**18)]
+"""A whole number of at most 18 digits, because anybody may write a summary."""
 
 
 class CommitSummary(FrozenModel):
