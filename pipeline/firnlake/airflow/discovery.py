@@ -51,14 +51,14 @@ def look(lake: "Lake") -> Discovery:
     stores nothing, if the catalog does not list its tables.
     """
     from firnlake.errors import FirnError, NotFoundError
-    from firnlake.inspect.gather import is_table_of_records
+    from firnlake.table.records import is_table_of_records
     from firnlake_expectations.templates import write_page
 
     before = known_tables(lake.home) or []
     found, unreadable = [], []
     for name in lake.all_tables():
         try:
-            if is_table_of_records(lake, name):
+            if is_table_of_records(lake.table(name), name):
                 found.append(name)
         except NotFoundError:
             continue

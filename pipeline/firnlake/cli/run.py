@@ -28,7 +28,7 @@ from firnlake.cli.options import (
 from firnlake.cli.show import Size
 from firnlake.errors import ConflictError, FirnError, GoneError, NotFoundError, UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.gather import is_table_of_records, write_snapshot
+from firnlake.inspect.gather import write_snapshot
 from firnlake.inspect.status import tables
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
@@ -41,6 +41,7 @@ from firnlake.publish.publish import PublishResult, publish_stages, retain_plans
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.history import Counts
+from firnlake.table.records import is_table_of_records
 from firnlake.table.state import ScopeBounds
 from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count, fates
@@ -446,7 +447,7 @@ def report(data_docs: DataDocs = None) -> None:
     for one in dict.fromkeys([*lake.all_tables(), *tables(lake.home)]):
         try:
             # A table that was released or dropped keeps the page of what was last seen of it.
-            if is_table_of_records(lake, one):
+            if is_table_of_records(lake.table(one), one):
                 write_snapshot(lake, one, clock.now_ms())
         except NotFoundError:
             continue

@@ -190,7 +190,7 @@ def _check_table(table: Table, identifier: str) -> None:
             f"table {identifier}: property write.format.default is {written}; allowed: {', '.join(_FORMATS)} (Iceberg "
             "keeps no metrics of files in other formats)"
         )
-    if COLUMNS not in table.properties and _is_kafkas(table, identifier):
+    if COLUMNS not in table.properties and records.is_table_of_records(table, identifier):
         raise RefusedError(f"table {identifier} has Kafka's columns; allowed: use it as it is, without adopting it")
     if records.has_transactions(table):
         raise RefusedError(
@@ -208,14 +208,6 @@ def _check_nothing_beside(table: Table, identifier: str) -> None:
                 f"table {identifier} can't be adopted again: its branch {branch} holds records of the earlier "
                 "adoption; allowed: drop the branch first"
             )
-
-
-def _is_kafkas(table: Table, identifier: str) -> bool:
-    try:
-        records.check(table, identifier)
-    except RefusedError:
-        return False
-    return True
 
 
 def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:

@@ -40,11 +40,10 @@ from firnlake.lanes import Lane
 from firnlake.lanes.look import until
 from firnlake.maintain.mend import mended
 from firnlake.progress import Progress
-from firnlake.table import records
 from firnlake.table.history import CommitSummary, appended_bytes, is_mending, removed_bytes
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies, Policy
-from firnlake.table.records import COLUMNS
+from firnlake.table.records import is_table_of_records
 from firnlake.table.segment import MERGED
 from firnlake.table.state import State
 from firnlake_expectations.table_report import MendedFile, Seen, Tombstones
@@ -91,22 +90,12 @@ def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, St
     with Progress("status of tables", len(names)) as progress:
         for name in names:
             try:
-                if is_table_of_records(lake, name):
+                if is_table_of_records(lake.table(name), name):
                     found[name] = status_of(lake, name, now_ms, verdicts)
             except FirnError as error:
                 found[name] = error
             progress.advance()
     return found
-
-
-def is_table_of_records(lake: Lake, identifier: str) -> bool:
-    """True if the table has Kafka's columns or is adopted. Raises the errors of ``Lake.table``."""
-    table = lake.table(identifier)
-    try:
-        records.check(table, identifier)
-    except RefusedError:
-        return COLUMNS in table.properties
-    return True
 
 
 def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
