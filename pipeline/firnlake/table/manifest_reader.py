@@ -4,12 +4,12 @@ What a manifest says of a data file never changes, so it is kept (``ManifestCach
 depends on the table's snapshots, on its row-level deletes, and on how often it lists the file; `read` adds this.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from firnlake.table.history import CommitSummary
 from firnlake.table.manifest_cache import ManifestCache, ManifestContents
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
-from firnlake.table.segments import Ints, Segments, rows, segments_in
+from firnlake.table.segments import SCHEMA, Ints, Segments, segments_in
 
 _Columns: TypeAlias = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -178,51 +178,37 @@ def _placed(listed: pa.Table) -> Iterator[Placed]:
     return map(Placed, *(listed[name].to_pylist() for name in ("place", "path", "data_sequence_number")))
 
 
-def _once(listed: pa.Table) -> pa.Table:
-    """``listed`` with a single row for a file that the table lists more than once."""
-    paths = listed["path"].combine_chunks()
-    counts = pc.value_counts(paths)
-    again = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    if not len(again):
-        return listed
-    twice = pc.is_in(paths, again)
-    merged = _unambiguous(_merged(segments_in(listed.filter(twice))))
-    return pa.concat_tables([listed.filter(pc.invert(twice)), rows(merged)])
-
-
-def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
-    """Merge all listings of a file under the same topic partition and level into one segment, oldest listing first."""
-    merged: dict[tuple[object, ...], Segment] = {}
-    for segment in sorted(segments, key=lambda segment: segment.sequence_number):
-        key = (segment.path, segment.topic_partition, segment.level)
-        merged[key] = _copied(merged[key], segment) if key in merged else segment
-    return merged.values()
-
-
+_LISTING: Final = ("topic", "partition", "path", "level")
 _SUMS: Final = ("records", "bytes", "data_bytes", "tombstones", "null_keys", "stamped", "hidden", "copies")
 _HIGHEST: Final = ("row_deletes", "holding_deletes", "deletes", "equality_deletes")
 
 
-def _copied(first: Segment, again: Segment) -> Segment:
-    """One segment for a file that the table lists more than once, for example after a sink has repeated a commit.
+def _once(listed: pa.Table) -> pa.Table:
+    """``listed`` with a single row for a file that the table lists more than once, such as after a repeated commit.
 
-    Plans always take all copies together, because readers see the records of every copy.
+    Plans always take all copies together, because readers see the records of every copy. A file that is listed under
+    several topic partitions or levels has a row for each, with a problem.
     """
-    merged: dict[str, Any] = {}
-    for name in _SUMS:
-        one, other = getattr(first, name), getattr(again, name)
-        merged[name] = None if one is None or other is None else one + other
-    return replace(first, **merged, **{name: max(getattr(first, name), getattr(again, name)) for name in _HIGHEST})
+    again = _repeated(listed["path"])
+    if not len(again):
+        return listed
+    twice = pc.is_in(listed["path"], again)
+    copies = listed.filter(twice).sort_by("sequence_number").group_by([*_LISTING], use_threads=False)
+    whole = pc.ScalarAggregateOptions(skip_nulls=False, min_count=0)
+    # Every other fact is that of the oldest listing.
+    functions = dict.fromkeys(SCHEMA.names, "first") | dict.fromkeys(_SUMS, "sum") | dict.fromkeys(_HIGHEST, "max")
+    how = {name: function for name, function in functions.items() if name not in _LISTING}
+    merged = copies.aggregate([(name, function, whole) for name, function in how.items()])
+    merged = pa.table([merged[f"{one}_{how[one]}" if one in how else one] for one in SCHEMA.names], schema=SCHEMA)
+    problem = "is also listed under other partition values; allowed: one set of values"
+    ambiguous = pc.is_in(merged["path"], _repeated(merged["path"]))
+    merged = _with(merged, {"problem": pc.if_else(ambiguous, problem, merged["problem"])})
+    return pa.concat_tables([listed.filter(pc.invert(twice)), merged])
 
 
-def _unambiguous(segments: Collection[Segment]) -> Iterator[Segment]:
-    """``segments``, with a problem for each file that is listed under several topic partitions or levels."""
-    times = Counter(segment.path for segment in segments)
-    for segment in segments:
-        if times[segment.path] == 1:
-            yield segment
-        else:
-            yield replace(segment, problem="is also listed under other partition values; allowed: one set of values")
+def _repeated(paths: pa.ChunkedArray) -> pa.Array:
+    counts = pc.value_counts(paths)
+    return counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
 
 
 def _with_problems(listed: pa.Table, problems: Mapping[str, str]) -> pa.Table:

@@ -8,11 +8,10 @@ grouped by topic partition and in offset order within each group. ``Segment`` ob
     segments.starts                       # [P + 1] where the segments of each topic partition start
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -134,15 +133,6 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
 
     def __len__(self) -> int:
         return len(self.owners)
-
-
-def rows(segments: Iterable[Segment]) -> pa.Table:
-    """A table with a row of ``SCHEMA`` for each of ``segments``, in the same order."""
-    facts = attrgetter("topic_partition.topic", "topic_partition.partition", *SCHEMA.names[2:])
-    columns = list(zip(*map(facts, segments), strict=True)) or [()] * len(SCHEMA.names)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
-    )
 
 
 def segments_in(table: pa.Table) -> Iterator[Segment]:
