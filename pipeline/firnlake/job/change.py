@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
@@ -27,12 +27,17 @@ _VALUES: Final[Mapping[str, Any]] = {
 }
 """The types of partition values in manifests, by name, and how a value is read from its text."""
 
+Bounds = dict[int, Annotated[bytes, PlainValidator(lambda text: bytes.fromhex(text)), PlainSerializer(bytes.hex)]]
+"""Bounds by field id; in a document, in hex."""
 
-class _File(FrozenModel):
+
+class _File(BaseModel):
     """A data or delete file in a document, with the fields that a manifest lists (Iceberg spec, "Manifests")."""
 
-    content: int
-    path: str
+    model_config = ConfigDict(extra="forbid")
+
+    content: DataFileContent
+    file_path: str
     spec_id: int
     partition: tuple[tuple[str, str] | None, ...]
     record_count: int
@@ -41,49 +46,19 @@ class _File(FrozenModel):
     value_counts: dict[int, int] | None
     null_value_counts: dict[int, int] | None
     nan_value_counts: dict[int, int] | None
-    lower_bounds: dict[int, str] | None
-    upper_bounds: dict[int, str] | None
-    split_offsets: tuple[int, ...] | None
+    lower_bounds: Bounds | None
+    upper_bounds: Bounds | None
+    split_offsets: list[int] | None
     sort_order_id: int | None
 
-    @classmethod
-    def of(cls, file: DataFile) -> "_File":
-        return cls(
-            content=file.content,
-            path=file.file_path,
-            spec_id=file.spec_id,
-            partition=tuple(_told(value) for value in (file.partition[place] for place in range(len(file.partition)))),
-            record_count=file.record_count,
-            file_size_in_bytes=file.file_size_in_bytes,
-            column_sizes=file.column_sizes,
-            value_counts=file.value_counts,
-            null_value_counts=file.null_value_counts,
-            nan_value_counts=file.nan_value_counts,
-            lower_bounds=_in_hex(file.lower_bounds),
-            upper_bounds=_in_hex(file.upper_bounds),
-            split_offsets=None if file.split_offsets is None else tuple(file.split_offsets),
-            sort_order_id=file.sort_order_id,
-        )
 
-    def data_file(self) -> DataFile:
-        file = DataFile.from_args(
-            content=DataFileContent(self.content),
-            file_path=self.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(*(one and _VALUES[one[0]](one[1]) for one in self.partition)),
-            record_count=self.record_count,
-            file_size_in_bytes=self.file_size_in_bytes,
-            column_sizes=self.column_sizes,
-            value_counts=self.value_counts,
-            null_value_counts=self.null_value_counts,
-            nan_value_counts=self.nan_value_counts,
-            lower_bounds=_from_hex(self.lower_bounds),
-            upper_bounds=_from_hex(self.upper_bounds),
-            split_offsets=None if self.split_offsets is None else list(self.split_offsets),
-            sort_order_id=self.sort_order_id,
-        )
-        file.spec_id = self.spec_id
-        return file
+def _written(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    written = []
+    for file in files:
+        values = [file.partition[place] for place in range(len(file.partition))]
+        facts = {name: getattr(file, name) for name in _File.model_fields}
+        written.append(_File.model_construct(**{**facts, "partition": [*map(_told, values)]}).model_dump(mode="json"))
+    return written
 
 
 def _told(value: object) -> tuple[str, str] | None:
@@ -92,20 +67,16 @@ def _told(value: object) -> tuple[str, str] | None:
     return type(value).__name__, value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _in_hex(bounds: Mapping[int, bytes] | None) -> dict[int, str] | None:
-    return None if bounds is None else {column: bound.hex() for column, bound in bounds.items()}
-
-
-def _from_hex(bounds: Mapping[int, str] | None) -> dict[int, bytes] | None:
-    return None if bounds is None else {column: bytes.fromhex(bound) for column, bound in bounds.items()}
-
-
 def _read(files: Iterable[Any]) -> tuple[DataFile, ...]:
-    return tuple(one if isinstance(one, DataFile) else _File.model_validate(one).data_file() for one in files)
+    return tuple(one if isinstance(one, DataFile) else _data_file(_File.model_validate(one)) for one in files)
 
 
-def _written(files: Sequence[DataFile]) -> list[dict[str, Any]]:
-    return [_File.of(one).model_dump() for one in files]
+def _data_file(told: _File) -> DataFile:
+    facts = {name: value for name, value in told if name not in ("partition", "spec_id")}
+    partition = Record(*(one and _VALUES[one[0]](one[1]) for one in told.partition))
+    file = DataFile.from_args(file_format=FileFormat.PARQUET, partition=partition, **facts)
+    file.spec_id = told.spec_id
+    return file
 
 
 Files = Annotated[tuple[DataFile, ...], PlainValidator(_read), PlainSerializer(_written)]

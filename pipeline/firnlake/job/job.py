@@ -13,25 +13,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from firnlake.errors import RefusedError, printable
+from firnlake.errors import printable
 from firnlake.job.plan import Plan, stage_name
 from firnlake.lanes import Lane
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
 
-
-@dataclass(frozen=True)
-class JobLimits:
-    """Limits of one job. A plan that exceeds the limits by itself is the only plan of its job."""
-
-    bytes: int = 8 << 30
-    """Maximum file bytes per job. Readers see a job's results together, and a failure repeats the whole job."""
-    records: int = 200_000_000
-    plans: int = 256
-    """Maximum number of plans per job, which keeps their documents below a few hundred KiB."""
-
-
-LIMITS: Final = JobLimits()
+MOST_BYTES: Final = 8 << 30
+"""Maximum file bytes of a job with several plans. Readers see a job's results together, and a failure repeats the whole
+job."""
+MOST_RECORDS: Final = 200_000_000
+MOST_PLANS: Final = 256
+"""Maximum number of plans per job, which keeps their documents below a few hundred KiB."""
 
 
 @dataclass(frozen=True)
@@ -39,28 +32,9 @@ class Job:
     """Plans of the same table and lane for distinct topic partitions, in the order of work.
 
     The plans may come from different snapshots, because publishing checks each plan's inputs against the table.
-    Raises RefusedError when the plans don't belong together.
     """
 
     plans: tuple[Plan, ...]
-
-    def __post_init__(self) -> None:
-        if not self.plans:
-            raise RefusedError("a job has no plans; allowed: at least one plan")
-        first = self.plans[0]
-        seen = set()
-        for plan in self.plans:
-            if _kind(plan) != _kind(first):
-                raise RefusedError(
-                    f"plan {plan.id} is for lane {plan.lane} of table {plan.table} ({plan.table_uuid}); allowed in its "
-                    f"job: plans for lane {first.lane} of table {first.table} ({first.table_uuid})"
-                )
-            if plan.topic_partition in seen:
-                raise RefusedError(
-                    f"plan {plan.id} of table {plan.table} is the second plan of {plan.topic_partition} in its job; "
-                    "allowed: one plan per topic partition"
-                )
-            seen.add(plan.topic_partition)
 
     @property
     def id(self) -> str:
@@ -75,11 +49,6 @@ class Job:
         return self.plans[0].table
 
     @property
-    def table_uuid(self) -> str:
-        """The UUID of that table."""
-        return self.plans[0].table_uuid
-
-    @property
     def lane(self) -> Lane:
         """The lane of all its plans."""
         return self.plans[0].lane
@@ -88,16 +57,6 @@ class Job:
     def stage(self) -> str:
         """Name of the stage of this job."""
         return stage_name(self.table, self.id)
-
-    @property
-    def records(self) -> int:
-        """Records of all inputs."""
-        return sum(plan.records for plan in self.plans)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all inputs."""
-        return sum(plan.bytes for plan in self.plans)
 
     @property
     def title(self) -> str:
@@ -125,14 +84,17 @@ class _Open:
     bytes: int = 0
     records: int = 0
 
-    def has_room(self, plan: Plan, limits: JobLimits) -> bool:
-        """True when ``plan`` fits into the job, and the job has no other plan of the same topic partition."""
+    def has_room(self, plan: Plan) -> bool:
+        """True when ``plan`` may share the job, which has no other plan of its topic partition."""
+        writes = plan.lane.traits.writes
         # The size limits do not apply to lane `convert`, because it reads few columns, and because an equality delete
         # file can be removed only by a commit that converts all segments to which the file applies.
-        small = plan.lane.traits.writes == "deletes" or (
-            self.bytes + plan.bytes <= limits.bytes and self.records + plan.records <= limits.records
+        small = writes == "deletes" or (
+            self.bytes + plan.bytes <= MOST_BYTES and self.records + plan.records <= MOST_RECORDS
         )
-        return small and len(self.plans) < limits.plans and plan.topic_partition not in self.topic_partitions
+        # A plan of lane `retain` gains nothing from a shared job, as it has no task and no result.
+        shares = writes != "nothing" and plan.topic_partition not in self.topic_partitions
+        return shares and small and len(self.plans) < MOST_PLANS
 
     def add(self, plan: Plan) -> None:
         """Add ``plan`` to the job."""
@@ -149,23 +111,14 @@ class Packing:
     job, and does not close the job that is being filled. The same plans in the same order give the same jobs.
     """
 
-    def __init__(self, limits: JobLimits = LIMITS) -> None:
-        self._limits = limits
-        self._jobs: list[_Open] = []
+    def __init__(self) -> None:
+        self.jobs: list[_Open] = []
         self._filling: dict[tuple[str, str, Lane], _Open] = {}
-
-    @property
-    def jobs(self) -> list[Job]:
-        """The jobs so far, in the order of work."""
-        return [Job(tuple(job.plans)) for job in self._jobs]
-
-    def __len__(self) -> int:
-        return len(self._jobs)
 
     def has_room(self, plan: Plan) -> bool:
         """True when ``plan`` would be added to an existing job."""
         job = self._filling.get(_kind(plan))
-        return job is not None and not _alone(plan) and job.has_room(plan, self._limits)
+        return job is not None and job.has_room(plan)
 
     def add(self, plan: Plan) -> None:
         """Add ``plan`` to the job that is being filled, or to a new job."""
@@ -173,27 +126,22 @@ class Packing:
             self._filling[_kind(plan)].add(plan)
             return
         job = _Open()
-        if not _alone(plan) and job.has_room(plan, self._limits):
+        if job.has_room(plan):
             self._filling[_kind(plan)] = job
         job.add(plan)
-        self._jobs.append(job)
-
-
-def jobs_of(plans: Iterable[Plan], limits: JobLimits = LIMITS) -> list[Job]:
-    """Pack ``plans``, which are in the order of work, into jobs (see ``Packing``)."""
-    packing = Packing(limits)
-    for plan in plans:
-        packing.add(plan)
-    return packing.jobs
+        self.jobs.append(job)
 
 
 def _kind(plan: Plan) -> tuple[str, str, Lane]:
     return plan.table, plan.table_uuid, plan.lane
 
 
-def _alone(plan: Plan) -> bool:
-    """True for a plan of lane ``retain``, which gains nothing from a shared job, as it has no task and no stage."""
-    return plan.lane.traits.writes == "nothing"
+def jobs_of(plans: Iterable[Plan]) -> list[Job]:
+    """Pack ``plans``, which are in the order of work, into jobs (see ``Packing``)."""
+    packing = Packing()
+    for plan in plans:
+        packing.add(plan)
+    return [Job(tuple(job.plans)) for job in packing.jobs]
 
 
 def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:

@@ -276,7 +276,7 @@ def admit(plans: Iterable[Plan], most_bytes: int, most_jobs: int = MOST_JOBS) ->
     for plan in plans:
         if plan.bytes > available:
             reason = f"needs {plan.bytes} bytes; available: {available} of {most_bytes} (firn.run.max.bytes)"
-        elif len(packing) >= most_jobs and not packing.has_room(plan):
+        elif len(packing.jobs) >= most_jobs and not packing.has_room(plan):
             reason = f"needs one more job; a run of a lane has at most {most_jobs}"
         else:
             packing.add(plan)

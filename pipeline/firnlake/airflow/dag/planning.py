@@ -112,10 +112,10 @@ def _terms() -> "tuple[int, bool, Scope]":
 def jobs_of(lake: "Lake", plans: "Sequence[Plan]", plans_per_job: int) -> list[MappedJob]:
     """Jobs of up to ``plans_per_job`` plans each, whose stages are now open. Jobs of lane `convert` are larger,
     because the lane removes a delete file only if one job has all topic partitions that the file applies to."""
-    from firnlake.job.job import LIMITS
+    from firnlake.job.job import MOST_PLANS
 
     if plans and plans[0].lane.traits.writes == "deletes":
-        plans_per_job = max(plans_per_job, LIMITS.plans)
+        plans_per_job = max(plans_per_job, MOST_PLANS)
     return [_job(lake, plans[start : start + plans_per_job]) for start in range(0, len(plans), plans_per_job)]
 
 
