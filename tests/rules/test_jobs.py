@@ -74,9 +74,8 @@ def test_every_plan_is_in_one_job_within_its_limits_and_in_the_order_of_work(
         assert len({one.topic_partition for one in job}) == len(job)
         if len(job) > 1:
             assert len(job) <= most
-            assert sum(one.bytes for one in job) <= most_bytes
-            assert sum(one.records for one in job) <= records
-            assert job.lane is not Lane.RETAIN
+            assert job.lane is Lane.RETAIN or sum(one.bytes for one in job) <= most_bytes
+            assert job.lane is Lane.RETAIN or sum(one.records for one in job) <= records
     place = {id(one): number for number, one in enumerate(found)}
     inside = [[place[id(one)] for one in job] for job in jobs]
     assert all(own == sorted(own) for own in inside)
@@ -91,7 +90,7 @@ def test_every_plan_is_in_one_job_within_its_limits_and_in_the_order_of_work(
         ([plan(0), plan(0, base=100), plan(1)], [[0], [0, 1]]),
         ([plan(0), plan(1, transactional=True), plan(2)], [[0, 1, 2]]),
         ([plan(0), plan(1, segment_bytes=7), plan(2)], [[0, 1, 2]]),
-        ([plan(0, lane=Lane.RETAIN), plan(1, lane=Lane.RETAIN)], [[0], [1]]),
+        ([plan(0, lane=Lane.RETAIN), plan(1, 901, lane=Lane.RETAIN)], [[0, 1]]),
     ],
     ids=["a large one closes none", "the first without room closes it", "one of each topic partition", "transactions",
          "small segments", "retention"],

@@ -35,6 +35,7 @@ from firnlake.publish.publish import Publication, publish_job
 from firnlake.table.history import Counts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.claim import Finding, Verdict
 from infra.foreign.files import on_disk
 
 NOW = 1_700_000_000_000
@@ -158,7 +159,8 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
         removed_tombstones=beside[REMOVED],
     )
     stage.record_changes([change])
-    verdict = {"passed": True, "expectations": [{"name": "one_record_per_key", "passed": True}]}
+    finding = Finding("one_record_per_key", "", passed=True, observed="")
+    verdict = Verdict(plan.id, passed=True, expectations=(finding,), seconds=0.0, run_name="", validation="")
     Stage.load(lake, stage.identifier).record_verdicts({plan.id: verdict}, stage.stored())
     return Stage.load(lake, stage.identifier)
 

@@ -351,7 +351,7 @@ def publish(stages: StageNames, as_json: AsJson = False) -> None:
 
 
 def retain(stages: StageNames, as_json: AsJson = False) -> None:
-    """Drop the segments of stages of lane `retain` with one atomic commit per table. Starts no JVM."""
+    """Drop the segments of stages of lane `retain`, with one atomic commit per job. Starts no JVM."""
     from firnlake.validate.validate import refused_drops
 
     lake = Lake.load()

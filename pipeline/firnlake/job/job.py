@@ -86,15 +86,12 @@ class _Open:
 
     def has_room(self, plan: Plan) -> bool:
         """True when ``plan`` may share the job, which has no other plan of its topic partition."""
-        writes = plan.lane.traits.writes
-        # The size limits do not apply to lane `convert`, because it reads few columns, and because an equality delete
-        # file can be removed only by a commit that converts all segments to which the file applies.
-        small = writes == "deletes" or (
+        # The size limits apply neither to lane `retain`, which reads no file, nor to lane `convert`, which reads few
+        # columns, and whose equality delete files go only with a commit that converts all segments they apply to.
+        small = plan.lane.traits.writes != "segments" or (
             self.bytes + plan.bytes <= MOST_BYTES and self.records + plan.records <= MOST_RECORDS
         )
-        # A plan of lane `retain` gains nothing from a shared job, as it has no task and no result.
-        shares = writes != "nothing" and plan.topic_partition not in self.topic_partitions
-        return shares and small and len(self.plans) < MOST_PLANS
+        return small and len(self.plans) < MOST_PLANS and plan.topic_partition not in self.topic_partitions
 
     def add(self, plan: Plan) -> None:
         """Add ``plan`` to the job."""

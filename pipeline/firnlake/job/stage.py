@@ -37,6 +37,7 @@ from firnlake.job.change import Change
 from firnlake.job.failures import failure_of
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.plan import Plan, stage_name, stage_parts
+from firnlake_expectations.claim import Verdict
 
 PLANS: Final = "plans"
 CHANGE: Final = "change"
@@ -48,8 +49,8 @@ _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[
 """On a local file system, the name has a further suffix while the document is being written."""
 
 T = TypeVar("T")
-Verdicts = Mapping[str, dict[str, Any]]
-"""Verdicts as documents, by plan id."""
+Verdicts = Mapping[str, Verdict]
+"""Verdicts by plan id."""
 Files = Mapping[str, tuple[int, int | None]]
 """Length in bytes and time of writing (epoch milliseconds) of files, by name, which contains a UUID."""
 
@@ -284,7 +285,7 @@ class Stage:
 
     def passed(self, plan_id: str) -> bool:
         """True when the plan's change has a passing verdict."""
-        return self.verdicts.get(plan_id, {}).get("passed") is True
+        return plan_id in self.verdicts and self.verdicts[plan_id].passed
 
     def subject(self, plan: Plan) -> str:
         """The beginning of messages about ``plan``."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -29,7 +29,7 @@ from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
 from firnlake.job.garbage import discard
-from firnlake.job.job import Job
+from firnlake.job.job import Job, jobs_of
 from firnlake.job.outcomes import sorted_out
 from firnlake.job.plan import DROPPING, Plan, stage_parts
 from firnlake.job.stage import Stage
@@ -37,8 +37,6 @@ from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
 from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, published, write_document
 from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
 
-RETAINED_PLANS: Final = 1000
-"""Maximum number of plans of lane ``retain`` in a commit. Each try of the commit scans the table once for all plans."""
 Judge: TypeAlias = Callable[[Lake, Table, Sequence[Change]], tuple[Mapping[str, FirnError], str]]
 """What judges plans of lane `retain` before they are published: `validate.validate.refused_drops`."""
 
@@ -79,9 +77,9 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Sequ
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan], judge: Judge) -> PublishResult:
-    """Carry out ``plans`` of lane ``retain`` that ``judge`` does not refuse; plans of one table share commits. Failed
+    """Carry out ``plans`` of lane ``retain`` that ``judge`` does not refuse; plans of a job share a commit. Failed
     plans are in the result."""
-    work = [(partial(_retain, lake, job, judge), [plan.id for plan in job]) for job in _jobs(plans)]
+    work = [(partial(_retain, lake, job, judge), [plan.id for plan in job]) for job in jobs_of(plans)]
     return _together(lake, work, plans)
 
 
@@ -97,27 +95,25 @@ def publish_job(lake: Lake, identifier: str) -> PublishResult:
     the stage was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
     """
     table, job_id = stage_parts(identifier)
-    target, stage = lake.table(table), None
-    failures: Mapping[str, FirnError] = {}
-    before = published(target, job_id)
-    if before is None:
-        try:
-            done = _publish(lake, target, Stage.load(lake, identifier, target))
-        except RefusedError:
-            # Another process may have published the stage and deleted it in the meantime.
-            target = lake.table(table)
-            before = published(target, job_id)
-            if before is None:
-                raise
-        else:
-            target = target if done.publications else lake.table(table)
-            before = None if done.publications else published(target, job_id)
-            if before is None:
-                return done
-            failures = done.failures
-    elif stage := Stage.find(lake, target, job_id):
-        _delete(lake, identifier)
-    return _repeated(target, job_id, before, [plan.id for plan in stage.plans] if stage else failures)
+    target = lake.table(table)
+    if published(target, job_id) is not None:
+        stage = Stage.find(lake, target, job_id)
+        if stage:
+            _delete(lake, identifier)
+        return _repeated(target, job_id, [plan.id for plan in stage.plans] if stage else ())
+    refused = None
+    try:
+        done = _publish(lake, target, Stage.load(lake, identifier, target))
+    except RefusedError as error:
+        done, refused = PublishResult(), error
+    if not done.publications:
+        target = lake.table(table)
+        if published(target, job_id) is not None:
+            # Another process has published the stage in the meantime, and may have deleted it.
+            return _repeated(target, job_id, done.failures)
+    if refused:
+        raise refused
+    return done
 
 
 def _publish(lake: Lake, target: Table, stage: Stage) -> PublishResult:
@@ -158,16 +154,13 @@ def _refusal(stage: Stage, plan: Plan, subject: str) -> RefusedError:
     verdict = stage.verdicts.get(plan.id)
     if plan.id not in stage.changes or verdict is None:
         return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
-    try:
-        failed = ", ".join(item["name"] for item in verdict["expectations"] if not item["passed"])
-    except (KeyError, TypeError) as error:
-        return RefusedError(f"{subject}: its verdict is not readable: {error}; allowed: the document as Firn wrote it")
+    failed = ", ".join(one.name for one in verdict.failures)
     return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 
 
 def _validation(stage: Stage, passing: Mapping[str, Change]) -> str:
     """Name of Great Expectations' run that judged the changes."""
-    return next((str(one.get("validation", "")) for plan_id, one in stage.verdicts.items() if plan_id in passing), "")
+    return next((one.validation for plan_id, one in stage.verdicts.items() if plan_id in passing), "")
 
 
 def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
@@ -180,9 +173,8 @@ def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
     for plan in job:
         plan.of_lane(*DROPPING)
     target = lake.table(job.table)
-    before = published(target, job.id)
-    if before is not None:
-        return _repeated(target, job.id, before, [plan.id for plan in job])
+    if published(target, job.id) is not None:
+        return _repeated(target, job.id, [plan.id for plan in job])
     changes = {plan.id: Change(plan=plan, counts=_expired(plan)) for plan in job}
     unfit = dropping_conflicts(target, list(job), Manifests(target.io))
     refused, validation = judge(lake, target, [one for plan_id, one in changes.items() if plan_id not in unfit])
@@ -319,9 +311,7 @@ def _commit(lake: Lake, target: Table, work: _Work) -> PublishResult:
             continue
         if settled.snapshot_id is None:
             # Another process carried out the same job first.
-            before = published(settled.table, work.job_id)
-            assert before is not None  # else there would be a request
-            return _repeated(settled.table, work.job_id, before, work.changes, settled.tries)
+            return _repeated(settled.table, work.job_id, work.changes, settled.tries)
         return PublishResult(tuple(_publications(work, settled, plans)), failures)
     return PublishResult((), failures)
 
@@ -359,10 +349,10 @@ def _publications(work: _Work, settled: Settled, plans: Collection[str]) -> Iter
         yield Publication(work.table, plan_id, settled.snapshot_id, settled.tries, repeated=False, counts=own)
 
 
-def _repeated(
-    target: Table, job_id: str, snapshot_id: int, plans: Collection[str] = (), attempts: int = 0
-) -> PublishResult:
-    """The result of a job that snapshot ``snapshot_id`` carried out before; ``plans`` missing in it are failures."""
+def _repeated(target: Table, job_id: str, plans: Collection[str] = (), attempts: int = 0) -> PublishResult:
+    """The result of a job that was carried out before; ``plans`` missing in it are failures."""
+    snapshot_id = published(target, job_id)
+    assert snapshot_id is not None  # the callers have looked
     snapshot = target.snapshot_by_id(snapshot_id)
     done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
     table = ".".join(target.name())
@@ -405,14 +395,3 @@ def _together(
             Publication(table, name, one, 0, repeated=True, counts=None) for name, (one, _) in before.items()
         ]
     return PublishResult(tuple(publications), failures)
-
-
-def _jobs(plans: Sequence[Plan]) -> list[Job]:
-    """The jobs of ``plans``, table by table, in order; a second plan of a topic partition is in a later job."""
-    groups: dict[tuple[str, str], list[dict[tuple[str, int], Plan]]] = {}
-    for plan in plans:
-        jobs = groups.setdefault((plan.table, plan.table_uuid), [{}])
-        if plan.topic_partition in jobs[-1] or len(jobs[-1]) == RETAINED_PLANS:
-            jobs.append({})
-        jobs[-1][plan.topic_partition] = plan
-    return [Job(tuple(own.values())) for jobs in groups.values() for own in jobs]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
@@ -161,7 +161,7 @@ def _of_changes(
     lake: Lake, stage: Stage, engine: Engine, bases: Bases
 ) -> tuple[dict[str, Verdict], Mapping[str, FirnError]]:
     """The verdicts on all changes of ``stage``, by plan id, and the errors of those that can't be judged."""
-    given = {plan: _recorded(stage.identifier, verdict) for plan, verdict in stage.verdicts.items()}
+    given = dict(stage.verdicts)
     if stage.changes and given.keys() >= stage.changes.keys():
         return given, {}
     if not stage.changes:
@@ -178,17 +178,8 @@ def _of_changes(
     fresh, errors = _judged(target, records, fit, engine, stage.job_id, stage.title, bases)
     if fresh:
         given |= fresh
-        stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in given.items()}, files)
+        stage.record_verdicts(given, files)
     return given, {**conflicts, **errors}
-
-
-def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
-    try:
-        return Verdict.from_dict(said)
-    except (KeyError, TypeError) as error:
-        raise RefusedError(
-            f"stage {identifier}: its verdict is not readable: {error}; allowed: the document as Firn wrote it"
-        ) from error
 
 
 def _judged(

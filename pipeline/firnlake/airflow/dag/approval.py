@@ -50,7 +50,7 @@ def _judged(stage: Stage, plan: Plan) -> str:
         counts.bytes_in,
         counts.bytes_out,
     )
-    passed = "passed" if verdict["passed"] else "**failed**: will not be published"
+    passed = "passed" if verdict.passed else "**failed**: will not be published"
     return _in_row(str(plan.topic_partition), passed, *figures)
 
 
