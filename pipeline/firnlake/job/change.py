@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
@@ -27,7 +27,7 @@ _VALUES: Final[Mapping[str, Any]] = {
 }
 """The types of partition values in manifests, by name, and how a value is read from its text."""
 
-Bounds = dict[int, Annotated[bytes, PlainValidator(lambda text: bytes.fromhex(text)), PlainSerializer(bytes.hex)]]
+Bounds = dict[int, Annotated[str, AfterValidator(bytes.fromhex), PlainSerializer(bytes.hex)]]
 """Bounds by field id; in a document, in hex."""
 
 
@@ -53,12 +53,12 @@ class _File(BaseModel):
 
 
 def _written(files: Sequence[DataFile]) -> list[dict[str, Any]]:
-    written = []
-    for file in files:
-        values = [file.partition[place] for place in range(len(file.partition))]
-        facts = {name: getattr(file, name) for name in _File.model_fields}
-        written.append(_File.model_construct(**{**facts, "partition": [*map(_told, values)]}).model_dump(mode="json"))
-    return written
+    return [_File.model_construct(**_facts(file)).model_dump(mode="json") for file in files]
+
+
+def _facts(file: DataFile) -> dict[str, Any]:
+    facts = {name: getattr(file, name) for name in _File.model_fields}
+    return facts | {"partition": tuple(_told(file.partition[place]) for place in range(len(file.partition)))}
 
 
 def _told(value: object) -> tuple[str, str] | None:
