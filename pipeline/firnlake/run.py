@@ -151,8 +151,7 @@ def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
     with done.timed("publish"):
         # A plan that is in conflict may have been published by another process.
         ready = {result.stage for result in judged if result.passed or isinstance(result.error, ConflictError)}
-        work = {name: [plan.id for plan in own] for name, own in staged.items() if name in ready}
-        done.add(publish_stages(lake, work, [plan for name in work for plan in staged[name]]))
+        done.add(publish_stages(lake, {name: plans for name, plans in staged.items() if name in ready}))
     with done.timed("collect"):
         # Nobody knows yet what became of a commit whose outcome is unknown.
         unknown = {title for title, error in done.failures.items() if isinstance(error, OutcomeUnknownError)}

@@ -268,7 +268,7 @@ def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = Fa
     lake = Lake.load()
     staged = _staged(lake, stages)
     with engines(engine, "firn validate", as_json) as started:
-        size = _bytes_of(lake, staged) if started.choice == "auto" else 0
+        size = sum(plan.read_bytes for plans in staged.values() for plan in plans)
         judged = judge_stages(lake, staged, started.of(size))
     if as_json:
         show.as_json(judged)
@@ -345,9 +345,7 @@ def _document(one: "Judgement") -> dict[str, object]:
 def publish(stages: StageNames, as_json: AsJson = False) -> None:
     """Publish validated stages, each with one atomic commit. Starts no JVM."""
     lake = Lake.load()
-    staged = _staged(lake, stages)
-    names = {name: [plan.id for plan in own] or [name] for name, own in staged.items()}
-    _show_published(publish_stages(lake, names, [*chain.from_iterable(staged.values())]), as_json)
+    _show_published(publish_stages(lake, _staged(lake, stages)), as_json)
 
 
 def retain(stages: StageNames, as_json: AsJson = False) -> None:
@@ -468,9 +466,3 @@ def _staged(lake: Lake, names: Iterable[str]) -> dict[str, Sequence[Plan]]:
         with suppress(FirnError):
             staged[name] = Stage.load(lake, name).plans
     return staged
-
-
-def _bytes_of(lake: Lake, names: Iterable[str]) -> int:
-    """Bytes that the plans of these stages read. Unreadable stages add nothing: validation reports their errors."""
-    loaded, _ = _loaded(lake, names)
-    return sum(plan.read_bytes for stage in loaded for plan in stage.plans)

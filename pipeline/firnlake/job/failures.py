@@ -22,7 +22,6 @@ from firnlake.iceberg.files import FrozenModel, files_in, metadata_folder, store
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.plan import Plan
 from firnlake.job.reports import new_reports
-from firnlake.lanes import Lane
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
@@ -56,18 +55,7 @@ class FailedPlan(FrozenModel):
 
     def __str__(self) -> str:
         """Message that says which plan waits, since when, why, and what ends the wait."""
-        return self.of_lanes([self.plan.lane])
-
-    def of_lanes(self, lanes: Sequence[Lane]) -> str:
-        """As the message about this plan, for the plans of all ``lanes`` that failed for the same reason."""
-        where = self.plan.topic_partition
-        one = len(lanes) == 1
-        wait, plans, them = ("waits", "its plan", "it") if one else ("wait", "their plans", "them")
-        changes = "its segments or requests change" if self.plan.requests else "its segments change"
-        return (
-            f"{where} {', '.join(lanes)} {wait}: {plans} {self.failure}; Firn retries {them} when {changes}, at "
-            f"{show_ms(self.clock_ms + AGAIN_MS)}, and after `firn retry {self.plan.table} {where}`"
-        )
+        return next(told_once([self]))
 
 
 def _read_by(plan: Plan) -> set[tuple[str, int, int]]:
@@ -80,8 +68,14 @@ def told_once(failed: Iterable[FailedPlan]) -> Iterator[str]:
     alike: dict[tuple[TopicPartition, str], list[FailedPlan]] = defaultdict(list)
     for marker in failed:
         alike[marker.plan.topic_partition, marker.reason].append(marker)
-    for newest, *others in alike.values():
-        yield newest.of_lanes(list(dict.fromkeys(one.plan.lane for one in (newest, *others))))
+    for (where, _), own in alike.items():
+        newest, lanes = own[0], dict.fromkeys(one.plan.lane for one in own)
+        wait, plans, them = ("waits", "its plan", "it") if len(lanes) == 1 else ("wait", "their plans", "them")
+        changes = "its segments or requests change" if newest.plan.requests else "its segments change"
+        yield (
+            f"{where} {', '.join(lanes)} {wait}: {plans} {newest.failure}; Firn retries {them} when {changes}, at "
+            f"{show_ms(newest.clock_ms + AGAIN_MS)}, and after `firn retry {newest.plan.table} {where}`"
+        )
 
 
 def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:

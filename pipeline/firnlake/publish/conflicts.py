@@ -1,6 +1,6 @@
 """Checks, before a commit, whether the table has changed since planning so that it is forbidden (C9, C10, C22)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pyiceberg.table import Table
@@ -99,25 +99,21 @@ def _landed(current: Table, changes: Sequence[Change], manifests: Manifests) -> 
     if not concerned:
         return {}
     segments = read(current, concerned[0].plan.table, manifests)
-    return {
-        one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}){problem}; plan again")
-        for one in concerned
-        if (problem := next(_problems(current, segments, one.plan, one.counts), None))
-    }
+    conflicts = {}
+    for one in concerned:
+        problem = _older_records(segments, one.plan, one.counts) if _removes(one.counts) else None
+        if problem is None and one.plan.transactional:
+            problem = _other_markers(current, segments, one.plan)
+        if problem:
+            conflicts[one.plan.id] = ConflictError(f"plan {one.plan.id} ({one.plan.title}){problem}; plan again")
+    return conflicts
 
 
 def _removes(counts: Counts) -> bool:
     return bool(counts.tombstones_removed or counts.markers_removed)
 
 
-def _problems(target: Table, segments: Segments, plan: Plan, counts: Counts) -> Iterator[str]:
-    if _removes(counts):
-        yield from _older_records(segments, plan, counts)
-    if plan.transactional:
-        yield from _other_markers(target, segments, plan)
-
-
-def _older_records(segments: Segments, plan: Plan, counts: Counts) -> Iterator[str]:
+def _older_records(segments: Segments, plan: Plan, counts: Counts) -> str | None:
     """C9, C10: a tombstone or marker may be removed only if no segment outside the inputs can hold an older record."""
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
@@ -126,21 +122,21 @@ def _older_records(segments: Segments, plan: Plan, counts: Counts) -> Iterator[s
     landed = [segment for segment in own if segment.path not in taken and segment.records]
     older = [str(segment) for segment in landed if segment.base_offset < bound]
     older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
-    if older:
-        going = count(counts.tombstones_removed, "tombstone")
-        if counts.markers_removed:
-            going += f" and {count(counts.markers_removed, 'transaction marker')}"
-        yield f" removes {going} below offset {bound}, but segment {older[0]} with lower offsets has landed since"
+    if not older:
+        return None
+    going = count(counts.tombstones_removed, "tombstone")
+    if counts.markers_removed:
+        going += f" and {count(counts.markers_removed, 'transaction marker')}"
+    return f" removes {going} below offset {bound}, but segment {older[0]} with lower offsets has landed since"
 
 
-def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[str]:
+def _other_markers(target: Table, segments: Segments, plan: Plan) -> str | None:
     """C10: the markers that are present now must abort and commit the same records as the markers in the plan."""
     taken = {segment.path for segment in plan.inputs}
     inputs = [one for one in segments.get(plan.topic_partition, ()) if one.path in taken]
     known = transactions_of(target, segments, {plan.topic_partition}).get(plan.topic_partition, NO_TRANSACTIONS)
     if known.problem:
-        yield f": {known.problem}"
-        return
+        return f": {known.problem}"
     end = max(segment.last_offset for segment in plan.inputs)
     decided_by = {marker.producer_id: marker.offset for marker in plan.markers if marker.offset > end}
     others = [
@@ -148,11 +144,12 @@ def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[st
         for marker in known.deciding(inputs)
         if marker not in plan.markers and marker.offset < decided_by.get(marker.producer_id, end)
     ]
-    if others:
-        yield (
-            f" does not take into account the marker of producer {others[0].producer_id} at offset {others[0].offset}, "
-            "which has landed since and may change which records are aborted"
-        )
+    if not others:
+        return None
+    return (
+        f" does not take into account the marker of producer {others[0].producer_id} at offset {others[0].offset}, "
+        "which has landed since and may change which records are aborted"
+    )
 
 
 def dropping_conflicts(current: Table, plans: Sequence[Plan], manifests: Manifests) -> Mapping[str, ConflictError]:

@@ -11,6 +11,7 @@ each try looks for needless files in the version of the table that it has loaded
 commit only removes files, after they were judged by their metadata (C19).
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -65,22 +66,20 @@ class PublishResult:
     failures: Mapping[str, FirnError] = field(default_factory=dict)
 
 
-def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Sequence[Plan] = ()) -> PublishResult:
-    """Publish every stage that is a key of ``plans``; the result names unpublished plans with the reason.
+def publish_stages(lake: Lake, stages: Mapping[str, Sequence[Plan]]) -> PublishResult:
+    """Publish ``stages``, by name with their plans; the result names unpublished plans with the reason.
 
-    The values of ``plans`` are the ids of each stage's plans, or other names for them. If a stage can't be published at
-    all, all these ids or names are failures. If another process has published a plan in ``known``, it counts as
-    published; if its inputs have changed, the failure is a ConflictError, even if the stage is gone.
+    If a stage can't be published at all, its plans are failures, or its name if no plan is known. If another process
+    has published a plan, it counts as published; if its inputs have changed, the failure is a ConflictError, even if
+    the stage is gone.
     """
-    work = [(partial(publish_job, lake, identifier), own) for identifier, own in plans.items()]
-    return _together(lake, work, known)
+    return _together(lake, [(partial(publish_job, lake, name), name, plans) for name, plans in stages.items()])
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan], judge: Judge) -> PublishResult:
     """Carry out ``plans`` of lane ``retain`` that ``judge`` does not refuse; plans of a job share a commit. Failed
     plans are in the result."""
-    work = [(partial(_retain, lake, job, judge), [plan.id for plan in job]) for job in jobs_of(plans)]
-    return _together(lake, work, plans)
+    return _together(lake, [(partial(_retain, lake, job, judge), job.stage, job.plans) for job in jobs_of(plans)])
 
 
 def publish_job(lake: Lake, identifier: str) -> PublishResult:
@@ -369,13 +368,15 @@ def _repeated(target: Table, job_id: str, plans: Collection[str] = (), attempts:
     )
 
 
-def _together(
-    lake: Lake, work: Iterable[tuple[Callable[[], PublishResult], Collection[str]]], known: Sequence[Plan]
-) -> PublishResult:
-    """The results of all jobs; an error that ends a job is the failure of the plans that are named with it."""
+def _together(lake: Lake, work: Sequence[tuple[Callable[[], PublishResult], str, Sequence[Plan]]]) -> PublishResult:
+    """The results of all commits, each of a stage with its plans; an error that ends a commit is their failure."""
     publications: list[Publication] = []
     failures: dict[str, FirnError] = {}
-    for commit, names in work:
+    by_table: dict[str, list[Plan]] = defaultdict(list)
+    for commit, stage, plans in work:
+        names = [plan.id for plan in plans] or [stage]
+        for plan in plans:
+            by_table[plan.table].append(plan)
         try:
             with lake.answering():
                 done = commit()
@@ -384,12 +385,9 @@ def _together(
         else:
             publications += done.publications
             failures |= done.failures
-    by_table: dict[str, list[Plan]] = {}
-    for plan in known:
-        by_table.setdefault(plan.table, []).append(plan)
-    for table, plans in by_table.items():
+    for table, own in by_table.items():
         # A verdict has marked what was refused before; only an error that nobody foresaw is new here.
-        before, errors = sorted_out(lake, "publish", plans, failures, (FailedError,))
+        before, errors = sorted_out(lake, "publish", own, failures, (FailedError,))
         failures = {name: error for name, error in failures.items() if name not in before} | errors
         publications += [
             Publication(table, name, one, 0, repeated=True, counts=None) for name, (one, _) in before.items()

@@ -118,10 +118,7 @@ class PublishOperator(HITLOperator):
         left = ((stage, plans_left(lake, stage)) for stage in stages)
         return each(
             *(self.table, self.lane),
-            (
-                (plans, partial(publish_stages, lake, {stage: [plan.id for plan in plans] or [stage]}, plans))
-                for stage, plans in left
-            ),
+            ((plans, partial(publish_stages, lake, {stage: plans})) for stage, plans in left),
         )
 
     def _stages(self) -> list[str]:
