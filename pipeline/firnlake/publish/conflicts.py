@@ -1,7 +1,6 @@
 """Checks, before a commit, whether the table has changed since planning so that it is forbidden (C9, C10, C22)."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from pyiceberg.table import Table
 
@@ -19,7 +18,7 @@ from firnlake.lanes.answer import Work
 from firnlake.lanes.look import look
 from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read
-from firnlake.table.policy import Policies
+from firnlake.table.policy import Policies, Policy
 from firnlake.table.segments import Segments
 from firnlake.table.state import State
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
@@ -37,10 +36,13 @@ def staged_conflicts(
     stage.check_undisturbed()
     _check_age(current, stage)
     check_names(current)
-    problems: dict[str, FirnError] = dict(_changed_files(stage, changes))
-    for find in (_changed_inputs, partial(_changed_shape, stage=stage), _landed):
-        left = [one for one in changes if one.plan.id not in problems]
-        problems |= find(current, left, manifests)
+    problems: dict[str, FirnError] = {**CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts}
+    if stage.attempt and stage.attempt.spec_id != current.metadata.default_spec_id:
+        for plan in (one.plan for one in changes):
+            changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"
+            problems.setdefault(plan.id, ConflictError(f"{changed}; plan again"))
+    problems |= _changed_files(stage, changes)
+    problems |= _landed(current, [one for one in changes if one.plan.id not in problems], manifests)
     return problems
 
 
@@ -71,20 +73,6 @@ def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, Refu
                 f"{changed[0]}; allowed: all files as they were judged (discard the stage and plan again)"
             )
     return refused
-
-
-def _changed_inputs(current: Table, changes: Sequence[Change], manifests: Manifests) -> Mapping[str, ConflictError]:
-    return CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts
-
-
-def _changed_shape(
-    current: Table, changes: Sequence[Change], _: Manifests, stage: Stage
-) -> Mapping[str, ConflictError]:
-    """Conflicts if the files of ``stage`` no longer fit the partitioning of the table."""
-    if stage.attempt and stage.attempt.spec_id == current.metadata.default_spec_id:
-        return {}
-    changed = f"the partitioning of table {stage.target} has changed since; plan again"
-    return {one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in changes}
 
 
 def _landed(current: Table, changes: Sequence[Change], manifests: Manifests) -> Mapping[str, ConflictError]:
@@ -156,22 +144,24 @@ def dropping_conflicts(current: Table, plans: Sequence[Plan], manifests: Manifes
     """The conflicts of ``plans`` of lane `retain` with ``current``, the table as it was just loaded, by plan id."""
     # Row-level deletes are no conflict: the records that they hide are dropped with their segment.
     problems = dict(CheckedInputs.find(current, plans, manifests, row_deletes=True).conflicts)
-    identifier = plans[0].table
-    policies, segments = Policies.parse(identifier, current.properties), read(current, identifier, manifests)
-    for plan in plans:
-        if plan.id not in problems and (problem := _kept(policies, segments, plan)):
-            problems[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
+    left = [plan for plan in plans if plan.id not in problems]
+    if left:
+        identifier = plans[0].table
+        policies, segments = Policies.parse(identifier, current.properties), read(current, identifier, manifests)
+        for plan in left:
+            if problem := _kept(policies.of(plan.topic), segments, plan):
+                problems[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
     return problems
 
 
-def _kept(policies: Policies, segments: Segments, plan: Plan) -> str | None:
+def _kept(policy: Policy, segments: Segments, plan: Plan) -> str | None:
     """Why ``plan`` must not be published (the policy keeps an input, or an older segment would stay); None if it may.
 
     The check uses the time of the plan, because a segment never gets younger. It also makes sure that the log
     end stays (C4).
     """
     own, strays = segments.get(plan.topic_partition, ()), segments.strays_of(plan.topic_partition)
-    answer = look(plan.lane, State(plan.topic_partition, own, policies.of(plan.topic), plan.now_ms, strays))
+    answer = look(plan.lane, State(plan.topic_partition, own, policy, plan.now_ms, strays))
     may_go = {segment.path for segment in own if not segment.records}
     may_go |= {segment.path for segment in (answer.inputs if isinstance(answer, Work) else ())}
     taken = {segment.path for segment in plan.inputs}
