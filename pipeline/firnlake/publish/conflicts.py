@@ -144,11 +144,11 @@ def dropping_conflicts(current: Table, plans: Sequence[Plan], manifests: Manifes
     """The conflicts of ``plans`` of lane `retain` with ``current``, the table as it was just loaded, by plan id."""
     # Row-level deletes are no conflict: the records that they hide are dropped with their segment.
     problems = dict(CheckedInputs.find(current, plans, manifests, row_deletes=True).conflicts)
-    left = [plan for plan in plans if plan.id not in problems]
-    if left:
+    fit = [plan for plan in plans if plan.id not in problems]
+    if fit:
         identifier = plans[0].table
         policies, segments = Policies.parse(identifier, current.properties), read(current, identifier, manifests)
-        for plan in left:
+        for plan in fit:
             if problem := _kept(policies.of(plan.topic), segments, plan):
                 problems[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
     return problems

@@ -116,8 +116,10 @@ def publish_job(lake: Lake, identifier: str) -> PublishResult:
 
 
 def _publish(lake: Lake, target: Table, stage: Stage) -> PublishResult:
-    passing, refused = _passing(stage)
-    done = _commit(lake, target, _Work(stage.target, stage.job_id, passing, _validation(stage, passing), stage))
+    passing = {plan_id: one for plan_id, one in stage.changes.items() if stage.passed(plan_id)}
+    refused = {plan.id: stage.refused(plan) or _refusal(stage, plan) for plan in stage.plans if plan.id not in passing}
+    validation = next((stage.verdicts[plan_id].validation for plan_id in passing), "")
+    done = _commit(lake, target, _Work(stage.target, stage.job_id, [*passing.values()], validation, stage))
     fresh = [passing[one.plan_id] for one in done.publications if not one.repeated]
     if done.publications:
         _delete(lake, stage.identifier, [name_of(file.file_path) for one in fresh for file in one.written])
@@ -133,33 +135,13 @@ def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
         discard(lake, identifier, published=files)
 
 
-def _passing(stage: Stage) -> tuple[dict[str, Change], dict[str, FirnError]]:
-    """The changes of ``stage`` that have passed validation, and the failures of the other plans, by plan id (C23)."""
-    passing: dict[str, Change] = {}
-    refused: dict[str, FirnError] = {}
-    for plan in stage.plans:
-        subject = stage.subject(plan)
-        try:
-            if plan.id not in stage.changes or not stage.passed(plan.id):
-                raise stage.refused(plan) or _refusal(stage, plan, subject)
-            passing[plan.id] = stage.changes[plan.id]
-        except RefusedError as error:
-            refused[plan.id] = error
-    return passing, refused
-
-
-def _refusal(stage: Stage, plan: Plan, subject: str) -> RefusedError:
-    """Why ``plan``, which has not passed validation, is not published."""
-    verdict = stage.verdicts.get(plan.id)
+def _refusal(stage: Stage, plan: Plan) -> RefusedError:
+    """Why ``plan``, which has not passed validation, is not published (C23)."""
+    subject, verdict = stage.subject(plan), stage.verdicts.get(plan.id)
     if plan.id not in stage.changes or verdict is None:
         return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
     failed = ", ".join(one.name for one in verdict.failures)
     return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
-
-
-def _validation(stage: Stage, passing: Mapping[str, Change]) -> str:
-    """Name of Great Expectations' run that judged the changes."""
-    return next((one.validation for plan_id, one in stage.verdicts.items() if plan_id in passing), "")
 
 
 def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
@@ -174,11 +156,11 @@ def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
     target = lake.table(job.table)
     if published(target, job.id) is not None:
         return _repeated(target, job.id, [plan.id for plan in job])
-    changes = {plan.id: Change(plan=plan, counts=_expired(plan)) for plan in job}
+    changes = [Change(plan=plan, counts=_expired(plan)) for plan in job]
     unfit = dropping_conflicts(target, list(job), Manifests(target.io))
-    refused, validation = judge(lake, target, [one for plan_id, one in changes.items() if plan_id not in unfit])
+    refused, validation = judge(lake, target, [one for one in changes if one.plan.id not in unfit])
     failures = {**unfit, **refused}
-    fit = {plan_id: own for plan_id, own in changes.items() if plan_id not in failures}
+    fit = [one for one in changes if one.plan.id not in failures]
     done = _commit(lake, target, _Work(job.table, job.id, fit, validation))
     return PublishResult(done.publications, {**failures, **done.failures})
 
@@ -196,20 +178,16 @@ def _expired(plan: Plan) -> Counts:
 
 @dataclass(frozen=True)
 class _Work:
-    """The ``changes`` of a job, by plan id, that are about to be committed, and the run that judged them."""
+    """The ``changes`` of a job that are about to be committed, and the run that judged them."""
 
     table: str
     job_id: str
-    changes: Mapping[str, Change]
+    changes: Sequence[Change]
     validation: str
     stage: Stage | None = None
 
-    def only(self, plans: Collection[str]) -> list[Change]:
-        return [one for plan_id, one in self.changes.items() if plan_id in plans]
-
-    def commit(self, target: Table, plans: Collection[str]) -> Commit:
-        """The commit that carries out ``plans``."""
-        chosen = self.only(plans)
+    def commit(self, target: Table, chosen: Sequence[Change]) -> Commit:
+        """The commit that makes the ``chosen`` changes."""
         told = _summary(target, self.job_id, chosen, self.validation)
         main = BranchChange(
             removed=[path for one in chosen for path in one.replaced],
@@ -230,14 +208,14 @@ class _Work:
                 changes[branch] = BranchChange(gone, files, {JOB_ID: self.job_id})
         return Commit(target, changes.items())
 
-    def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
-        """The conflicts of ``plans`` with ``current``, the table as it was just loaded, by plan id."""
+    def conflicts(self, current: Table, chosen: Sequence[Change], manifests: Manifests) -> Mapping[str, FirnError]:
+        """The conflicts of ``chosen`` with ``current``, the table as it was just loaded, by plan id."""
         if void_tombstones(current, self.table):
             problem = f"table {self.table} began anew: another writer has replaced or removed records; plan again"
-            return dict.fromkeys(plans, ConflictError(problem))
+            return {one.plan.id: ConflictError(problem) for one in chosen}
         if self.stage:
-            return staged_conflicts(current, self.stage, self.only(plans), manifests)
-        return dropping_conflicts(current, [one.plan for one in self.only(plans)], manifests)
+            return staged_conflicts(current, self.stage, chosen, manifests)
+        return dropping_conflicts(current, [one.plan for one in chosen], manifests)
 
 
 def _summary(target: Table, job_id: str, changes: Sequence[Change], validation: str) -> CommitSummary:
@@ -293,38 +271,38 @@ def _commit(lake: Lake, target: Table, work: _Work) -> PublishResult:
     Raises UnavailableError when other commits come first for too long; OutcomeUnknownError when nobody can tell what
     became of the commit; RefusedError when the identifier now names another table.
     """
-    plans: Collection[str] = list(work.changes)
-    if plans and void_tombstones(target, work.table):
+    chosen = work.changes
+    if chosen and void_tombstones(target, work.table):
         drop_void_tombstones(lake, work.table)
     manifests = Manifests(target.io)
     failures: dict[str, FirnError] = {}
-    while plans:
+    while chosen:
         # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
-        prepared = work.commit(target, plans)
+        prepared = work.commit(target, chosen)
         try:
-            settled = settle(lake, work.table, partial(_request, work, prepared, plans, manifests))
+            settled = settle(lake, work.table, partial(_request, work, prepared, chosen, manifests))
         except ConflictError as error:
-            conflicts = error.by_plan if isinstance(error, _UnfitError) else dict.fromkeys(plans, error)
+            conflicts = error.by_plan if isinstance(error, _UnfitError) else {one.plan.id: error for one in chosen}
             failures |= conflicts
-            plans = [plan_id for plan_id in plans if plan_id not in conflicts]
+            chosen = [one for one in chosen if one.plan.id not in conflicts]
             continue
         if settled.snapshot_id is None:
             # Another process carried out the same job first.
-            return _repeated(settled.table, work.job_id, work.changes, settled.tries)
-        return PublishResult(tuple(_publications(work, settled, plans)), failures)
+            return _repeated(settled.table, work.job_id, [one.plan.id for one in work.changes], settled.tries)
+        return PublishResult(tuple(_publications(work.table, settled, chosen)), failures)
     return PublishResult((), failures)
 
 
 def _request(
-    work: _Work, prepared: Commit, plans: Collection[str], manifests: Manifests, current: Table
+    work: _Work, prepared: Commit, chosen: Sequence[Change], manifests: Manifests, current: Table
 ) -> CommitRequest | None:
-    """The request that commits ``plans`` on ``current``; None if another process has carried out the job.
+    """The request that commits ``chosen`` on ``current``; None if another process has carried out the job.
 
     Raises an error if plans are in conflict with ``current``.
     """
     if published(current, work.job_id) is not None:
         return None
-    if conflicts := work.conflicts(current, plans, manifests):
+    if conflicts := work.conflicts(current, chosen, manifests):
         raise _UnfitError(conflicts)
     return prepared.request(current, manifests)
 
@@ -337,15 +315,15 @@ class _UnfitError(ConflictError):
         self.by_plan = by_plan
 
 
-def _publications(work: _Work, settled: Settled, plans: Collection[str]) -> Iterable[Publication]:
+def _publications(table: str, settled: Settled, chosen: Sequence[Change]) -> Iterable[Publication]:
     """The plans that the new snapshot published."""
     assert settled.snapshot_id is not None
-    landed = {one.plan.id: one.counts for one in work.only(plans)}
+    landed = {one.plan.id: one.counts for one in chosen}
     if not settled.confirmed and (snapshot := settled.table.snapshot_by_id(settled.snapshot_id)):
         # The catalog has not confirmed any try, so only the snapshot tells which plans were published.
         landed = {plan.id: plan.counts for plan in plans_of(settled.table, snapshot)}
     for plan_id, own in landed.items():
-        yield Publication(work.table, plan_id, settled.snapshot_id, settled.tries, repeated=False, counts=own)
+        yield Publication(table, plan_id, settled.snapshot_id, settled.tries, repeated=False, counts=own)
 
 
 def _repeated(target: Table, job_id: str, plans: Collection[str] = (), attempts: int = 0) -> PublishResult:
