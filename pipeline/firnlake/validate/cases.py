@@ -290,12 +290,9 @@ def _planned(plan: Plan, found: Mapping[str, Any]) -> Figures:
         if name in ("inputs", "removed_tombstones"):
             told, own = tuple(map(_decisive, told)), tuple(map(_decisive, own))
         if isinstance(told, tuple):
-            figures[name.replace("_", " ")] = (
-                [one for one in told if one not in {*own}],
-                [one for one in own if one not in {*told}],
-            )
-        else:
-            figures[name.replace("_", " ")] = (told, own)
+            same = {*told}.intersection(own)
+            told, own = ([one for one in some if one not in same] for some in (told, own))
+        figures[name.replace("_", " ")] = (told, own)
     return figures
 
 
