@@ -108,3 +108,11 @@ def test_c16_c27_tail_segments_with_deletes_do_not_stay_in_place(scenario: Scena
     assert before - after
     assert offsets(scenario) == [*range(1, 41)]
     assert scenario.answer("deletes") == ["position 0, equality 0"]
+
+
+def test_transactions_are_decided_among_more_keys_than_memory_holds(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firnlake.compact.survey.KEY_BYTES", 0)
+    scenario.answer("log a=0 1>a=1 1>b=1 1>abort c=1")
+    assert scenario.answer("full!") == ["1 to 1 segments, 5 to 3 records; aborted 2"]

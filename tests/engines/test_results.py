@@ -45,7 +45,7 @@ def pair(
 @pytest.mark.parametrize("keys", ["few", "many", "compared by Spark SQL"])
 def test_c2_c9_c22_c24_random_histories(pair: Pair, monkeypatch: pytest.MonkeyPatch, keys: str, seed: int) -> None:
     if keys == "many":
-        monkeypatch.setattr("firnlake.compact.keys.KEY_BYTES", 500)
+        monkeypatch.setattr("firnlake.compact.survey.KEY_BYTES", 500)
     elif keys == "compared by Spark SQL":
         monkeypatch.setattr("firnlake.compact.spark_survey.SPARK_RECORDS", 10)
         monkeypatch.setattr("firnlake.compact.spark_survey._TASK_RECORDS", 20)

@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record as Values
 from pyiceberg.types import DoubleType, StringType
 
 from firnlake.airflow.dag.planning import jobs_of
-from firnlake.compact import keys, tasks
+from firnlake.compact import survey, tasks
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
@@ -374,7 +374,7 @@ def test_c17_a_wide_plan(adopted: Upserts, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_c17_c27_a_wide_cleaning(adopted: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "KEY_BYTES", 100)
+    monkeypatch.setattr(survey, "KEY_BYTES", 100)
     adopted.append(Row(0, 1), Row(1, 2), Row(2, 1))
     adopted.append(Row(3, 2), Row(4, 3), Row(5, 4))
     adopted.delete_at(2, 4)

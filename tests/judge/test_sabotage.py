@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from firnlake.compact import erase, rewrite, tail
-from firnlake.compact import keys as survey
+from firnlake.compact import erase, rewrite, survey
 from firnlake.compact.compact import compact
 from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome
 from firnlake.compact.marks import Marks
@@ -106,7 +105,7 @@ DEFECTS: dict[History, dict[str, Defect]] = {
         ),
     },
     large_tail: {
-        "leaves a segment in place": (tail, "places_in", lambda _own, found, _known: np.full(len(found), NO_KEY)),
+        "leaves a segment in place": (survey, "places_in", lambda _own, found, _known: np.full(len(found), NO_KEY)),
     },
     erasure: {
         "finds nobody": _requested(lambda own, *args: np.zeros_like(own(*args))),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnlake.airflow.site.page import overview_html, reports_html, table_html
-from firnlake.compact import keys
+from firnlake.compact import survey
 from firnlake.inspect.status import Query, read
 from firnlake_expectations.wording import digest
 from tests.support.judged import replaced
@@ -25,7 +25,7 @@ def test_no_output_shows_more_than_it_may(scenario: Scenario, monkeypatch: Any, 
     scenario.answer("alone")
     scenario.answer(f"create report.samples={samples}")
     scenario.answer(f"land {one} {one}-1 1/{one} 2/-={VALUE.decode()} z=1 1/z=1 2/z=1 | 1/{one}-2@0")
-    replaced(monkeypatch, keys, "latest_per_key", lambda own, codes, offsets, *more: own(codes, -offsets, *more))
+    replaced(monkeypatch, survey, "latest_per_key", lambda own, codes, offsets, *more: own(codes, -offsets, *more))
     told = scenario.answer("full!")
     for line in ("run {table}", "status {table}", "stages {table}", "quarantine {table} --json", "report"):
         told += scenario.answer(f"firn {line}")

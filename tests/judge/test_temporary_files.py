@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from firnlake.compact import large_survey
+from firnlake.compact import survey
 from firnlake.engine.local import LocalEngine
 from firnlake.validate import tasks
 from firnlake.validate.cases import Case, JudgedRecords
@@ -34,20 +34,26 @@ Waits = Callable[..., object]
 Work = Callable[[Path, Waits], None]
 
 
-def survey(folder: Path) -> None:
-    large_survey.large_survey(plan_inputs(folder, [Held(0, [Row(0, b"key")])]))
+def keys(folder: Path) -> None:
+    survey.on_disk(plan_inputs(folder, [Held(0, [Row(0, b"key")])]))
 
 
-def survey_that_spills(folder: Path, waits: Waits) -> None:
-    def many_keys(*_: object) -> Iterator[large_survey.Keys]:
+def keys_that_spill(folder: Path, waits: Waits) -> None:
+    def many_keys(*_: object) -> Iterator[tuple[pa.RecordBatch, None]]:
         for start in range(0, 400_000, 10_000):
             places = np.arange(start, start + 10_000)
-            yield large_survey.Keys(start, pa.array(b"%032d" % place for place in places), places)
+            columns = [[b"%032d" % place for place in places], places, places, [False] * len(places)]
+            yield (
+                pa.RecordBatch.from_arrays([pa.array(own) for own in columns], names=survey.KEYS.names).cast(
+                    survey.KEYS
+                ),
+                None,
+            )
 
-    PATCH.setattr(large_survey, "MEMORY_BYTES", 24 << 20)
-    PATCH.setattr(large_survey, "keys_of_segment", many_keys)
-    PATCH.setattr(large_survey, "flag", waits)
-    survey(folder)
+    PATCH.setattr(survey, "MEMORY_BYTES", 24 << 20)
+    PATCH.setattr(survey, "keys_of_segment", many_keys)
+    PATCH.setattr(survey, "flag", waits)
+    keys(folder)
 
 
 def judge(_: Path, times: int = 1, then: Waits = bool) -> None:
@@ -106,7 +112,7 @@ def waiting(work: Work, folder: Path) -> Iterator[BaseProcess]:
 
 @pytest.mark.parametrize(
     ("work", "next_work"),
-    [(survey_that_spills, judge), (judge_that_spills, survey), (check_of_evidence, survey), (parent_of_forks, judge)],
+    [(keys_that_spill, judge), (judge_that_spills, keys), (check_of_evidence, keys), (parent_of_forks, judge)],
 )
 def test_d4_the_next_process_removes_what_a_killed_one_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, next_work: Callable[[Path], None]

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from firnlake.compact import large_survey
+from firnlake.compact import survey, transactions
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
-from firnlake.compact.keys import latest_per_key
-from firnlake.compact.transactions import TransactionRecords, aborted_and_ended
+from firnlake.compact.survey import latest_per_key
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.keys import NO_KEY
 from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
@@ -312,22 +311,22 @@ def test_c2_c9_keys_on_disk_are_compared_as_those_in_memory(found: Rows) -> None
     )
     with duckdb.connect() as engine:
         engine.register("keys", keys)
-        for batch in engine.sql(large_survey.NEWEST).to_arrow_reader():
-            large_survey.flag(flags[0], flags[1], batch)
+        for batch in engine.sql(survey.NEWEST).to_arrow_reader():
+            survey.flag(flags[0], flags[1], batch)
     assert flags[0].tolist() == newest.tolist()
     assert flags[1].tolist() == (newest & has_older).tolist(), "of the others nobody asks"
 
 
 def test_c26_damaged_keys_and_a_full_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No folder can be made for what is spilled."""
-    monkeypatch.setattr(large_survey, "MEMORY_BYTES", 1 << 20)
+    monkeypatch.setattr(survey, "MEMORY_BYTES", 1 << 20)
     inputs = plan_inputs(tmp_path, [Held(0, [Row(offset, b"%09d" % offset) for offset in range(100_000)])])
     with pytest.raises(UnavailableError, match=r"its keys can't be compared in .* now: .*try again later"):
-        large_survey.large_survey(inputs)
+        survey.on_disk(inputs)
     inputs = plan_inputs(tmp_path, [Held(0, [Row(offset, b"k") for offset in range(10)])])
     damage_keys(inputs)
     with pytest.raises(RefusedError, match=Path(inputs.segments[0].path).name):
-        large_survey.large_survey(inputs)
+        survey.on_disk(inputs)
 
 
 def test_c10_a_record_without_a_producer_is_never_decided() -> None:
@@ -355,22 +354,19 @@ TOLD = st.lists(
 
 
 def told(events: list[tuple[int, Told]], markers: list[Marker]) -> tuple[list[bool], list[bool]]:
-    """The arrays' result for ``events`` (with their offsets), each in a segment of its own."""
-    segments, offsets = [], []
-    for offset, event in events:
-        kind = -1 if event.commit is None else int(event.commit)
-        segments.append(
-            TransactionRecords(
-                control=np.array([event.commit is not None]),
-                transactional=np.array([event.producer is not None]),
-                producer=np.array([event.producer or 0], dtype=np.int64),
-                ends=np.array([kind], dtype=np.int8),
-                level=event.level,
-            )
-        )
-        offsets.append(np.array([offset], dtype=np.int64))
-    aborted, ended = aborted_and_ended(segments, offsets, markers)
-    return [bool(own[0]) for own in aborted], [bool(own[0]) for own in ended]
+    """The arrays' result for ``events`` (with their offsets)."""
+    columns = {
+        "control": [event.commit is not None for _, event in events],
+        "transactional": [event.producer is not None for _, event in events],
+        "producer": [event.producer or 0 for _, event in events],
+        "ends": [-1 if event.commit is None else int(event.commit) for _, event in events],
+    }
+    records = pa.table(columns, transactions.SCHEMA).append_column(
+        "offset", pa.array((at for at, _ in events), pa.int64())
+    )
+    levels = np.array([event.level for _, event in events], dtype=np.int64)
+    _, aborted, ended = transactions.states(records, levels, markers)
+    return aborted.tolist(), ended.tolist()
 
 
 @given(TOLD, st.lists(st.tuples(st.sampled_from([1, 2]), st.booleans()), max_size=3))

@@ -18,7 +18,7 @@ from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import Outcome
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target
-from firnlake.compact.tasks import Attempt, together
+from firnlake.compact.tasks import Attempt, by_bytes
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.delete_files import positions_by_file, write_positions
 from firnlake.iceberg.deletes import DeleteFile
@@ -90,7 +90,7 @@ def converted(attempt: Attempt) -> ByPlan[Rewritten]:
             FindTask(one.only(group), folder)
             for one in attempt.plans
             for neighbours in _by_iceberg_partition(one).values()
-            for group in together(neighbours)
+            for group in by_bytes(neighbours)
         ]
         found, failed = attempt.run("find", tasks)
         known = [(one, found[one.plan.id]) for one in attempt.plans if one.plan.id in found]

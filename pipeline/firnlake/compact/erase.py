@@ -9,7 +9,7 @@ import numpy as np
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
-from firnlake.compact.tasks import Attempt, together
+from firnlake.compact.tasks import Attempt, by_bytes
 from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.keys import Flags
@@ -81,7 +81,7 @@ def erased(attempt: Attempt) -> ByPlan[Rewritten]:
             failed[inputs.plan.id] = ConflictError(f"{subject}: request {lost[0]} is gone; plan again")
         else:
             requested = RequestedKeys(inputs.plan.table_uuid, [requests[one] for one in inputs.plan.requests])
-            tasks += [EraseTask(inputs.only(group), requested, attempt.target) for group in together(inputs.segments)]
+            tasks += [EraseTask(inputs.only(group), requested, attempt.target) for group in by_bytes(inputs.segments)]
     parts, raised = attempt.run("erase", tasks)
     erased_by_plan: dict[str, Rewritten] = {}
     for plan in (inputs.plan for inputs in attempt.plans if inputs.plan.id in parts):

@@ -1,30 +1,33 @@
 """A task's view of one plan: its segments as files to read, the meaning of their columns, and partitions to write."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, IntegerType, LongType, StringType
 
-from firnlake.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
-from firnlake.compact.transactions import TransactionRecords
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED
-from firnlake.iceberg.data_files import DataFiles, OpenFile, Source
+from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.delete_files import HiddenRecords
 from firnlake.iceberg.deletes import DeleteFile, FileDeletes
-from firnlake.iceberg.keys import Flags, Longs, keys_of
+from firnlake.iceberg.keys import Flags, Longs
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.policy import Samples
-from firnlake.table.segment import Segment
+from firnlake.table.segment import TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class PlanInputs:
     """Row-level deletes that the plan takes into account, by path of the segment."""
     key_bytes: Mapping[str, int] = field(default_factory=dict)
     """Size of the keys in the file, by path, as far as manifests state it."""
+    key_bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Bounds (both inclusive) of the keys of each segment of the tail, by path, as far as manifests state them."""
     samples: Samples = "keys"
     threads: int = 1
     """Number of threads with which a task sorts the plan's keys."""
@@ -64,7 +69,9 @@ class PlanInputs:
         sizes = {path: columns.key_bytes_in(listed[path], files.schema) for path in sources}
         key_bytes = {path: size for path, size in sizes.items() if size is not None}
         reaching = {path: deletes[path] for path in sources if path in deletes}
-        return cls(plan, files, columns, segments, sources, reaching, key_bytes, samples, threads)
+        bounds = {one.path: _key_bounds(listed[one.path], files, columns) for one in plan.inputs if one.level == TAIL}
+        key_bounds = {path: own for path, own in bounds.items() if own is not None}
+        return cls(plan, files, columns, segments, sources, reaching, key_bytes, key_bounds, samples, threads)
 
     def only(self, segments: Iterable[Segment]) -> "PlanInputs":
         """The same plan restricted to ``segments``, which keeps the pickled task small."""
@@ -76,6 +83,7 @@ class PlanInputs:
             sources={one.path: self.sources[one.path] for one in own},
             deletes={one.path: self.deletes[one.path] for one in own if one.path in self.deletes},
             key_bytes={},
+            key_bounds={},
         )
 
     @cached_property
@@ -105,21 +113,15 @@ class PlanInputs:
 
     def batches(self, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records of ``segment`` that readers see, in file order. Places of records count only these records."""
-        return _seen(self.files.batches(self.sources[segment.path], columns), self.hidden(segment), 0)
-
-    def of_row_group(
-        self, segment: Segment, file: OpenFile, group: int, columns: Sequence[str] | None
-    ) -> Iterator[pa.RecordBatch]:
-        """The records that readers see of one row group of ``file``, which is the open file of ``segment``."""
-        return _seen(file.batches(columns, [group]), self.hidden(segment), file.first_record(group))
-
-    def visible_in(self, segment: Segment, file: OpenFile, group: int) -> int:
-        """Number of records in a row group that readers see."""
-        hidden, rows = self.hidden(segment), int(file.file.metadata.row_group(group).num_rows)
-        if hidden is None:
-            return rows
-        start = file.first_record(group)
-        return rows - int(np.count_nonzero(hidden[start : start + rows]))
+        hidden, first = self.hidden(segment), 0
+        for batch in self.files.batches(self.sources[segment.path], columns):
+            if hidden is None:
+                yield batch
+                continue
+            own = hidden[first : first + batch.num_rows]
+            first += batch.num_rows
+            if not own.all():
+                yield batch.filter(pa.array(~own)) if own.any() else batch
 
     @property
     def bytes(self) -> int:
@@ -130,20 +132,6 @@ class PlanInputs:
     def copies(self) -> bool:
         """True if the plan copies its records unchanged, so that it needs no survey (C13)."""
         return self.plan.lane.traits.copies
-
-    def narrow(self, segment: Segment, *, with_keys: bool = True) -> "NarrowSegment":
-        """The keys, offsets and transaction columns of ``segment``."""
-        return NarrowSegment.joined(list(self.narrow_batches(segment, with_keys=with_keys)), segment, self)
-
-    def narrow_batches(self, segment: Segment, *, with_keys: bool = True) -> Iterator["NarrowSegment"]:
-        """Like ``narrow``, batch by batch."""
-        names = [*(self.columns.key if with_keys else ()), self.columns.offset]
-        if self.plan.transactional:
-            names += TRANSACTION_COLUMNS
-        for batch in self.batches(segment, list(dict.fromkeys(names))):
-            transactions = TransactionRecords.of(batch, segment.level) if self.plan.transactional else None
-            keys = [keys_of(batch, self.columns.key)] if with_keys else []
-            yield NarrowSegment(keys, self.offsets(batch, segment), transactions)
 
     def offsets(self, batch: pa.RecordBatch, segment: Segment) -> Longs:
         """The offset of every record of ``batch``; every record must have one."""
@@ -157,52 +145,30 @@ class PlanInputs:
         return numbers
 
 
-@dataclass(frozen=True)
-class NarrowSegment:
-    """Keys, offsets and transaction states of a segment's records, or of some of them."""
-
-    keys: Sequence[pa.Array]
-    offsets: Longs
-    transactions: TransactionRecords | None
-
-    @classmethod
-    def joined(cls, parts: Sequence["NarrowSegment"], segment: Segment, inputs: PlanInputs) -> "NarrowSegment":
-        """Join batches of one segment."""
-        transactions = None
-        if inputs.plan.transactional:
-            held = [part.transactions for part in parts if part.transactions is not None]
-            transactions = TransactionRecords.joined(held, segment.level)
-        offsets = np.concatenate([np.empty(0, dtype=np.int64), *(part.offsets for part in parts)])
-        return cls([key for part in parts for key in part.keys], offsets, transactions)
-
-    @property
-    def keyless(self) -> int:
-        """Number of records without a key."""
-        return sum(key.null_count for key in self.keys)
+def _key_bounds(file: DataFile, files: DataFiles, columns: ColumnRoles) -> tuple[Any, Any] | None:
+    key = files.schema.find_field(columns.key[0])
+    lower, upper = (file.lower_bounds or {}).get(key.field_id), (file.upper_bounds or {}).get(key.field_id)
+    kind = key.field_type
+    if len(columns.key) > 1 or not isinstance(kind, BinaryType | StringType | IntegerType | LongType):
+        return None
+    try:
+        return None if lower is None or upper is None else (from_bytes(kind, lower), from_bytes(kind, upper))
+    except (ValueError, struct.error):  # by a writer that put something else there
+        return None
 
 
-def _seen(batches: Iterator[pa.RecordBatch], hidden: Flags | None, first: int) -> Iterator[pa.RecordBatch]:
-    """The records of ``batches``, which begin at place ``first`` of a file, without the ``hidden`` ones."""
-    if hidden is None:
-        yield from batches
-        return
-    for batch in batches:
-        own = hidden[first : first + batch.num_rows]
-        first += batch.num_rows
-        if not own.all():
-            yield batch.filter(pa.array(~own)) if own.any() else batch
-
-
-def key_type(inputs: PlanInputs) -> pa.DataType:
-    """The Arrow type of the plan's keys."""
-    if len(inputs.columns.key) > 1:
-        return pa.large_binary()
-    return inputs.files.arrow_schema(inputs.columns.key).field(0).type
-
-
-def without(keys: pa.Array, excluded: pa.Array) -> pa.Array:
-    """``keys`` with NULL where ``excluded``: such records do not take part in the comparison."""
-    return pc.if_else(excluded, pa.scalar(None, keys.type), keys)
+def grouped(items: Iterable[T], most: int, size_of: Callable[[T], float]) -> Iterator[list[T]]:
+    """Neighbouring ``items`` in groups: each has one item, or several with sizes of at most ``most`` together."""
+    group: list[T] = []
+    size = 0.0
+    for item in items:
+        if group and size + size_of(item) > most:
+            yield group
+            group, size = [], 0.0
+        group.append(item)
+        size += size_of(item)
+    if group:
+        yield group
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Marks: the flags that a survey gives the records of one segment. Between tasks, they travel in a file of the job."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import Final, TypeVar
 
 import numpy as np
@@ -47,6 +48,11 @@ class Marks:
         own = {name: None if held is None else held[start : start + records] for name, held in self.flags().items()}
         return Marks(records, **own)
 
+    def split(self, sizes: Sequence[int]) -> "Iterator[Marks]":
+        """The marks of consecutive parts with these ``sizes``."""
+        ends = accumulate(sizes)
+        return (self.part(end - size, size) for size, end in zip(sizes, ends, strict=True))
+
     @classmethod
     def joined(cls, parts: "Sequence[Marks]") -> "Marks":
         """Concatenate the marks of consecutive records."""
@@ -73,6 +79,8 @@ class StoredMarks:
 
     path: str
     groups: range
+    records: int
+    newest_count: int
 
     def read(self, files: DataFiles) -> Marks:
         """Read the marks. Raises OSError for a file that can't be read, or has changed since it was written."""
@@ -102,7 +110,7 @@ def store(marks: Mapping[K, Marks], path: str, files: DataFiles) -> dict[K, Stor
             if own.records:
                 writer.write_table(pa.table(columns, schema=schema), row_group_size=ROWS)
             start, end = end, end + -(-own.records // ROWS)
-            stored[name] = StoredMarks(path, range(start, end))
+            stored[name] = StoredMarks(path, range(start, end), own.records, own.newest_count)
     return stored
 
 

@@ -13,16 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firnlake.compact.inputs import PlanInputs
-from firnlake.compact.keys import Survey
-from firnlake.compact.large_survey import Keys, before_keys, keys_of_segment, overlapping, survey_of
+from firnlake.compact.inputs import PlanInputs, grouped
 from firnlake.compact.marks import Marks, StoredMarks, store
+from firnlake.compact.survey import Survey, before_keys, keys_of_segment, overlapping
 from firnlake.engine.worker import in_arrow
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import MARKS
-from firnlake.iceberg.keys import Flags
 from firnlake.job.plan import Plan
 
 if TYPE_CHECKING:
@@ -65,9 +62,11 @@ def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, titl
     newest = _newest(keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
     rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN, title)
     by_path = rows_by_path(inputs.plan, paths, rows)
-    marks = {path: StoredMarks(row["path"], range(row["first_group"], row["end"])) for path, row in by_path.items()}
-    kept = {path: row["kept"] for path, row in by_path.items()}
-    return survey_of(inputs.plan, marks, kept, {path: row["records"] for path, row in by_path.items()})
+    marks = {
+        path: StoredMarks(row["path"], range(row["first_group"], row["end"]), row["records"], row["kept"])
+        for path, row in by_path.items()
+    }
+    return Survey.of(inputs.plan, marks)
 
 
 def rows_by_path(plan: Plan, paths: Sequence[str], rows: "Sequence[Row]") -> dict[str, "Row"]:
@@ -107,14 +106,9 @@ def _newest(keys: "DataFrame") -> "DataFrame":
 
 def _readers(inputs: PlanInputs) -> Iterator[list[int]]:
     """The segments of each task that reads keys. Segments that may share offsets are in the same task."""
-    numbers: list[int] = []
-    for group in overlapping(inputs):
-        numbers += group
-        if sum(inputs.segments[number].records for number in numbers) >= _TASK_RECORDS:
-            yield numbers
-            numbers = []
-    if numbers:
-        yield numbers
+    numbers = iter(range(len(inputs.segments)))
+    for groups in grouped(overlapping(inputs), _TASK_RECORDS, lambda group: sum(one.records for one in group)):
+        yield [next(numbers) for group in groups for _ in group]
 
 
 @dataclass(frozen=True)
@@ -131,26 +125,25 @@ class _ReadKeys:
     def __call__(self) -> Iterator[pa.RecordBatch]:
         for number, segment, before in zip(self.numbers, self.inputs.segments, before_keys(self.inputs), strict=True):
             first = number << _PLACE_BITS
-            for keys in keys_of_segment(self.inputs, segment, before):
-                repeated = before.part(keys.start, len(keys.offsets)).repeated
-                yield _rows(first, keys, repeated, removed=segment.level == REMOVED)
+            for keys, marks in keys_of_segment(self.inputs, segment, before, first):
+                yield _rows(keys, marks)
             # After its records, every segment gets a row that tells their number.
             end = first + before.records
             yield pa.RecordBatch.from_pylist([{"place": end, "apart": end}], schema=in_arrow(_KEYS))
 
 
-def _rows(first: int, keys: Keys, repeated: Flags | None, *, removed: bool) -> pa.RecordBatch:
-    """Rows of _KEYS; ``first`` is the place of the segment's first record."""
-    rows = len(keys.offsets)
-    places = np.arange(first + keys.start, first + keys.start + rows)
-    rank = pc.add_checked(pc.multiply_checked(keys.offsets, 2), 0 if removed else 1)
+def _rows(keys: pa.RecordBatch, marks: Marks) -> pa.RecordBatch:
+    """Rows of _KEYS from rows of ``survey.KEYS``, with the marks of their records."""
+    removed = keys["removed"]
+    rank = pc.add_checked(pc.multiply_checked(keys["log_offset"], 2), pc.invert(removed).cast(pa.int64()))
+    nothing = pa.scalar(None, pa.int64())
     columns = [
-        keys.keys.cast(pa.binary()),
-        places,
+        keys["key"].cast(pa.binary()),
+        keys["place"],
         rank,
-        pa.nulls(rows, pa.int64()) if removed else rank,
-        pa.array(places, mask=keys.keys.is_valid().to_numpy(zero_copy_only=False)),
-        pa.nulls(rows, pa.bool_()) if repeated is None else repeated,
+        pc.if_else(removed, nothing, rank),
+        pc.if_else(keys["key"].is_valid(), nothing, keys["place"]),
+        pa.nulls(len(keys), pa.bool_()) if marks.repeated is None else marks.repeated,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=in_arrow(_KEYS))
 

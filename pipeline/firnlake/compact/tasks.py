@@ -7,7 +7,7 @@ segments, so the layout is the same on every engine.
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import call
@@ -15,11 +15,11 @@ from typing import Final, Protocol, TypeVar
 
 from pyiceberg.table import Table
 
-from firnlake.compact.inputs import PlanInputs
-from firnlake.compact.keys import NO_SURVEY, M, Survey, has_many_keys, survey
+from firnlake.compact.inputs import PlanInputs, grouped
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
 from firnlake.compact.spark_survey import suits_spark, survey_on_spark
+from firnlake.compact.survey import NO_SURVEY, M, Survey, has_many_keys, survey
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.engine.spark import SparkEngine
@@ -88,45 +88,24 @@ class Attempt:
             delete_attempt(self.table, folder)
 
 
-def together(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Neighbouring ``segments`` in groups: each has one segment, or several of at most WHOLE_BYTES together."""
-    group: list[Segment] = []
-    size = 0
-    for one in segments:
-        if group and size + one.bytes > WHOLE_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(one)
-        size += one.bytes
-    if group:
-        yield group
+def by_bytes(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    """Neighbouring ``segments`` in groups, each for a task: one segment, or several of WHOLE_BYTES together."""
+    return grouped(segments, WHOLE_BYTES, lambda one: one.bytes)
 
 
-def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Segment, ...]]:
-    """The inputs of each output segment, in offset order.
+def _outputs(plan: Plan, surveyed: Survey[M]) -> Iterator[Sequence[Segment]]:
+    """The inputs of each output segment, in offset order: as many as a merge's plan states (C13), or until the records
+    to write of them fill a segment, approximately, because horizons of tombstones are not yet read."""
 
-    ``kept`` is the number of records to write of each input, by path. Inputs are grouped until these records fill a
-    segment; a merge groups the number of inputs that its plan states (C13).
-    """
-    return [part for inputs in series(plan, in_place) for part in _parts(plan, inputs, kept)]
+    def size(segment: Segment) -> float:
+        marks = surveyed.marks.get(segment.path)
+        return segment.bytes * (min(1.0, marks.newest_count / max(1, segment.records)) if marks else 1.0)
 
-
-def _parts(plan: Plan, inputs: Sequence[Segment], kept: Mapping[str, int]) -> Iterator[tuple[Segment, ...]]:
-    if plan.inputs_per_segment is not None:
-        for start in range(0, len(inputs), plan.inputs_per_segment):
-            yield tuple(inputs[start : start + plan.inputs_per_segment])
-        return
-    part: list[Segment] = []
-    size = 0.0
-    for segment in inputs:
-        own = segment.bytes * min(1.0, kept.get(segment.path, segment.records) / max(1, segment.records))
-        if part and size + own > plan.segment_bytes:
-            yield tuple(part)
-            part, size = [], 0.0
-        part.append(segment)
-        size += own
-    if part:
-        yield tuple(part)
+    for inputs in series(plan, surveyed.in_place):
+        if (number := plan.inputs_per_segment) is not None:
+            yield from (inputs[start : start + number] for start in range(0, len(inputs), number))
+        else:
+            yield from grouped(inputs, plan.segment_bytes, size)
 
 
 HERE_BYTES: Final = 512 << 20
@@ -166,7 +145,7 @@ class SurveyTask:
     def __call__(self) -> Survey[StoredMarks]:
         own = survey(self.inputs)
         path = f"{self.folder}/{uuid.uuid4()}{MARKS}"
-        return Survey(store(own.marks, path, self.inputs.files), own.in_place, own.kept)
+        return Survey(store(own.marks, path, self.inputs.files), own.in_place)
 
 
 @dataclass(frozen=True)
@@ -187,7 +166,7 @@ def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> li
     """A task per output of the plan; the first task also gets the removed tombstones that may be restored."""
     by_path = {segment.path: segment for segment in inputs.segments}
     removed = [segment for segment in inputs.segments if segment.level == REMOVED]
-    groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, surveyed.in_place, surveyed.kept)]
+    groups = [[by_path[one.path] for one in part] for part in _outputs(inputs.plan, surveyed)]
     if removed:
         groups = [[*groups[0], *removed], *groups[1:]] if groups else [removed]
     marked = [tuple((segment, surveyed.marks.get(segment.path)) for segment in group) for group in groups]

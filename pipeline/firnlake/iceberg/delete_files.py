@@ -30,7 +30,7 @@ from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, Primit
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import FILE_PATH, DeleteFile, FileDeletes
-from firnlake.iceberg.keys import NO_KEY, Flags, Longs, bytes_of, codes_of, joined, places_in
+from firnlake.iceberg.keys import NO_KEY, Flags, Longs, codes_of, places_in, rows_of
 from firnlake.iceberg.parquet import DICTIONARY_OF, ParquetFileWriter, WriteOptions
 
 PATH, POS = "file_path", "pos"
@@ -169,7 +169,7 @@ class HiddenRecords:
         for group in groups:
             deleted, start = self._values[group], 0
             for batch in self._files.batches(source, deleted.names):
-                newest = deleted.newest_of(_rows(batch))
+                newest = deleted.newest_of(rows_of(batch))
                 flags[start : start + batch.num_rows] |= newest > deletes.sequence_number
                 start += batch.num_rows
         return flags
@@ -206,7 +206,7 @@ class _DeletedValues:
         numbers: list[Longs] = [np.empty(0, dtype=np.int64)]
         for delete in deletes:
             for batch in values(files, delete):
-                batches.append(_rows(batch))
+                batches.append(rows_of(batch))
                 numbers.append(np.full(batch.num_rows, delete.sequence_number, dtype=np.int64))
         codes, rows = codes_of(pa.chunked_array(batches, pa.large_binary()))
         newest = np.zeros(len(rows), dtype=np.int64)
@@ -217,17 +217,6 @@ class _DeletedValues:
         """The data sequence number of the newest delete of each of ``rows``; -1 for a row without a delete."""
         places = places_in(rows, self.rows)
         return np.where(places == NO_KEY, np.int64(-1), np.append(self.numbers, -1)[places])
-
-
-def _rows(batch: pa.RecordBatch) -> pa.Array:
-    """The bytes of each row. NULL equals NULL, as in an equality delete, and differs from every value."""
-    valid = [column.is_valid().cast(pa.int8()) for column in batch.columns]
-    return joined([*valid, *(_filled(column) for column in batch.columns)])
-
-
-def _filled(column: pa.Array) -> pa.Array:
-    held = bytes_of(column)
-    return held.fill_null(pa.scalar(b"", pa.large_binary())) if held.null_count else held
 
 
 _ROWS: Final = 1 << 20

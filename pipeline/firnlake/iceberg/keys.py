@@ -33,6 +33,13 @@ def joined(parts: Sequence[pa.Array]) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="emit_null")
 
 
+def rows_of(batch: pa.RecordBatch) -> pa.Array:
+    """The bytes of each row, over all columns. NULL equals NULL, and differs from every value."""
+    valid = [column.is_valid().cast(pa.int8()) for column in batch.columns]
+    held = map(bytes_of, batch.columns)
+    return joined([*valid, *(one.fill_null(pa.scalar(b"", one.type)) if one.null_count else one for one in held)])
+
+
 def _with_length(part: pa.Array) -> tuple[pa.Array, pa.Array]:
     held = bytes_of(part)
     lengths = pc.fill_null(pc.binary_length(held), 0).to_numpy(zero_copy_only=False).astype(_LENGTH)

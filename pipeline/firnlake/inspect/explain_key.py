@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import exact_span
 from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
-from firnlake.compact.keys import latest_per_key
+from firnlake.compact.survey import latest_per_key
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, ancestors, head_of, on_branch
 from firnlake.iceberg.catalog import Lake

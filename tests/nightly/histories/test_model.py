@@ -89,7 +89,7 @@ def test_c2_c3_c4_c9_with_late_and_repeated_segments(
     random.shuffle(arrivals)
     with pytest.MonkeyPatch.context() as patched:
         if many_keys:
-            patched.setattr("firnlake.compact.keys.KEY_BYTES", 500)
+            patched.setattr("firnlake.compact.survey.KEY_BYTES", 500)
         for step, start in arrivals:
             batch = dict(enumerate(step.pairs, start))
             land(scenario, batch)

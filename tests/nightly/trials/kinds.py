@@ -140,7 +140,7 @@ def processes(world: World) -> None:
         if world.random.random() < 0.5:
             # Every plan is too large for one task, and has too many keys for memory.
             large.enter_context(patch("firnlake.compact.tasks.WHOLE_BYTES", 0))
-            large.enter_context(patch("firnlake.compact.keys.KEY_BYTES", 0))
+            large.enter_context(patch("firnlake.compact.survey.KEY_BYTES", 0))
         _create(world, **{"firn.erase.history": "expire"})
         world.acting = lambda: world.random.choice(_MEANWHILE)(world)
         world.append(world.records(2, 6))
