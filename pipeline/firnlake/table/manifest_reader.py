@@ -71,7 +71,7 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Unas
     classifier = Classifier(table, identifier)
     contents = classifier.of(Files.of([entry]))
     described = _described(contents.rows, classifier, table.metadata.snapshots, Deletes((), {}))
-    return next(iter(contents.strays), None) or next(segments_in(described), None)
+    return next(iter(contents.strays), None) or next(segments_in(described.columns), None)
 
 
 def _contents(
