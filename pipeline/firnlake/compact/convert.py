@@ -9,7 +9,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from pyiceberg.manifest import DataFile
@@ -30,15 +30,9 @@ from firnlake.table.segment import Segment
 _NONE: Final[Longs] = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class FoundMarks:
-    """The marks, by path, of the segments with records that only equality deletes hide.
-
-    ``deleted`` is the number of records that any row-level deletes hide.
-    """
-
-    marks: Mapping[str, StoredMarks]
-    deleted: int
+FoundMarks: TypeAlias = tuple[Mapping[str, StoredMarks], int]
+"""The marks, by path, of segments with records that only equality deletes hide, and the number of records that any
+row-level deletes hide."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class FindTask:
         flags = {one.path: inputs.hidden_by_values(one) for one in inputs.segments}
         marks = {path: Marks(len(own), taken_out=own) for path, own in flags.items() if own.any()}
         deleted = sum(inputs.sources[one.path].records - inputs.visible(one) for one in inputs.segments)
-        return FoundMarks(store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", inputs.files) if marks else {}, deleted)
+        return store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", inputs.files) if marks else {}, deleted
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class ConvertTask:
     target: Target
 
     def __call__(self) -> Rewritten:
-        marks = {path: own for part in self.found for path, own in part.marks.items()}
+        marks = {path: own for stored, _ in self.found for path, own in stored.items()}
         flags = {path: own.read(self.inputs.files).taken_out for path, own in marks.items()}
         positions = {path: np.flatnonzero(own) for path, own in flags.items() if own is not None}
         deletes = list[DataFile]()
@@ -77,7 +71,7 @@ class ConvertTask:
             if rows:
                 path = f"{self.target.folder}/{uuid.uuid4()}-deletes.parquet"
                 deletes.append(write_positions(self.inputs.files.io(path).new_output(path), spec_id, partition, rows))
-        counts = Counter({Outcome.DELETED: sum(part.deleted for part in self.found)})
+        counts = Counter({Outcome.DELETED: sum(deleted for _, deleted in self.found)})
         in_place = frozenset(one.path for one in self.inputs.segments)
         return Rewritten((), counts, in_place=in_place, deletes=tuple(deletes), merged=tuple(merged))
 

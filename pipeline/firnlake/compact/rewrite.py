@@ -8,17 +8,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyiceberg.manifest import DataFile
 
-from firnlake.compact.inputs import Partitions, PlanInputs
+from firnlake.compact.inputs import Partitions, PlanInputs, grouped
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
-from firnlake.iceberg.data_files import BATCH_BYTES
 from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
@@ -44,7 +45,7 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
 
 
 _MICROSECONDS = 1000
-_SMALL: Final = 4 << 20
+_SMALL: Final = 8 << 20
 """Size, in bytes, up to which batches are combined."""
 
 
@@ -91,35 +92,25 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]]
     names = [field.name for field in target.options.schema.fields]
     kept_columns = [name for name in names if name not in (columns.level, columns.delete_horizon)]
     counts: Counter[Outcome] = Counter()
-    fingerprint = _Sum(Fingerprint(kept_columns))
+    judges, fingerprint = Fingerprint(kept_columns), 0
     with _Writers(inputs, target) as writers:
         for segment, marks, batch in ahead(_together(_read(inputs, segments))):
-            if marks is None:
-                judged = _copied(batch)
-            elif marks.taken_out is not None:
-                judged = _without(marks.taken_out)
-            else:
-                judged = _cleaned(inputs, segment, marks, batch, parameters)
-            counts.update(_counted(judged.outcomes))
-            for level, chosen in _destinations(judged.outcomes, _level_out(plan, segment)):
+            decided, stamps = _decided(inputs, segment, marks, batch, parameters)
+            counts.update(_counted(decided))
+            written = []
+            for level, chosen in _destinations(decided, _level_out(plan, segment)):
                 records = batch if chosen.all() else batch.filter(pa.array(chosen))
-                fingerprint.add(records)
-                horizons_of = None if judged.horizons is None else judged.horizons[chosen]
-                writers.write(_stamped(inputs, records, level, horizons_of), level)
+                written.append(records)
+                writers.write(_stamped(inputs, records, level, None if stamps is None else stamps[chosen]), level)
+            # Once per batch, because each call of the judge takes milliseconds.
+            fingerprint += judges.of(pa.Table.from_batches(written, batch.schema))
         files = writers.close()
     hidden = sum(inputs.sources[segment.path].records - inputs.visible(segment) for segment, _ in segments)
     counts.update({Outcome.DELETED: hidden} if hidden else {})
-    return Rewritten(tuple(files), counts, fingerprint.total())
+    return Rewritten(tuple(files), counts, fingerprint)
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """The outcome of every record of a batch, and the delete horizons to write; None keeps the records' own."""
-
-    outcomes: np.ndarray[tuple[int], np.dtype[np.uint8]]
-    horizons: Longs | None
-
-
+Outcomes: TypeAlias = NDArray[np.uint8]
 _Read: TypeAlias = tuple[Segment, Marks | None, pa.RecordBatch]
 """Records of a segment with their marks; None means copy."""
 
@@ -136,39 +127,23 @@ def _read(inputs: PlanInputs, segments: Iterable[tuple[Segment, Marks | None]]) 
 
 def _together(read: Iterable[_Read]) -> Iterator[_Read]:
     """``read`` with small neighbouring batches combined if the rules treat them alike, to save calls."""
-    held: list[_Read] = []
-    size = 0
-    for one in read:
-        if held and (size + one[2].nbytes > _SMALL or _kind(one) != _kind(held[0])):
-            yield _joined(held)
-            held, size = [], 0
-        held.append(one)
-        size += one[2].nbytes
-    if held:
-        yield _joined(held)
+    for _, alike in groupby(read, lambda one: (one[0].level, one[1] is None)):
+        for held in grouped(alike, _SMALL, lambda one: one[2].nbytes):
+            segments, marks, batches = zip(*held, strict=True)
+            joined = Marks.joined([one for one in marks if one is not None]) if marks[0] is not None else None
+            yield segments[0], joined, pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
-def _kind(read: _Read) -> tuple[int, bool]:
-    segment, marks, _ = read
-    return segment.level, marks is None
-
-
-def _joined(held: Sequence[_Read]) -> _Read:
-    marks = [own for _, own, _ in held if own is not None]
-    batches = [batch for _, _, batch in held]
-    return (
-        held[0][0],
-        Marks.joined(marks) if marks else None,
-        pa.concat_batches(batches) if len(held) > 1 else batches[0],
-    )
-
-
-def _copied(batch: pa.RecordBatch) -> _Judged:
-    return _Judged(np.full(batch.num_rows, Outcome.KEPT, dtype=np.uint8), None)
-
-
-def _without(taken_out: Flags) -> _Judged:
-    return _Judged(np.where(taken_out, np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None)
+def _decided(
+    inputs: PlanInputs, segment: Segment, marks: Marks | None, batch: pa.RecordBatch, parameters: Parameters
+) -> tuple[Outcomes, Longs | None]:
+    """The outcome of every record of ``batch``, and the delete horizons to write; None keeps the records' own."""
+    if marks is None:
+        return np.full(batch.num_rows, Outcome.KEPT, dtype=np.uint8), None
+    if marks.taken_out is not None:
+        return np.where(marks.taken_out, np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None
+    records = _records(inputs, segment, marks, batch)
+    return outcomes(records, parameters), horizons(records, parameters)
 
 
 def _level_out(plan: Plan, segment: Segment) -> int:
@@ -180,12 +155,7 @@ def _level_out(plan: Plan, segment: Segment) -> int:
     return segment.level if segment.level != TAIL or known else RUN
 
 
-def _cleaned(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.RecordBatch, plan: Parameters) -> _Judged:
-    records = records_of(inputs, segment, marks, batch)
-    return _Judged(outcomes(records, plan), horizons(records, plan))
-
-
-def records_of(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.RecordBatch) -> Records:
+def _records(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.RecordBatch) -> Records:
     """The records of ``batch`` in the rules' form; they belong to ``segment``, or to other segments of its level."""
     columns, rows = inputs.columns, batch.num_rows
     keyless = np.zeros(rows, dtype=np.bool_)
@@ -212,12 +182,12 @@ def records_of(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.Rec
     )
 
 
-def _counted(decided: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> dict[Outcome, int]:
+def _counted(decided: Outcomes) -> dict[Outcome, int]:
     counts = np.bincount(decided, minlength=len(Outcome))
     return {one: int(counts[one]) for one in Outcome if counts[one]}
 
 
-def _destinations(decided: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: int) -> Iterator[tuple[int, Flags]]:
+def _destinations(decided: Outcomes, level_out: int) -> Iterator[tuple[int, Flags]]:
     """The target level of each outcome that is written, with flags of the records that have this outcome."""
     levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: REMOVED}
     for level in dict.fromkeys((level_out, QUARANTINED, REMOVED)):
@@ -242,33 +212,6 @@ def _stamped(inputs: PlanInputs, records: pa.RecordBatch, level: int, held: Long
                 place, records.schema.field(place), values.cast(records.schema.field(place).type)
             )
     return records
-
-
-class _Sum:
-    """Sums the fingerprints of several small batches at once, because each call of the judge takes milliseconds."""
-
-    def __init__(self, fingerprint: Fingerprint) -> None:
-        self._fingerprint = fingerprint
-        self._held: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._total = 0
-
-    def add(self, records: pa.RecordBatch) -> None:
-        """Add ``records``; several small batches are summed up together."""
-        self._held.append(records)
-        self._bytes += records.nbytes
-        if self._bytes >= BATCH_BYTES // 2:
-            self._sum_up()
-
-    def total(self) -> int:
-        """The fingerprint of all records so far."""
-        self._sum_up()
-        return self._total
-
-    def _sum_up(self) -> None:
-        if self._held:
-            self._total += self._fingerprint.of(pa.Table.from_batches(self._held))
-        self._held, self._bytes = [], 0
 
 
 class _Writers:

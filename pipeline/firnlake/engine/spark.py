@@ -89,9 +89,27 @@ class SparkEngine:
         self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
     ) -> list[R | Exception]:
         """See Engine. A job that a task kills is halved until the task is alone; finished tasks do not run again."""
-        work = _Work(pickled(function), [pickled(task) for task in tasks], list(weights or [0] * len(tasks)), title)
-        results = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
-        return [cast("R | Exception", results[number]) for number in range(len(tasks))]
+        from firnlake.engine.worker import SCHEMA
+
+        code, documents, bytes_of = pickled(function), [pickled(task) for task in tasks], weights or [0] * len(tasks)
+
+        def results(numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
+            """The results of tasks. If ``alone``, their job died, so a single task gets one more try."""
+            shares = balanced([bytes_of[number] for number in numbers], self.parallelism)
+            groups = [[numbers[at] for at in share] for share in shares]
+            own = {number: documents[number] for number in numbers}  # a worker unpickles only its own tasks
+            running = entry_of(self._version, "run_map", code, own, groups)
+            try:
+                rows = self._collected(self._numbers(len(groups)).mapInArrow(running, SCHEMA), title)
+                return {row["task"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301  # from Firn's workers
+            except _WorkerDiedError as error:
+                if len(numbers) == 1:
+                    return {numbers[0]: _lost(title, error)} if alone else results(numbers, alone=True)
+            middle = len(numbers) // 2
+            return results(numbers[:middle], alone=True) | results(numbers[middle:], alone=True)
+
+        found = results(range(len(tasks)), alone=False) if tasks else {}
+        return [cast("R | Exception", found[number]) for number in range(len(tasks))]
 
     def read(self, tasks: "Sequence[Callable[[], Batches]]", schema: "str | pa.Schema") -> "DataFrame":
         """The rows that ``tasks`` read, as a DataFrame with the columns of ``schema`` and a partition per task."""
@@ -125,21 +143,6 @@ class SparkEngine:
         if self._owned and not _context(self._session):
             self._session.stop()
 
-    def _mapped(self, work: "_Work", numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
-        """The results of the tasks ``numbers``. If ``alone``, their job died, so a single task gets one more try."""
-        from firnlake.engine.worker import SCHEMA
-
-        groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
-        running = entry_of(self._version, "run_map", work.function, work.only(numbers), groups)
-        try:
-            rows = self._collected(self._numbers(len(groups)).mapInArrow(running, SCHEMA), work.title)
-            return {row["task"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301  # from Firn's workers
-        except _WorkerDiedError as error:
-            if len(numbers) == 1:
-                return {numbers[0]: _lost(work.title, error)} if alone else self._mapped(work, numbers, alone=True)
-        middle = len(numbers) // 2
-        return self._mapped(work, numbers[:middle], alone=True) | self._mapped(work, numbers[middle:], alone=True)
-
     def _numbers(self, count: int) -> "DataFrame":
         """One row per number below ``count``, each in a separate partition."""
         return self._session.range(0, count, 1, count)
@@ -147,22 +150,6 @@ class SparkEngine:
     def _collected(self, frame: "DataFrame", title: str) -> "list[Row]":
         with _told(), _watched(self._session, title):
             return frame.collect()
-
-
-class _Work:
-    """The tasks of one call, pickled one by one, so that a worker unpickles only its own tasks."""
-
-    def __init__(self, function: bytes, tasks: Sequence[bytes], weights: Sequence[int], title: str) -> None:
-        self.function = function
-        self.title = title
-        self._tasks = tasks
-        self._weights = weights
-
-    def weights_of(self, numbers: Sequence[int]) -> list[int]:
-        return [self._weights[number] for number in numbers]
-
-    def only(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        return {number: self._tasks[number] for number in numbers}
 
 
 def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
