@@ -194,14 +194,6 @@ class OpenFile:
                 f"a file with the columns {', '.join(columns)}"
             )
 
-    def bounds(self, column: str, row_group: int) -> tuple[Any, Any] | None:
-        """Lowest and highest value of a flat ``column`` in a row group; None if the footer lacks these bounds."""
-        name = self._name_of(column)
-        group = self.file.metadata.row_group(row_group)
-        chunks = map(group.column, range(group.num_columns))
-        statistics = next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
-        return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
-
     def _name_of(self, column: str) -> str | None:
         """The file's name for the table's ``column``; None if the file lacks the column."""
         return self._names.get(self.files.schema.find_field(column).field_id)
