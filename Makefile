@@ -18,11 +18,10 @@ PYTEST := $(BIN)/python -m pytest
 # waits. Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
 SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
-SET_3 := tests/contract/test_contract.py
-SET_4 := tests/faults tests/engines tests/rules
-SET_5 := tests/judge tests/iceberg
-SET_6 := $(filter-out $(SET_3),$(wildcard tests/contract/test_*.py)) $(filter-out tests/airflow tests/conformance \
-	tests/contract tests/support tests/__pycache__ $(SET_4) $(SET_5),$(patsubst %/,%,$(wildcard tests/*/)))
+SET_3 := tests/contract/test_contract.py tests/rules tests/faults
+SET_4 := tests/judge tests/iceberg tests/checkout
+SET_5 := $(wildcard tests/contract/test_*.py) $(patsubst %/,%,$(wildcard tests/*/))
+SET_5 := $(filter-out tests/airflow tests/contract tests/support tests/__pycache__ $(SET_2) $(SET_3) $(SET_4),$(SET_5))
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -112,7 +111,7 @@ demo: setup ## compact a real changelog end to end through the Airflow DAG
 .PHONY: test-setup
 test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch the jars that the tests need (done once; other targets do this when needed)
 
-SETS = "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)" "$(SET_6)"
+SETS = "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)"
 .PHONY: test
 test: setup $(DONE)/jars ## run all tests that run on every change (about ten minutes)
 	@$(SIDE_BY_SIDE) $(SETS) -- -m "not nightly" $(PYTEST_ARGS)

@@ -12,7 +12,7 @@ from tests.support.lakes import lost_files
 from tests.support.scenario import Scenario
 
 
-@pytest.mark.parametrize("call", [2, 4, 6])
+@pytest.mark.parametrize("call", [2, *(pytest.param(call, marks=pytest.mark.nightly) for call in (4, 6))])
 def test_c22_who_loses_a_race_succeeds_or_plans_again(scenario: Scenario, call: int) -> None:
     scenario.play("land a=1 a=2 1/a=1 1/a=2 | b=1 b=2 1/b=1 1/b=2", f"meanwhile load {call}: full!")
     for said in scenario.answer("full!"):

@@ -68,6 +68,7 @@ def test_c30_a_process_that_saw_the_first_try_of_a_request_knows_the_second(
     assert scenario.answer("read") == ["b=1@0 c=1@1 d=1@3 e=1@4"]
 
 
+@pytest.mark.nightly
 def test_c30_a_certificate_is_never_written_again(scenario: Scenario) -> None:
     scenario.play("land a=1 b=1", "erased a")
     (path,) = documents(scenario, "*.certificate.json")

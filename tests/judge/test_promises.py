@@ -373,7 +373,8 @@ def test_c27_exactly_the_same_records_are_visible() -> None:
 
 def test_every_rule_of_every_promise_is_broken_by_a_line() -> None:
     found = [one for name in TABLES for _, one in found_in(name).values()] + list(conversions().values())
-    rules = {rule.name for promise in PROMISES for rule in promise.rules if rule.view}
+    # Those of lane retain, which reads segments alone, are broken in test_commits.
+    rules = {rule.name for promise in PROMISES for rule in promise.rules if rule.view not in (None, "segments")}
     assert rules - {rule for one in found for rule in one.broken} == {"torn_file"}
 
 

@@ -12,6 +12,7 @@ from tests.support.records import Record, rows_of
 from tests.support.scenario import Scenario
 
 
+@pytest.mark.nightly
 def test_no_path_contains_a_topic_and_a_terminal_sees_text(scenario: Scenario) -> None:
     scenario.table.create()
     home = scenario.opened.lake.home
