@@ -13,13 +13,13 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
-# Plain processes side by side, a set of folders each: more than a small machine has cores, because tests of Airflow wait
-# as long as they work. The others yield to these two, and take about the same time: they end together, so that no core
-# waits. Each process has a Spark session of its own. A new folder is part of the last set.
+# Plain processes side by side, a set of folders each: more than a small machine has cores, because tests of Airflow and
+# of Spark wait as long as they work. The others yield to these two, and take about the same time: they end together, so
+# that no core waits. Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
-SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
-SET_3 := tests/contract/test_contract.py tests/rules tests/faults
-SET_4 := tests/judge tests/iceberg tests/checkout
+SET_2 := tests/engines $(wildcard tests/airflow/test_*.py) tests/conformance
+SET_3 := tests/contract/test_contract.py tests/faults
+SET_4 := tests/judge tests/checkout tests/rules
 SET_5 := $(wildcard tests/contract/test_*.py) $(patsubst %/,%,$(wildcard tests/*/))
 SET_5 := $(filter-out tests/airflow tests/contract tests/support tests/__pycache__ $(SET_2) $(SET_3) $(SET_4),$(SET_5))
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
@@ -113,8 +113,9 @@ test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch th
 
 SETS = "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)"
 .PHONY: test
-test: setup $(DONE)/jars ## run all tests that run on every change (about ten minutes)
-	@$(SIDE_BY_SIDE) $(SETS) -- -m "not nightly" $(PYTEST_ARGS)
+test: ## run all tests that run on every change (about ten minutes)
+	@$(MAKE) --jobs 2 setup $(DONE)/jars
+	$(SIDE_BY_SIDE) $(SETS) -- -m "not nightly" $(PYTEST_ARGS)
 
 .PHONY: test-nightly
 test-nightly: setup $(DONE)/jars $(DONE)/kafka-jars ## run the tests that `make test` leaves out: Kafka's cleaner, Airflow, a browser, more of Spark
