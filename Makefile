@@ -113,9 +113,8 @@ test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch th
 
 SETS = "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" "$(SET_5)"
 .PHONY: test
-test: ## run all tests that run on every change (about ten minutes)
-	@$(MAKE) --jobs 2 setup $(DONE)/jars
-	$(SIDE_BY_SIDE) $(SETS) -- -m "not nightly" $(PYTEST_ARGS)
+test: setup $(DONE)/jars ## run all tests that run on every change (about ten minutes)
+	@$(SIDE_BY_SIDE) $(SETS) -- -m "not nightly" $(PYTEST_ARGS)
 
 .PHONY: test-nightly
 test-nightly: setup $(DONE)/jars $(DONE)/kafka-jars ## run the tests that `make test` leaves out: Kafka's cleaner, Airflow, a browser, more of Spark
