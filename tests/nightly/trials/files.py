@@ -169,12 +169,11 @@ def _document(path: str) -> dict[str, Any]:
 
 
 def _documents(snapshot: Mapping[str, Any]) -> list[str]:
-    """Locations of the documents that a snapshot of Firn names: a value of its summary is a reference to one."""
+    """Locations of the documents that a snapshot of Firn names: values of its summary."""
     summary: Mapping[str, str] = snapshot.get("summary", {})
     if summary.get("firn.snapshot-id") != str(snapshot["snapshot-id"]):
         return []
-    texts = [text for name, text in summary.items() if name.startswith("firn.") and '"location"' in text]
-    return [json.loads(text)["location"] for text in texts]
+    return [text for name, text in summary.items() if name.startswith("firn.") and text.endswith(".json")]
 
 
 def _rows_of(held: pa.Table) -> list[Row]:
