@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -185,7 +185,8 @@ def write_whole(table: Table, location: str, content: bytes) -> None:
     a whole file with the same content; so it gets a further suffix until it is whole.
     """
     files, path = store(table, location)
-    suffix = f".{uuid.uuid4().hex[:8]}" if isinstance(files, LocalFileSystem) else ""
+    scheme, _, _ = PyArrowFileIO.parse_location(location, table.io.properties)
+    suffix = f".{uuid.uuid4().hex[:8]}" if scheme == "file" else ""
     with table.io.new_output(f"{location}{suffix}").create(overwrite=True) as stream:
         stream.write(content)
     if suffix:
