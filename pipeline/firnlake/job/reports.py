@@ -72,8 +72,9 @@ def copy_reports(table: Table, identifier: str, reports: Path) -> None:
 
 def _forget(reports: Path, copied: Path) -> None:
     """Delete what was copied from a document that is gone, and the pages that were made of it."""
-    for path in json.loads(copied.read_text("utf-8")):
-        (reports / path).unlink(missing_ok=True)
-        if path.startswith(f"{VERDICTS}/"):
-            (reports / PLANS / path.removeprefix(f"{VERDICTS}/")).with_suffix(".html").unlink(missing_ok=True)
+    with suppress(ValueError, TypeError):  # somebody has changed the list
+        for path in filter(_PATH.fullmatch, map(str, json.loads(copied.read_text("utf-8")))):
+            (reports / path).unlink(missing_ok=True)
+            if path.startswith(f"{VERDICTS}/"):
+                (reports / PLANS / path.removeprefix(f"{VERDICTS}/")).with_suffix(".html").unlink(missing_ok=True)
     copied.unlink()
