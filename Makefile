@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 # that no core waits. Each process has a Spark session of its own. A new folder is part of the last set.
 SET_1 := tests/airflow/running
 SET_2 := tests/engines $(wildcard tests/airflow/test_*.py) tests/conformance
-SET_3 := tests/contract/test_contract.py tests/faults
+SET_3 := tests/contract/test_contract.py tests/faults tests/refusals
 SET_4 := tests/judge tests/checkout tests/rules
 SET_5 := $(wildcard tests/contract/test_*.py) $(patsubst %/,%,$(wildcard tests/*/))
 SET_5 := $(filter-out tests/airflow tests/contract tests/support tests/__pycache__ $(SET_2) $(SET_3) $(SET_4),$(SET_5))
