@@ -26,14 +26,14 @@ from firnlake.cli.options import (
     topic_partition_option,
 )
 from firnlake.cli.show import Size
-from firnlake.errors import ConflictError, FirnError, GoneError, NotFoundError, UnavailableError
+from firnlake.errors import ConflictError, FirnError, NotFoundError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.gather import write_snapshot
 from firnlake.inspect.status import tables
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
-from firnlake.job.stage import Stage, open_stages, stages_of
+from firnlake.job.stage import Stage, no_stage, open_stages, stages_of
 from firnlake.lanes import Lane
 from firnlake.plan.make import LanePlans, check_clock, plan_lanes, plan_work
 from firnlake.plan.read_states import Scope
@@ -409,9 +409,7 @@ def discard(stages: StageNames) -> None:
         try:
             table, _ = stage_parts(identifier)
             if identifier not in stages_of(lake, table):
-                raise GoneError(
-                    identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists"
-                )
+                raise no_stage(identifier)
             with lake.answering():
                 stuck = [one for one in discard_stage(lake, identifier) if one.exit_code]
         except FirnError as error:

@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from firnlake.errors import ConflictError, FirnError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.failures import mark, report_refusal
+from firnlake.job.failures import mark, report_refusals
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.table.history import PublishedPlan, published_plans
@@ -46,12 +46,14 @@ def sorted_out(
     concerned = [plan for plan in plans if plan.id in failed]
     published, conflicts = _overtaken(lake, concerned)
     errors = {plan.id: conflicts.get(plan.id, failed[plan.id]) for plan in concerned if plan.id not in published}
-    for plan in concerned:
-        if isinstance(errors.get(plan.id), lost):
-            for record in (mark, report_refusal) if reported else (mark,):
-                # If the mark can't be written, the next run makes the same plan, which fails again.
-                with suppress(FirnError):
-                    record(lake, plan, step, str(errors[plan.id]))
+    refused = [(plan, str(errors[plan.id])) for plan in concerned if isinstance(errors.get(plan.id), lost)]
+    for plan, reason in refused:
+        # If the mark can't be written, the next run makes the same plan, which fails again.
+        with suppress(FirnError):
+            mark(lake, plan, step, reason)
+    if reported and refused:
+        with suppress(FirnError):
+            report_refusals(lake, step, refused)
     return published, errors
 
 

@@ -162,9 +162,7 @@ class Stage:
         target, job_id = stage_parts(identifier)
         stage = cls.find(lake, table or lake.table(target), job_id)
         if stage is None:
-            raise GoneError(
-                identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {target}` lists"
-            )
+            raise no_stage(identifier)
         return stage
 
     @classmethod
@@ -355,6 +353,12 @@ class Stage:
             f"the {_NAMES[kind]} of stage {self.identifier} are not readable: {reason}; allowed: the document as Firn "
             "wrote it"
         )
+
+
+def no_stage(identifier: str) -> GoneError:
+    """The error for the name of a stage that is not there."""
+    table, _ = stage_parts(identifier)
+    return GoneError(identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists")
 
 
 def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:
