@@ -71,14 +71,14 @@ $(DONE)/uv: infra/setup/uv.lock | $(DONE)
 $(DONE)/python: requirements.lock pyproject.toml $(DONE)/uv
 	@echo "setup 2/3: Python packages into .venv"
 	$(UV) venv --quiet --allow-existing --python $(CACHE)/uv/bin/python .venv
-	$(UV) pip sync --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip sync --python $(BIN)/python --require-hashes requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m compileall -q pipeline expectations infra dags tests
 	touch $@
 
 $(DONE)/archive: infra/setup/warm.py $(DONE)/python
-	@echo "setup 3/3: one small Spark job, to record the classes it loads (about half a minute)"
-	$(BIN)/python infra/setup/warm.py $(CACHE)/spark.jsa
+	@echo "setup 3/3: one small Spark job, to record the classes it loads, and bytecode of what Firn imports (about half a minute)"
+	$(BIN)/python -W ignore infra/setup/warm.py $(CACHE)/spark.jsa
 	touch $@
 
 # Iceberg's Spark runtime and what it needs: tests and benchmarks let it write and read the same tables.
