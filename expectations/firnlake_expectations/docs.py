@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.refusals import Refusal
 from firnlake_expectations.table_report import OUTCOMES, RUNS, JudgedPlan, Seen, page_of, tables_of
-from firnlake_expectations.templates import CERTIFICATES, REFUSALS, TABLES, VERDICTS, environment, write_page
+from firnlake_expectations.templates import CERTIFICATES, PLANS, REFUSALS, TABLES, VERDICTS, environment, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
@@ -53,6 +53,7 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     refusals = sorted((reports / REFUSALS).glob("[!.]*.json"), reverse=True)
     refused = [refusal for path in refusals if (refusal := Refusal.read(path))]
     seen = {was.table: was for path in (reports / TABLES).glob("[!.]*.json") if (was := Seen.read(path))}
+    certificates = list(_certificates(reports))
     tables = tables_of(stored, refused, seen, now)
     pages = environment()
     pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, most_refused=REFUSED, most_reason=REASON)
@@ -62,10 +63,15 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
             shown = {"claim": one.claim, "verdict": one.verdict, "log": one.log, "validated_ms": one.validated_ms}
             write_page(target, pages.get_template("plan.html.j2").render(shown))
     for table in tables:
-        page = pages.get_template("table.html.j2").render(report=table, listed=LISTED, outcomes=OUTCOMES)
+        page = pages.get_template("table.html.j2").render(
+            report=table,
+            certificates=[one for one in certificates if one.table == table.table],
+            listed=LISTED,
+            outcomes=OUTCOMES,
+        )
         write_page(reports / page_of(table.table), page)
     front = pages.get_template("index.html.j2").render(
-        tables=tables, now_ms=now, listed=ON_FRONT, certificates=list(_certificates(reports))
+        tables=tables, now_ms=now, listed=ON_FRONT, certificates=certificates
     )
     return write_page(reports / "index.html", front)
 
@@ -75,3 +81,31 @@ def _certificates(reports: Path) -> Iterator[CertificatePage]:
         yield CertificatePage(
             page.parent.name, page.stem.removeprefix("request-"), page.relative_to(reports).as_posix()
         )
+
+
+_CERTIFICATE = re.compile(r"request-[0-9a-f]{32}\.(json|html)", re.ASCII)
+
+
+def table_of(reports: Path, path: str) -> str | None:
+    """The table that a page of a verdict or a table, or a page or document of a certificate, is about.
+
+    `path` is relative to the folder `reports`; None for any other file.
+    """
+    parts = PurePosixPath(path).parts
+    file = reports.joinpath(*parts)
+    try:
+        # Neither a part of the path nor a symbolic link may lead out of the folder.
+        if not file.is_file() or not file.resolve().is_relative_to(reports.resolve()):
+            return None
+    except OSError:
+        return None
+    match parts, file.suffix:
+        case [(folder, name), ".html"] if folder == TABLES:
+            seen = Seen.read(file.with_suffix(".json"))
+            return seen.table if seen else None
+        case [(folder, name), ".html"] if folder == PLANS:
+            stored = JudgedPlan.read((reports / VERDICTS / name).with_suffix(".json"))
+            return stored.claim.table if stored else None
+        case [(folder, table, name), _] if folder == CERTIFICATES and _CERTIFICATE.fullmatch(name):
+            return table
+    return None

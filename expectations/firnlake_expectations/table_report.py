@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
+from urllib.parse import quote
 
 from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.templates import PLANS, TABLES, write_page
@@ -35,6 +36,11 @@ RUNS = 30
 def page_of(table: str) -> str:
     """Path of the page of `table` under the reports folder."""
     return f"{TABLES}/{file_name(table)}.html"
+
+
+def report_of(table: str) -> str:
+    """The address of that page, relative to the folder that has the reports folder."""
+    return f"reports/{quote(page_of(table))}"
 
 
 @dataclass(frozen=True, slots=True)

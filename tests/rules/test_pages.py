@@ -1,4 +1,4 @@
-"""Firn's pages: rows filtered, sorted and paged; names of strangers are text; no file is served but those of pages."""
+"""Firn's pages: rows filtered, the worst first; names of strangers are text; no file is served but those of pages."""
 
 import json
 from dataclasses import replace
@@ -10,13 +10,13 @@ import pytest
 
 from firnlake.airflow.dag.approval import figures_of
 from firnlake.airflow.metrics import metrics
-from firnlake.airflow.site.page import overview_html, problem_html, reports_html, table_html
+from firnlake.airflow.site.page import overview_html, problem_html, table_html
 from firnlake.cli.overview import show_bytes
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.report_files import report
-from firnlake.inspect.status import PartitionCondition, Query, Sort, Status, path_of, read
+from firnlake.inspect.status import PartitionCondition, Status, path_of, read
 from firnlake_expectations.claim import Finding, Verdict
+from firnlake_expectations.docs import table_of
 from firnlake_expectations.table_report import Seen, Tombstones
 from firnlake_expectations.wording import plain
 from tests.support.examples import HOSTILE_NAMES
@@ -30,7 +30,6 @@ from tests.support.pages import (
     part_of,
     parts_of,
     publication_of,
-    verdict_of,
     write_overview,
 )
 
@@ -62,19 +61,17 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Status:
     return written(tmp_path_factory.mktemp("home"), parts=parts_of(10_000))
 
 
-def test_rows_are_found_by_condition_and_text_and_sorted_by_any_column(many: Status) -> None:
+def test_rows_are_found_by_condition_and_text_and_the_worst_come_first(many: Status) -> None:
     condition = PartitionCondition
     conditions = {condition.DUE: 1_000, condition.UNCLEANABLE: 300, condition.WAITING: 500, condition.REFUSED: 100}
-    assert many.page(Query()).found == 10_000
-    assert {shown: many.page(Query(shown=shown)).found for shown in conditions} == conditions
-    assert [many.page(Query(text=text)).found for text in (" ORDERS-777 ", "row-level", "nothing")] == [11, 300, 0]
-    pages = [part for number in range(1, 401) for part in many.page(Query(sort=Sort.NAME, page=number)).parts]
-    assert [part.topic_partition.partition for part in pages] == [*range(9_999, -1, -1)], "by number, each row once"
-    assert many.page(Query(page=10**12)).number == 400
-    for sort in Sort:
-        assert many.page(Query(sort=sort, descending=False, page=400)).parts
-    assert many.page(Query(sort=Sort.LAG, page=400)).parts[-1].lag_ms is None, "what has no value comes last"
-    assert many.page(Query(sort=Sort.LAG, descending=False, page=400)).parts[-1].lag_ms is None
+    worst = many.found()
+    assert len(worst) == 10_000
+    assert {shown: len(many.found(shown=shown)) for shown in conditions} == conditions
+    assert [len(many.found(text)) for text in (" ORDERS-777 ", "row-level", "nothing")] == [11, 300, 0]
+    assert [part.condition for part in worst[:300:299]] == [condition.UNCLEANABLE] * 2
+    assert worst[300].condition is condition.REFUSED
+    assert worst[400].dirty_ratio == max(part.dirty_ratio for part in many.found(shown=condition.DUE))
+    assert "10,000 of 10,000 topic partitions, of which the 100 worst are shown" in words(table_html(many, TAKEN))
 
 
 def test_c26_a_torn_status_and_one_of_another_table_are_named(tmp_path: Path) -> None:
@@ -94,16 +91,13 @@ def test_c26_a_torn_status_and_one_of_another_table_are_named(tmp_path: Path) ->
 def test_c26_names_are_text_in_pages_sql_paths_and_refusals(tmp_path: Path, name: str) -> None:
     table = name or "nameless"
     parts = [part_of(name, 3, due={name: name}, blockers=(name,), waiting=(name,))]
-    broken = verdict_of(3, topic_partition=name, failures=(name,), plan=name, table=table, run_name=name)
     done = publication_of(0).model_copy(update={"what": name, "reason": name})
-    facts: dict[str, Any] = {"verdicts": (broken,), "publications": (done,)}
-    write_overview(tmp_path, table, parts, **facts, strays=(name,), doubts=(name,))
+    write_overview(tmp_path, table, parts, publications=(done,), strays=(name,), doubts=(name,))
     found = opened(tmp_path, table)
     assert path_of(tmp_path, name).parent == tmp_path / "status"
     for page in (
-        table_html(found, Query(text=name), TAKEN),
+        table_html(found, TAKEN, text=name),
         overview_html([found], {table: name}, TAKEN),
-        reports_html("../", None, [broken]),
         problem_html(name, name),
     ):
         seen = Page(page)
@@ -127,21 +121,20 @@ def test_c26_a_person_who_is_asked_sees_names_as_text(tmp_path: Path) -> None:
 
 def test_pages_load_nothing_and_tell_figures_with_their_age_and_reasons(tmp_path: Path) -> None:
     found = written(tmp_path)
-    page = table_html(found, Query(), TAKEN + 2 * HOUR)
+    page = table_html(found, TAKEN + 2 * HOUR)
     for one in (page, overview_html([found], {}, TAKEN)):
         assert "http:" not in one
         assert "https:" not in one
     assert "As of 2026-11-21 06:00:00 UTC, 2 h ago" in words(page)
     assert "Write amplification 1.53 139.0 GB written / 91.0 GB landed" in words(page)
     assert "uncleanable 9 refused 3" in words(page)
-    blocked = table_html(found, Query(shown=PartitionCondition.UNCLEANABLE), TAKEN)
+    blocked = table_html(found, TAKEN, shown=PartitionCondition.UNCLEANABLE)
     assert blocked.count("allowed: one of the two (apply the deletes with rewrite_data_files first)") == 9
     nothing: dict[str, Any] = dict.fromkeys(("snapshot_id", "max_lag_ms", "since_ms"))
-    found = written(tmp_path, parts=[], **nothing, verdicts=(), publications=(), landed_bytes=0)
-    assert "No topic partition matches" in table_html(found, Query(), TAKEN)
+    found = written(tmp_path, parts=[], **nothing, publications=(), landed_bytes=0)
+    assert "No topic partition matches" in table_html(found, TAKEN)
     assert "none yet" in overview_html([found], {}, TAKEN)
     assert "No table whose DAG you may read has a status yet" in overview_html([], {}, TAKEN)
-    assert "Nothing has been validated yet" in reports_html("../", None, [])
 
 
 def test_bytes_are_told_alike_in_the_terminal_on_the_page_and_as_metrics(
@@ -154,15 +147,11 @@ def test_bytes_are_told_alike_in_the_terminal_on_the_page_and_as_metrics(
     sent = metrics(found)
     assert (sent["history-bytes"], sent["expirable-bytes"], sent["compactable-bytes"]) == (38e9, 29.5e9, 3.1e9)
     vague = written(tmp_path, space=SPACE.model_copy(update={"compactable_bytes": None}))
-    page = words(table_html(vague, Query(), TAKEN))
+    page = words(table_html(vague, TAKEN))
     assert "Held by history only 38.0 GB 29.5 GB expirable now" in page
     assert "Compactable (estimate) –" in page
 
 
-CERTIFICATE = {
-    "table": SHOP, "request": f"{7:032x}", "in_time": True, "keys": 3, "found_nowhere": [1], "files": 9,
-    "requested": "2026-11-01T00:00:07Z", "deadline": "2026-12-01T00:00:07Z", "issued": "2026-11-02T00:00:07Z",
-}  # fmt: skip
 PLACE = f"erasures/{SHOP}/request-{7:032x}"
 
 
@@ -185,12 +174,10 @@ def reports(tmp_path: Path) -> Path:
         "tables/lake.records.html": "the table's",
         "tables/a%2Fb.html": "the table's with the odd name",
         "tables/nobody.html": "of a table that nobody has seen",
-        f"{PLACE}.json": json.dumps(CERTIFICATE),
+        f"{PLACE}.json": "{}",
         f"{PLACE}.html": "the certificate's",
         f"erasures/{SHOP}/notes.html": "notes",
-        f"erasures/shop.carts/request-{7:032x}.json": json.dumps(CERTIFICATE),
-        f"erasures/shop.carts/request-{7:032x}.html": "shown to who may see shop.carts only",
-        f"../linked/request-{7:032x}.json": json.dumps(CERTIFICATE | {"table": "linked"}),
+        f"../linked/request-{7:032x}.json": "{}",
         "../secret.html": "secret",
     }.items():
         (reports / path).parent.mkdir(parents=True, exist_ok=True)
@@ -210,9 +197,7 @@ def test_c30_a_page_is_served_with_the_table_that_it_is_about_and_nothing_else_i
         (f"{PLACE}.html", SHOP),
         (f"{PLACE}.json", SHOP),
     ):
-        found = report(reports, path)
-        assert found is not None
-        assert (found.table, found.file.read_text()) == (table, (reports / path).read_text())
+        assert table_of(reports, path) == table
     for path in (
         "", ".", "..", "/", "index.html", "plans", "plans/", "../secret.html", "plans/../../secret.html",
         "plans/linked.html", "plans/nobody.html", "plans/torn.html", "plans/none.html", "plans/*.html",
@@ -221,7 +206,7 @@ def test_c30_a_page_is_served_with_the_table_that_it_is_about_and_nothing_else_i
         "tables/nobody.html", "tables/lake.records.json", "plans/" + "x" * 300 + ".html", "plans\\ad97-204f.html",
         "erasures", f"erasures/{SHOP}", f"erasures/{SHOP}/notes.html", f"erasures/{SHOP}/request-7.html", PLACE,
         f"{PLACE}.txt", f"/{PLACE}.html", f"erasures/./{SHOP}/../{PLACE}.html", f"erasures/linked/{PLACE[-40:]}.json",
-        f"erasures/*/{PLACE[-40:]}.html", f"erasures/shop.carts/{PLACE[-40:]}.html", f"erasures/{'x' * 300}/a.html",
+        f"erasures/*/{PLACE[-40:]}.html", f"erasures/{'x' * 300}/a.html",
         PLACE.replace("/", "\\") + ".html", f"erasures/../erasures/{SHOP}/{PLACE[-40:]}.html",
     ):  # fmt: skip
-        assert report(reports, path) is None, path
+        assert table_of(reports, path) is None, path

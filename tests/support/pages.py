@@ -10,7 +10,6 @@ from typing import Any
 from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status import (
     LaneCommit,
-    LaneVerdict,
     Level,
     PartitionCondition,
     PartitionStatus,
@@ -92,25 +91,6 @@ def level_of(level: int, size: int, segments: int) -> Level:
     return Level(level=level, segments=segments if size else 0, records=size // 150, bytes=size)
 
 
-def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> LaneVerdict:
-    """The verdict on the plan of that number; every seventh failed."""
-    facts: dict[str, Any] = {
-        "table": table,
-        "run_name": f"{number:016x}-0badcafe",
-        "validation": f"{number:08x}-0badcafe",
-        "plan": f"{number:016x}",
-        "topic_partition": f"orders-{number}",
-        "lane": "full",
-        "passed": number % 7 != 3,
-        "at_ms": TAKEN - number * MINUTE,
-        "as_of_ms": TAKEN - number // 5 * HOUR,
-        "records_in": 90_000 + number,
-        "records_out": 31_000,
-        "failures": () if number % 7 != 3 else ("2 newer records are missing, 1 of them a tombstone.",),
-    }
-    return LaneVerdict(**facts | others)
-
-
 def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = None, **facts: Any) -> Status:
     """The status of ``table`` with ``parts``, overridden by ``facts``."""
     parts = parts_of(300) if parts is None else parts
@@ -132,7 +112,6 @@ def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = 
         "since_ms": TAKEN - 30 * 24 * HOUR,
         "space": SPACE.model_copy(update={"main_bytes": live}),
         "publications": tuple(map(publication_of, range(8))),
-        "verdicts": tuple(verdict_of(number, table) for number in range(40)),
         "quarantine": tuple(batch_of(part) for part in parts if part.quarantined)[:20],
         "topics": tuple(
             topic_of(topic, main_bytes=sum(part.bytes for part in parts if part.topic_partition.topic == topic))

@@ -122,7 +122,7 @@ def _state(status: Status) -> str:
 
 
 def _show(status: Status, limit: int) -> None:
-    table, parts = status.table, status.worst(limit)
+    table, parts = status.table, status.found()[:limit]
     show.table(
         f"{table}: segments",
         ("topic partition", "level", "segments", "records", "bytes", "tombstones"),

@@ -5,7 +5,7 @@ The bytes of history come from snapshot summaries, which cost nothing to read bu
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby, islice, pairwise
 from typing import Final
 
@@ -21,10 +21,8 @@ from firnlake.iceberg.manifests import DAMAGED
 from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch, batches
 from firnlake.inspect.outlook import Outlook, in_words, outlooks
-from firnlake.inspect.report_files import last_verdicts
 from firnlake.inspect.status import (
     LaneCommit,
-    LaneVerdict,
     Level,
     PartitionCondition,
     PartitionStatus,
@@ -58,18 +56,14 @@ MENDED_SHOWN: Final = 100
 log = logging.getLogger(__name__)
 
 
-def status_of(
-    lake: Lake, identifier: str, now_ms: int, verdicts: Mapping[str, tuple[LaneVerdict, ...]] | None = None
-) -> Status:
+def status_of(lake: Lake, identifier: str, now_ms: int) -> Status:
     """The status of table ``identifier`` at ``now_ms`` (epoch milliseconds).
 
-    ``verdicts`` are the last ones by table; without them, they are read. Raises RefusedError for a table that does not
-    exist, is not a table of records or is damaged.
+    Raises RefusedError for a table that does not exist, is not a table of records or is damaged.
     """
-    known = last_verdicts(lake.reports_folder) if verdicts is None else verdicts
     try:
         with lake.answering():
-            return _status(lake, identifier, now_ms, known.get(identifier, ()))
+            return _status(lake, identifier, now_ms)
     except UnavailableError as error:
         raise UnavailableError(f"table {identifier}: {error}") from error
     except DAMAGED as error:
@@ -85,13 +79,12 @@ def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, St
 
     A table that can't be loaded counts as a table of records, because nobody knows what it is.
     """
-    verdicts = last_verdicts(lake.reports_folder)
     found: dict[str, Status | FirnError] = {}
     with Progress("status of tables", len(names)) as progress:
         for name in names:
             try:
                 if is_table_of_records(lake.table(name), name):
-                    found[name] = status_of(lake, name, now_ms, verdicts)
+                    found[name] = status_of(lake, name, now_ms)
             except FirnError as error:
                 found[name] = error
             progress.advance()
@@ -111,7 +104,7 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Status:
     return status
 
 
-def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
+def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     segments, by_partition = outlooks(lake, identifier, now_ms)
     states, table = [outlook.state for outlook in by_partition.values()], lake.table(identifier)
     quarantined = sorted(batches(lake, identifier), key=lambda batch: (-batch.records, batch.topic_partition))
@@ -156,7 +149,6 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
             expirable_bytes=expirable_bytes,
         ),
         publications=tuple(commits[:PUBLICATIONS_SHOWN]),
-        verdicts=verdicts,
         quarantine=tuple(quarantined[:QUARANTINED_SHOWN]),
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),

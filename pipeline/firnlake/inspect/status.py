@@ -5,16 +5,14 @@ made again at any time, and no decision depends on it. Bytes are file sizes, tim
 are milliseconds.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 from pydantic import TypeAdapter, ValidationError
@@ -148,33 +146,6 @@ class LaneCommit(Counts):
     """Name of Great Expectations' run that judged the plans; None if the summary does not say."""
 
 
-class LaneVerdict(FrozenModel):
-    """The verdict of Great Expectations on one plan, without the samples, which only the verdict's page shows.
-
-    ``run_name`` is the name of that page, ``validation`` that of Great Expectations' run for the job.
-    """
-
-    table: str
-    run_name: str
-    validation: str
-    plan: str
-    topic_partition: str
-    lane: str
-    passed: bool
-    at_ms: int
-    as_of_ms: int
-    """The plan's ``now_ms``, which is the same for all plans of one run."""
-    records_in: int
-    records_out: int
-    failures: tuple[str, ...]
-    """The observation for each broken promise."""
-
-    @property
-    def page(self) -> str:
-        """Path of this verdict's page under the reports folder."""
-        return f"plans/{self.run_name}.html"
-
-
 class Space(FrozenModel):
     """File bytes of a table or a topic on main and on Firn's branches. Only files of known topics are counted."""
 
@@ -203,54 +174,12 @@ class TableSpace(Space):
     unless a tag or another writer's branch shares the files."""
 
 
-class Sort(StrEnum):
-    """The facts that topic partitions can be sorted by."""
-
-    NAME = "name"
-    CONDITION = "condition"
-    SEGMENTS = "segments"
-    RECORDS = "records"
-    BYTES = "bytes"
-    DIRTY_RATIO = "dirty_ratio"
-    LAG = "lag_ms"
-    QUARANTINED = "quarantined"
-
-
-@dataclass(frozen=True)
-class Query:
-    """A request for a page of rows. ``page`` counts from 1; ``text`` is searched for in names and reasons."""
-
-    text: str = ""
-    shown: PartitionCondition | None = None
-    """Only topic partitions in this condition; None for all."""
-    sort: Sort = Sort.DIRTY_RATIO
-    descending: bool = True
-    page: int = 1
-
-
-PAGE_ROWS: Final = 25
-
-
-@dataclass(frozen=True)
-class Page:
-    """The topic partitions of one page; ``found`` of ``total`` match the query."""
-
-    parts: list[PartitionStatus]
-    number: int
-    pages: int
-    found: int
-    total: int
-
-
 STRAYS: Final = "what belongs to no topic partition"
 """The name of what waits for a person if the topic partition of live files is missing or unknown."""
 
 
 class Status(FrozenModel):
-    """The status of a table at ``taken_ms`` and ``snapshot_id``, which is None if the table has no snapshot.
-
-    ``publications`` and ``verdicts`` are the latest, newest first.
-    """
+    """The status of a table at ``taken_ms`` and ``snapshot_id``, which is None if the table has no snapshot."""
 
     table: str
     snapshot_id: int | None
@@ -275,7 +204,7 @@ class Status(FrozenModel):
     tombstones: Tombstones
     space: TableSpace
     publications: tuple[LaneCommit, ...]
-    verdicts: tuple[LaneVerdict, ...]
+    """The latest, newest first."""
     quarantine: tuple[Batch, ...]
     """The largest batches of quarantined records; ``firn quarantine`` lists all."""
     topics: tuple[TopicSpace, ...]
@@ -291,11 +220,6 @@ class Status(FrozenModel):
     def last_publication(self) -> LaneCommit | None:
         """Firn's newest commit; None if there is none."""
         return next(iter(self.publications), None)
-
-    @property
-    def last_verdict(self) -> LaneVerdict | None:
-        """The newest verdict; None if there is none."""
-        return next(iter(self.verdicts), None)
 
     @property
     def uncleanable_partitions(self) -> int:
@@ -317,36 +241,12 @@ class Status(FrozenModel):
         """The lanes that are due in any topic partition."""
         return frozenset(lane for part in self.partitions for lane in part.due)
 
-    def worst(self, limit: int) -> list[PartitionStatus]:
-        """At most ``limit`` topic partitions in the order of their conditions, of each the dirtiest first."""
-        order = list(PartitionCondition)
-        return heapq.nsmallest(
-            limit,
-            self.partitions,
-            key=lambda part: (order.index(part.condition), -part.dirty_ratio, part.topic_partition),
-        )
-
-    def page(self, query: Query) -> Page:
-        """The topic partitions that ``query`` asks for; the last page if there are fewer pages.
-
-        Equal ones stay in the order of their names, and those without a value come last.
-        """
-        found = [*self.partitions]
-        if query.shown:
-            found = [part for part in found if part.condition is query.shown]
-        if text := query.text.strip().lower():
-            found = [part for part in found if part.mentions(text)]
-        fact = attrgetter("topic_partition" if query.sort is Sort.NAME else query.sort)
-
-        def key(part: PartitionStatus) -> tuple[bool, Any]:
-            value = fact(part)
-            return (value is None) is not query.descending, 0 if value is None else value
-
-        found.sort(key=key, reverse=query.descending)
-        pages = max(1, -(-len(found) // PAGE_ROWS))
-        number = min(query.page, pages)
-        shown = found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
-        return Page(shown, number, pages, len(found), self.topic_partitions)
+    def found(self, text: str = "", shown: PartitionCondition | None = None) -> list[PartitionStatus]:
+        """The topic partitions that mention ``text``, in the condition ``shown`` (None: in any): in the order of their
+        conditions, and of each the dirtiest first."""
+        text, order = text.strip().lower(), list(PartitionCondition)
+        chosen = (part for part in self.partitions if shown in (None, part.condition) and part.mentions(text))
+        return sorted(chosen, key=lambda part: (order.index(part.condition), -part.dirty_ratio, part.topic_partition))
 
     @cached_property
     def matters(self) -> dict[tuple[str, str], str]:

@@ -13,8 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
-from firnlake.airflow.site.links import AS_OF, address_of, links_of
+from firnlake.airflow.site.links import address_of, links_of
 from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, UnavailableError
+from firnlake_expectations.table_report import report_of
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class PublishOperator(HITLOperator):
     time, nothing is published.
     """
 
-    template_fields: Collection[str] = ("jobs", "as_of", *HITLOperator.template_fields)
+    template_fields: Collection[str] = ("jobs", *HITLOperator.template_fields)
 
     def __init__(self, *, lane: str, jobs: Any, settings: TableSettings, **kwargs: Any) -> None:
         super().__init__(
@@ -68,7 +69,6 @@ class PublishOperator(HITLOperator):
             **kwargs,
         )
         self.operator_extra_links = links_of(settings.name)
-        self.as_of = AS_OF
         self.table = settings.name
         self.lane = lane
         self.jobs = jobs
@@ -77,13 +77,15 @@ class PublishOperator(HITLOperator):
         """Publish, or defer the task until a person answers."""
         if context["params"]["ask"]:
             from firnlake.airflow.dag.approval import figures_of
-            from firnlake.clock import parse
+            from firnlake.clock import now_ms
             from firnlake.iceberg.catalog import Lake
+            from firnlake.inspect.gather import write_snapshot
 
             lake = Lake.load()
+            write_snapshot(lake, self.table, now_ms())
             build(lake)
-            pages = address_of(self.table, "/reports", as_of=parse(self.as_of))
-            self.body = f"{figures_of(lake, self._stages())}\n\n[Data-quality reports]({pages})"
+            report = address_of(report_of(self.table))
+            self.body = f"{figures_of(lake, self._stages())}\n\n[Data-quality report]({report})"
             # Whoever clears the task that plans while a person thinks changes what `jobs` says.
             context["ti"].xcom_push(SHOWN_STAGES, self._stages())
             waits: LaneOutcome = super().execute(context)
@@ -203,7 +205,7 @@ def turn(table: str) -> bool:
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
-def report(table: str, outcomes: list[LaneOutcome | None], as_of: str) -> str:  # noqa: ARG001  # for its link
+def report(table: str, outcomes: list[LaneOutcome | None]) -> str:
     """Build the data-quality pages and the table's page, and send its metrics."""
     from firnlake import clock
     from firnlake.airflow.metrics import send

@@ -22,7 +22,7 @@ from airflow.sdk import BaseOperator, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from firnlake.airflow.configuration import DEFAULT_CONNECTION, TableSettings
-from firnlake.airflow.site.links import AS_OF, links_of
+from firnlake.airflow.site.links import links_of
 from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class FirnOperator(BaseOperator):
     only if it is among the first ``crash_retries`` tries, even if the task has more ``retries``: it may cost hours.
     """
 
-    template_fields: Sequence[str] = ("arguments", "conf", "topic_partitions", "plans", "input_bytes", "as_of")
+    template_fields: Sequence[str] = ("arguments", "conf", "topic_partitions", "plans", "input_bytes")
 
     def __init__(
         self,
@@ -115,7 +115,6 @@ class FirnOperator(BaseOperator):
         topic_partitions: str = "",
         plans: Sequence[str] = (),
         input_bytes: int = 0,
-        as_of: str = AS_OF,
         crash_retries: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -125,7 +124,6 @@ class FirnOperator(BaseOperator):
         self.conn_id = conn_id
         self.conf = conf or {}
         self.operator_extra_links = links_of(table)
-        self.as_of = as_of
         self.topic_partitions = topic_partitions
         self.plans = plans
         self.input_bytes = input_bytes

@@ -25,7 +25,7 @@ from firnlake.airflow.dag.planning import MappedJob, jobs_of, lanes_to_skip, pla
 from firnlake.airflow.dag.publishing import LaneOutcome, PublishOperator, each, plans_left, report, sweep, turn, verdict
 from firnlake.airflow.dag.spark import FirnOperator, spark_environment, task_of
 from firnlake.airflow.notices import deadlines, notifiers
-from firnlake.airflow.site.links import AS_OF, links_of
+from firnlake.airflow.site.links import links_of
 from firnlake.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
 
 # Timeouts and lost commit races are worth a retry; a refusal would only be repeated.
@@ -82,7 +82,7 @@ def build(settings: TableSettings) -> DAG:
             jobs, outcome = compacting_lane(settings, lane)
             chain(outcomes[-1], jobs)  # a lane plans on the snapshot that the previous lane published
             outcomes.append(outcome)
-        reported: Any = report.override(doc_md=lane_docs.TASKS["report"])(settings.name, outcomes[1:], as_of=AS_OF)
+        reported: Any = report.override(doc_md=lane_docs.TASKS["report"])(settings.name, outcomes[1:])
         reported.operator.operator_extra_links = links_of(settings.name)
         judged = verdict.override(
             doc_md=lane_docs.TASKS["verdict"], on_failure_callback=notifiers(settings), retries=0

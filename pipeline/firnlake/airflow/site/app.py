@@ -7,38 +7,25 @@ DAG. The pages use no catalog: they show the status that the last run wrote unde
 
 from functools import cache
 from http import HTTPStatus
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from firnlake import clock
 from firnlake.airflow.configuration import dag_id_of
 from firnlake.airflow.discovery import home
-from firnlake.airflow.site.page import (
-    CONTENT_POLICY,
-    certificates_html,
-    overview_html,
-    problem_html,
-    reports_html,
-    table_html,
-)
+from firnlake.airflow.site.page import CONTENT_POLICY, overview_html, problem_html, table_html
 from firnlake.errors import RefusedError
-from firnlake.inspect import report_files
 from firnlake.inspect import status as stored
-from firnlake.inspect.status import PartitionCondition, Sort, Status
+from firnlake.inspect.status import PartitionCondition, Status
+from firnlake_expectations.docs import table_of
 
-if TYPE_CHECKING:
-    from firnlake.inspect.status import LaneVerdict
-
-LISTED = 300
-"""Maximum number of verdicts in the list of all tables."""
 TYPES = {".html": "text/html", ".json": "application/json"}
 
 HEADERS = {
@@ -70,9 +57,7 @@ def site() -> FastAPI:
     )
     app.get("/")(all_tables)
     app.get("/tables/{table}", dependencies=[OfReadableTable])(one_table)
-    app.get("/tables/{table}/reports", dependencies=[OfReadableTable])(reports_of_table)
-    app.get("/tables/{table}/certificates", dependencies=[OfReadableTable])(certificates_of_table)
-    app.get("/reports/index.html")(all_reports)
+    app.get("/reports/index.html", response_class=RedirectResponse)(to_all_tables)
     app.get("/reports/{path:path}", response_class=FileResponse)(report)
     app.exception_handler(StarletteHTTPException)(refused)
     app.exception_handler(RequestValidationError)(misasked)
@@ -87,48 +72,26 @@ def all_tables(user: GetUserDep) -> HTMLResponse:
 
 
 def one_table(
-    table: str,
-    text: Annotated[str, Query(max_length=200)] = "",
-    shown: PartitionCondition | None = None,
-    sort: Sort = Sort.DIRTY_RATIO,
-    descending: bool = True,
-    page: Annotated[int, Query(ge=1)] = 1,
+    table: str, text: Annotated[str, Query(max_length=200)] = "", shown: PartitionCondition | None = None
 ) -> HTMLResponse:
     """The page of one table."""
-    query = stored.Query(text, shown, sort, descending, page)
-    return _html(table_html(_status(table), query, clock.now_ms(), report_files.certificates(_reports(), table)))
+    return _html(table_html(_status(table), clock.now_ms(), text, shown))
 
 
-def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
-    """The last verdicts on one table, or those of the run with the clock ``as_of`` (epoch milliseconds)."""
-    verdicts = _status(table).verdicts
-    wanted = [verdict for verdict in verdicts if as_of in (None, verdict.as_of_ms)]
-    return _html(reports_html("../../", table, wanted, as_of))
-
-
-def certificates_of_table(table: str) -> HTMLResponse:
-    """The certificates of erasures in one table."""
-    issued = report_files.certificates(_reports(), table)
-    if not issued:
-        _status(table)  # an unknown table has no page
-    return _html(certificates_html(table, issued))
-
-
-def all_reports(user: GetUserDep) -> HTMLResponse:
-    """The last verdicts on all tables that the user may see. The report pages link to this page."""
-    statuses, _ = _statuses(user)  # the overview shows errors
-    verdicts: list[LaneVerdict] = [verdict for status in statuses for verdict in status.verdicts]
-    newest = sorted(verdicts, key=lambda verdict: -verdict.at_ms)[:LISTED]
-    return _html(reports_html("../", None, newest))
+def to_all_tables() -> str:
+    """The front page of the reports, to which their pages link, would show tables that the user may not see."""
+    return "../"
 
 
 def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
-    """A plan's report (by Firn or by Great Expectations), or a certificate (its page or its document)."""
-    file = report_files.report(_reports(), path)
-    if file is None:
+    """The data-quality report on a table or a plan, or a certificate (its page or its document)."""
+    reports = home() / "reports"
+    table = table_of(reports, path)
+    if table is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
-    may_read(file.table, request, user)
-    return FileResponse(file.file, media_type=TYPES[file.file.suffix], headers=HEADERS)
+    may_read(table, request, user)
+    file = reports / path
+    return FileResponse(file, media_type=TYPES[file.suffix], headers=HEADERS)
 
 
 def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
@@ -149,10 +112,6 @@ def misasked(_: Request, error: RequestValidationError) -> HTMLResponse:
 def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
     """The page for a status that is damaged, or was written by another version of Firn."""
     return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-
-
-def _reports() -> Path:
-    return home() / "reports"
 
 
 def _status(table: str) -> Status:

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from firnlake.clock import show_ms, show_seconds
-from firnlake.inspect.report_files import Certificate
-from firnlake.inspect.status import LaneVerdict, PartitionCondition, Query, Sort, Status
+from firnlake.inspect.status import PartitionCondition, Status
 from firnlake_expectations import wording
+from firnlake_expectations.table_report import report_of
 from firnlake_expectations.wording import count, shown
 
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -99,8 +99,8 @@ TEMPLATES: Final = Path(__file__).parent / "templates"
 
 TOPICS_SHOWN: Final = 50
 """Maximum number of topics listed, largest first; ``firn status`` lists all."""
-CERTIFICATES_SHOWN, CERTIFICATES_LISTED = 20, 300
-"""Maximum number of certificates on the page of a table, and on the page of its certificates."""
+PARTS_SHOWN: Final = 100
+"""Maximum number of topic partitions listed, the worst first; a search finds the others."""
 
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
@@ -114,39 +114,21 @@ def overview_html(statuses: Sequence[Status], broken: Mapping[str, str], now_ms:
     return _page("overview.html.j2", home="", statuses=statuses, broken=broken, now_ms=now_ms)
 
 
-def table_html(status: Status, query: Query, now_ms: int, certificates: Sequence[Certificate] = ()) -> str:
-    """The page of one table, with the topic partitions that ``query`` asks for and the newest ``certificates``."""
+def table_html(status: Status, now_ms: int, text: str = "", shown: PartitionCondition | None = None) -> str:
+    """The page of one table, with the topic partitions that mention ``text``, in the condition ``shown`` or in any."""
+    parts = status.found(text, shown)
     largest = sorted(status.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes))
     return _page(
         "table.html.j2",
         home="../",
         status=status,
         topics=largest[:TOPICS_SHOWN],
-        page=status.page(query),
-        query=query,
-        certificates=certificates[:CERTIFICATES_SHOWN],
-        issued=len(certificates),
+        parts=parts[:PARTS_SHOWN],
+        found=len(parts),
+        text=text,
+        shown=shown,
         now_ms=now_ms,
     )
-
-
-def certificates_html(table: str, certificates: Sequence[Certificate]) -> str:
-    """The page with the list of a table's ``certificates``."""
-    return _page(
-        "erasures.html.j2",
-        home="../../",
-        table=table,
-        certificates=certificates[:CERTIFICATES_LISTED],
-        issued=len(certificates),
-    )
-
-
-def reports_html(home: str, table: str | None, verdicts: Sequence[LaneVerdict], as_of_ms: int | None = None) -> str:
-    """The page with a list of verdicts on ``table``, or on all tables if it is None; ``home`` links to the overview.
-
-    ``as_of_ms``, if given, is the clock of the plans of the run that made all these verdicts.
-    """
-    return _page("reports.html.j2", home=home, table=table, verdicts=verdicts, as_of_ms=as_of_ms)
 
 
 def problem_html(title: str, text: str, way_out: str | None = None) -> str:
@@ -175,7 +157,6 @@ def _environment() -> Environment:
         ratio=ratio,
         span=span,
         moment=moment,
-        second="{:%Y-%m-%d %H:%M:%S}".format,
         segment=lambda name: quote(name, safe=""),
         counted=count,
     )
@@ -183,33 +164,7 @@ def _environment() -> Environment:
         conditions=list(PartitionCondition),
         stacked=stacked,
         alone=alone,
-        address=address,
         ago=ago,
-        heads=_HEADS,
+        report_of=report_of,
     )
     return environment
-
-
-_HEADS: Final = (
-    (Sort.NAME, "Topic partition", ""),
-    (Sort.CONDITION, "Condition", ""),
-    (Sort.BYTES, "Bytes by level", ""),
-    (Sort.SEGMENTS, "Segments", "number"),
-    (Sort.RECORDS, "Records", "number"),
-    (Sort.DIRTY_RATIO, "Dirty ratio", "number"),
-    (Sort.LAG, "Lag", "number"),
-    (Sort.QUARANTINED, "Quarantined", "number"),
-)
-"""Columns of the topic partitions: sort key, heading, CSS class."""
-
-
-def address(query: Query, **changes: Any) -> str:
-    """The relative address of the same page with ``changes`` to ``query``."""
-    said = {
-        "text": query.text,
-        "shown": query.shown,
-        "sort": query.sort,
-        "descending": query.descending,
-        "page": query.page,
-    } | changes
-    return "?" + urlencode({name: value for name, value in said.items() if value is not None})
