@@ -1,9 +1,11 @@
 """The gate before publishing: Great Expectations checks what the judge found about the plans of a job, and its store
 keeps the result. Each plan has a verdict, which is a document.
 
-The evidence is a table in a temporary SQLite file. The data source, the suite, and the validation definition have the
-same names in every job of a lane; the table is the data asset, and the job names the run. Where users have actions of
-their own, a checkpoint runs them after the validation.
+The evidence is a data frame with one row per plan: ``plan``, ``topic_partition``, ``snapshot`` (the one on which the
+plan was made), and for each promise a column of its name with the number of violations. The suite of a lane expects 0
+in each of these columns. The data source, the suite, and the validation definition have the same names in every job of
+a lane; the table is the data asset, and the job names the run. Where users have actions of their own, a checkpoint runs
+them after the validation.
 """
 
 from __future__ import annotations
@@ -12,29 +14,33 @@ import gc
 import json
 import os
 import re
-import sqlite3
 import sys
 import uuid
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
-from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import great_expectations as gx
+import pandas as pd
+from great_expectations import Checkpoint, ExpectationSuite, ValidationDefinition
+from great_expectations.core.run_identifier import RunIdentifier
+from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
+from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
 
 from firnlake_expectations.claim import Finding, Verdict
 from firnlake_expectations.findings import Judgement, rows
+from firnlake_expectations.promises.promise import EVERY_LANE
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS, VERDICTS, write_page
-from firnlake_expectations.temporary import temporary_folder
 from firnlake_expectations.wording import file_name, log_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from great_expectations.checkpoint.actions import ValidationAction
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
@@ -110,18 +116,14 @@ def verdicts(
 def evidence_of(judgement: Judgement) -> dict[str, str | int]:
     """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
     claim = judgement.claim
-    columns: dict[str, str | int] = {
+    return {
         "plan": claim.plan_id,
         "topic_partition": log_name(claim.topic, claim.partition),
         "snapshot": str(claim.snapshot_id or "unknown"),
+        **{promise.name: 0 for promise in promises_for(claim.lane)},
+        **{row.promise.name: row.broken for row in judgement.rows},
+        OWN_SUITES.name: sum(not one.passed for one in judgement.own),
     }
-    columns |= {OWN_SUITES.checked: len(judgement.own), OWN_SUITES.name: sum(not one.passed for one in judgement.own)}
-    for row in judgement.rows:
-        columns |= {row.promise.checked: row.checked, **row.violations}
-    for promise in promises_for(claim.lane):
-        for name in (promise.checked, *promise.columns):
-            columns.setdefault(name, 0)
-    return columns
 
 
 def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
@@ -133,60 +135,60 @@ def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
     claim = judgements[0].claim
     run_name = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
     evidence = [evidence_of(one) for one in judgements]
-    with ONE_AT_A_TIME, temporary_folder() as folder:
-        path = Path(folder, "evidence.sqlite")
-        write_evidence(path, evidence)
-        result = _run(path, claim, len(judgements), run_name, context_of(reports))
+    with ONE_AT_A_TIME:
+        result = _run(evidence, claim, run_name, context_of(reports))
     compare(result, claim.lane, evidence)
     return run_name
 
 
-def write_evidence(path: Path, evidence: Sequence[Mapping[str, str | int]]) -> None:
-    """Write a row per plan into table ``evidence`` of a new SQLite file at `path`. No column takes NULL."""
-    columns = list(evidence[0])
-    kinds = ((name, "TEXT" if isinstance(value, str) else "INTEGER") for name, value in evidence[0].items())
-    typed = ", ".join(f'"{name}" {kind} NOT NULL' for name, kind in kinds)
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"CREATE TABLE evidence ({typed})")
-        places = ", ".join("?" * len(columns))
-        database.executemany(
-            f"INSERT INTO evidence VALUES ({places})",
-            [[row[name] for name in columns] for row in evidence],
-        )
-
-
 def _run(
-    path: Path, claim: Claim, plans: int, run_name: str, context: EphemeralDataContext
+    evidence: Sequence[Mapping[str, str | int]], claim: Claim, run_name: str, context: EphemeralDataContext
 ) -> ExpectationSuiteValidationResult:
-    from great_expectations import Checkpoint, ValidationDefinition
-    from great_expectations.core.run_identifier import RunIdentifier
-
-    from firnlake_expectations.suites import PLANS, suite_of
-
     actions = _actions()
-    source = context.data_sources.add_sqlite("firn", connection_string=f"sqlite:///{quote(str(path))}")
-    asset = source.add_table_asset(file_name(claim.table), table_name="evidence")
+    asset = context.data_sources.add_pandas("firn").add_dataframe_asset(file_name(claim.table))
     suite = context.suites.add(suite_of(claim.lane))
-    definition = ValidationDefinition(name=suite.name, data=asset.add_batch_definition_whole_table("all"), suite=suite)
-    run_id, parameters = RunIdentifier(run_name=run_name), {PLANS: plans}
-    try:
-        if actions is None:
-            # Without actions a checkpoint adds nothing to the result, and doubles the time.
-            return definition.run(run_id=run_id, expectation_parameters=parameters, result_format="COMPLETE")
-        with _of_actions():
-            checkpoint = context.checkpoints.add(
-                Checkpoint(
-                    name=suite.name,
-                    validation_definitions=[context.validation_definitions.add(definition)],
-                    result_format="COMPLETE",
-                    actions=actions(claim.table),
-                )
+    batches = asset.add_batch_definition_whole_dataframe("all")
+    definition = ValidationDefinition(name=suite.name, data=batches, suite=suite)
+    run_id, rows = RunIdentifier(run_name=run_name), {"dataframe": pd.DataFrame(evidence)}
+    told = {"result_format": "COMPLETE", "unexpected_index_column_names": ["plan", "topic_partition", "snapshot"]}
+    if actions is None:
+        # Without actions a checkpoint adds nothing to the result, and doubles the time.
+        return definition.run(run_id=run_id, batch_parameters=rows, result_format=told)
+    with _of_actions():
+        checkpoint = context.checkpoints.add(
+            Checkpoint(
+                name=suite.name,
+                validation_definitions=[context.validation_definitions.add(definition)],
+                result_format=told,
+                actions=actions(claim.table),
             )
-            done = checkpoint.run(run_id=run_id, expectation_parameters=parameters)
-        (result,) = done.run_results.values()
-        return result
-    finally:
-        source.get_execution_engine().close()
+        )
+        done = checkpoint.run(run_id=run_id, batch_parameters=rows)
+    (result,) = done.run_results.values()
+    return result
+
+
+def suite_of(lane: str) -> ExpectationSuite:
+    """The suite of `lane`, which is the same for every job: its promises, and that the table's own suites are met."""
+    return ExpectationSuite(
+        name=f"firn-{lane}",
+        expectations=[
+            _class_named(one.name)(
+                column=one.name,
+                value_set=[0],
+                description=f"{one.sentence} ({one.name})",
+                meta={"contract": one.number},
+            )
+            for one in (*promises_for(lane), OWN_SUITES)
+        ],
+    )
+
+
+@cache
+def _class_named(name: str) -> type[ExpectColumnValuesToBeInSet]:
+    """The class that Great Expectations registers as `name`, which results and Data Docs show."""
+    words = "".join(word.capitalize() for word in name.split("_"))
+    return type(words, (ExpectColumnValuesToBeInSet,), {"__doc__": "Every number is 0.", "__module__": __name__})
 
 
 @contextmanager
@@ -223,42 +225,39 @@ def function_named(text: str) -> Callable[[str], Any]:
 def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Sequence[Mapping[str, Any]]) -> None:
     """Raise UnjudgedError unless `result` says of every promise of `lane` what the `evidence` says."""
     answers = {one.expectation_config.type: one for one in result.results if one.expectation_config}
-    rows = answers.pop("expect_table_row_count_to_equal", None)
-    if rows is None or not rows.success:
-        raise UnjudgedError(
-            f"the evidence has {rows and rows.result} rows; allowed: one for each of {len(evidence)} plans"
-        )
     for promise in (*promises_for(lane), OWN_SUITES):
-        broken = {name: sum(row[name] for row in evidence) for name in promise.columns}
-        sums = {"plans": len(evidence), "checked": sum(row[promise.checked] for row in evidence)} | broken
+        broken = sum(row[promise.name] != 0 for row in evidence)
+        counts = {"element_count": len(evidence), "missing_count": 0, "unexpected_count": broken}
         answer = answers.pop(promise.name, None)
-        told = answer.result.get("details", {}) if answer else {}
         if (
             answer is None
-            or {name: told.get(name) for name in sums} != sums
-            or answer.success != (not any(broken.values()))
+            or {name: answer.result.get(name) for name in counts} != counts
+            or answer.success != (broken == 0)
         ):
             said = answer.exception_info or answer.result if answer else "nothing"
-            raise UnjudgedError(f"Great Expectations says of {promise.name}: {said}; allowed: {sums}")
+            raise UnjudgedError(
+                f"Great Expectations says of {promise.name} and {len(evidence)} plans: {said}; allowed: {counts}"
+            )
     if answers or result.success != all(one.success for one in result.results):
         raise UnjudgedError(
             f"Great Expectations says {result.success}, and of no promise of lane {lane}: {list(answers)}"
         )
 
 
-def configured(folder: Path) -> str:
-    """The path of `folder` in Great Expectations' configuration, where a dollar sign begins the name of a variable."""
-    return str(folder.resolve()).replace("$", r"\$")
+def _configured(folder: Path) -> dict[str, str]:
+    """The store in `folder`, as Great Expectations configures it: a dollar sign begins the name of a variable."""
+    return {
+        "class_name": "TupleFilesystemStoreBackend",
+        "base_directory": str(folder.resolve()).replace("$", r"\$"),
+    }
 
 
-def context_of(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralDataContext:
+def context_of(reports: Path) -> EphemeralDataContext:
     """A context that stores its results as files under `reports` and everything else in memory.
 
     No suite, data source or configuration is stored as a file, so processes share no mutable state.
     Usage statistics are off.
     """
-    from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
-
     memory = {"store_backend": {"class_name": "InMemoryStoreBackend"}}
     config = DataContextConfig(
         stores={
@@ -267,18 +266,31 @@ def context_of(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralD
             "validation_definition_store": {"class_name": "ValidationDefinitionStore", **memory},
             "results": {
                 "class_name": "ValidationResultsStore",
-                "store_backend": {
-                    "class_name": "TupleFilesystemStoreBackend",
-                    "base_directory": configured(reports / RESULTS),
-                    "suppress_store_backend_id": True,
-                },
+                "store_backend": {**_configured(reports / RESULTS), "suppress_store_backend_id": True},
             },
         },
         expectations_store_name="expectations",
         checkpoint_store_name="checkpoints",
         validation_results_store_name="results",
-        data_docs_sites=sites or {},
+        data_docs_sites={},
         analytics_enabled=False,
         progress_bars=ProgressBarsConfig(globally=False),
     )
     return gx.get_context(mode="ephemeral", project_config=config)
+
+
+def build_data_docs(reports: Path, target: Path) -> Path:
+    """Build Great Expectations' Data Docs of the results stored under `reports` and of the lanes' suites in the folder
+    `target`; returns the front page."""
+    context = context_of(reports)
+    for lane in (*EVERY_LANE, "retain"):
+        context.suites.add(suite_of(lane))
+    site: Any = {
+        "class_name": "SiteBuilder",
+        "show_how_to_buttons": False,
+        "store_backend": _configured(target),
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+    }
+    context.add_data_docs_site("Firn", site)
+    context.build_data_docs()
+    return target / "index.html"

@@ -10,7 +10,7 @@ JUDGES = """
 import gc, sys, time
 gc.set_threshold(50_000, 20, 20)  # as the command firn does
 {first}
-import firnlake_expectations.suites, firnlake_expectations.checkpoint as judge
+import firnlake_expectations.checkpoint as judge
 assert "great_expectations" in sys.modules
 import duckdb
 duckdb.sql("SELECT 1").fetchall()

@@ -19,7 +19,6 @@ from firnlake.compact import survey
 from firnlake.engine.local import LocalEngine
 from firnlake.validate import tasks
 from firnlake.validate.cases import Case, JudgedRecords
-from firnlake_expectations import checkpoint
 from firnlake_expectations.findings import Findings
 from firnlake_expectations.tables import BEFORE, Part
 from firnlake_expectations.temporary import temporary_folder
@@ -73,11 +72,6 @@ def judge_that_spills(folder: Path, waits: Waits) -> None:
     judge(folder, 30, waits)
 
 
-def check_of_evidence(folder: Path, waits: Waits) -> None:
-    PATCH.setattr(checkpoint, "context_of", waits)
-    judged.verdicts_on([judged.CLEANING], folder)
-
-
 def parent_of_forks(_: Path, waits: Waits) -> None:
     """The first fork leaves its parent's block, the second one outlives its parent."""
     with temporary_folder() as own:
@@ -112,7 +106,7 @@ def waiting(work: Work, folder: Path) -> Iterator[BaseProcess]:
 
 @pytest.mark.parametrize(
     ("work", "next_work"),
-    [(keys_that_spill, judge), (judge_that_spills, keys), (check_of_evidence, keys), (parent_of_forks, judge)],
+    [(keys_that_spill, judge), (judge_that_spills, keys), (parent_of_forks, judge)],
 )
 def test_d4_the_next_process_removes_what_a_killed_one_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, next_work: Callable[[Path], None]

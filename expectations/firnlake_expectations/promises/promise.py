@@ -72,11 +72,6 @@ class Promise:
     note: Callable[[Figures, Claim], str] | None = None
     transactional: bool = False
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the evidence that count what breaks the promise."""
-        return (self.name,) if self.differences else tuple(rule.name for rule in self.rules)
-
     def made_for(self, claim: Claim) -> bool:
         """True when the promise applies to the plan of `claim`."""
         return claim.lane in self.lanes and (claim.transactional or not self.transactional)

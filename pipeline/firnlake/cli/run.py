@@ -451,7 +451,7 @@ def report(data_docs: DataDocs = None) -> None:
             show.error(f"the page of {one} shows what was seen before: {error}")
     show.line(f"data-quality report: {build_reports(lake)}")
     if data_docs:
-        from firnlake_expectations.data_docs import build_data_docs
+        from firnlake_expectations.checkpoint import build_data_docs
 
         show.line(f"Great Expectations' Data Docs: {build_data_docs(lake.reports_folder, data_docs)}")
 

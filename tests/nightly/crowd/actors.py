@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 PRELOADED = (
     "duckdb",
-    "firnlake_expectations.suites",
+    "firnlake_expectations.checkpoint",
     "firnlake.compact.compact",
     "firnlake.publish.publish",
     "firnlake.validate.validate",
