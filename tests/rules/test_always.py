@@ -63,9 +63,7 @@ POLICIES = drawn(
     active_segments=(0, 0, 1, 3),
     merge_segments=(2, 3, 5),
     clean_segments=(1, 2, 4),
-    clean_tail_fraction=(0.01, 0.5, 2),
     tier_runs=(2, 3, 4),
-    max_input_bytes=(600, 10**9),
     plan_max_bytes=(800, 2500, 10**9),
     plan_max_records=(40, 10**9),
     run_max_bytes=(1500, 10**9),
@@ -103,7 +101,6 @@ def within_budgets(at: Looking, work: Decided) -> None:
     policy, head = at.policy, [one for one in work.segments if one.level != 3]
     assert sum(one.bytes for one in head) <= policy.plan_max_bytes
     assert sum(one.records for one in head) <= policy.plan_max_records
-    assert all(one.bytes <= policy.max_input_bytes for one in work.segments)
     if head:
         assert sum(one.bytes for one in work.segments) <= policy.run_max_bytes
     if work.lane != "merge":
@@ -136,7 +133,7 @@ def of_the_lane(at: Looking, work: Decided, every: list[Any], force: bool) -> No
         assert max(runs.values()) <= 2 * min(runs.values()), "C15"
         assert all(one in head for one in every if one.level == 2 and one.sequence_number in runs), "C15: whole runs"
     if work.lane == "full":
-        tail = [one for one in every if one.level == 3 and one.bytes <= policy.max_input_bytes]
+        tail = [one for one in every if one.level == 3]
         assert [one for one in work.segments if one.level == 3 and one.records] == tail, "C16, C18"
         assert not head or head[0] == next(one for one in every if one.level != 3), "oldest first"
 
@@ -237,13 +234,13 @@ def carry_out(at: Looking, work: Decided, data: st.DataObject, number: int) -> N
 
 THRESHOLDS = {
     "min.cleanable.dirty.ratio", "min.dirty.bytes", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
-    "merge.segments", "clean.segments", "clean.tail.fraction", "tier.runs",
+    "merge.segments", "clean.segments", "tier.runs",
     "convert.equality.deletes", "position.deletes.max",
     "profile",
 }  # fmt: skip
 """When each lane works."""
 BUDGETS = {
-    "max.input.bytes", "plan.max.bytes", "plan.max.records", "run.max.bytes", "cleaner.dedupe.buffer.size",
+    "plan.max.bytes", "plan.max.records", "run.max.bytes", "cleaner.dedupe.buffer.size",
 }  # fmt: skip
 """How much it takes."""
 

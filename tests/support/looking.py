@@ -328,7 +328,7 @@ class Looking:
         for state in states if surveyed and self.bounds == UNBOUNDED else ():
             if state.topic_partition in sensed.quiet:
                 assert not has_work(state, Lane), state.topic_partition
-                assert not any(map(state.too_large, state.head + state.tail))
+                assert not any(map(state.too_large, state.head))
         return states
 
     def _segments(self, word: str) -> list[Segment]:

@@ -31,7 +31,6 @@ LOW_THRESHOLDS: Final = {
     "firn.clean.segments": "2",
     "firn.min.cleanable.dirty.ratio": "0.5",
     "firn.min.dirty.bytes": "0",
-    "firn.clean.tail.fraction": "0.5",
 }
 """Properties of a table on which each lane has its turn however little there is."""
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY}

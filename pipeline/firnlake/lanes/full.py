@@ -22,15 +22,15 @@ def look(state: State, force: bool) -> Work | Waits:
     if state.tail_is_held:
         return _waits(state, ())
     possible = tuple(takewhile(lambda segment: not state.too_large(segment), state.cleanable))
-    dirty = state.budget(state.tail_inputs).oldest(possible)
-    if force and (dirty or (state.tail_inputs and not state.cleanable)):
+    dirty = state.budget(state.tail).oldest(possible)
+    if force and (dirty or (state.tail and not state.cleanable)):
         reason: str | None = f"forced, dirty ratio {state.dirty_ratio:.3f}"
     else:
         left_out = state.head[len(dirty) :]
         reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, left_out)
     if reason is None:
         return _waits(state, dirty)
-    inputs = tuple(sorted((*dirty, *state.tail_inputs), key=lambda segment: segment.order))
+    inputs = tuple(sorted((*dirty, *state.tail), key=lambda segment: segment.order))
     return Work(
         inputs,
         reason,
@@ -129,13 +129,13 @@ def expired_tombstones(state: State, left_out: Iterable[Segment]) -> int:
     are outside the inputs), and would stay again. Only a new cleanable head lets the next full clean remove the
     tombstone, and other triggers apply to the cleanable head.
     """
-    outside = [segment.base_offset for segment in (*left_out, *state.oversized_tail) if segment.records]
+    outside = [segment.base_offset for segment in left_out if segment.records]
     outside += [stray.base_offset for stray in state.strays]
     lowest = min(outside, default=None)
     looked_at = _newest(segment for segment in state.tail if segment.by_firn)
     return sum(
         _expired(segment, state, looked_at if segment.by_firn else None)
-        for segment in state.tail_inputs
+        for segment in state.tail
         if lowest is None or segment.base_offset < lowest
     )
 

@@ -47,8 +47,6 @@ def _groups(series: tuple[Segment, ...], state: State, force: bool) -> tuple[Seg
 
 def _can_be_cleaned_as_one(group: Sequence[Segment], state: State) -> bool:
     """True when a segment made of ``group`` would fit a cleaning; otherwise ``group`` must not be merged."""
-    if sum(segment.bytes for segment in group) > state.policy.max_input_bytes:
-        return False
     return not state.policy.compacts or keys_of(group) <= state.policy.keys_per_plan
 
 

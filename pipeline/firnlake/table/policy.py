@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, cached_property
 from itertools import pairwise
-from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, get_args
@@ -128,8 +127,6 @@ class Policy(BaseModel):
     """Number of L0 segments that `merge` merges into one L1 segment."""
     clean_segments: Annotated[Long, Field(ge=1), Setting("WarpStream", one_run=True, defaults={"kafka": INT_MAX})] = 32
     """Number of L1 segments that `clean` cleans into one L2 run."""
-    clean_tail_fraction: Annotated[float, Field(gt=0), Setting(one_run=True)] = inf
-    """`clean` is also due when L1 bytes reach this fraction of the tail's bytes; `inf`: not for this reason."""
     tier_runs: Annotated[Long, Field(ge=2), Setting("WarpStream", one_run=True, defaults={"kafka": INT_MAX})] = 10
     """Number of L2 runs of similar size that `tier` combines into one."""
     min_cleanable_dirty_ratio: Annotated[Fraction, Setting("Kafka", one_run=True, defaults={"warpstream": 1})] = 0.5
@@ -154,10 +151,8 @@ class Policy(BaseModel):
     """How long a tombstone stays after the first cleaning that finds it clean. At most 1000 years."""
     segment_bytes: Annotated[Size, Field(ge=1), Setting("Kafka")] = GIB
     """Target size of the segments that Firn writes."""
-    max_input_bytes: Annotated[Size, Field(ge=1), Setting("WarpStream", one_run=True)] = 128 * GIB
-    """A segment larger than this is never an input."""
     plan_max_bytes: Annotated[Size, Field(ge=1), Setting(one_run=True)] = 64 * GIB
-    """Maximum head bytes per plan."""
+    """Maximum head bytes per plan; no plan takes a segment of the head that is larger."""
     plan_max_records: Annotated[Long, Field(ge=1), Setting(one_run=True)] = 1_000_000_000
     """Maximum head records per plan."""
     run_max_bytes: Annotated[Size, Field(ge=1), Setting(table_only=True, one_run=True)] = 16 << 40
@@ -247,7 +242,7 @@ class Policy(BaseModel):
     @property
     def segment_target(self) -> int:
         """Bytes at which Firn closes a segment; few enough for a later plan to take the segment."""
-        return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes)
+        return min(self.segment_bytes, self.plan_max_bytes, self.run_max_bytes)
 
     @property
     def bytes_per_key(self) -> int:
@@ -270,7 +265,7 @@ class Policy(BaseModel):
     def small_segment(self) -> tuple[int, int]:
         """The bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
         records = min(self.plan_max_records, self.keys_per_plan) if self.compacts else self.plan_max_records
-        return min(self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes), records
+        return min(self.plan_max_bytes, self.run_max_bytes), records
 
     @property
     def maintained(self) -> frozenset[str]:
@@ -331,11 +326,9 @@ def allowed(name: str) -> str:
     bounds = {
         bound: value
         for one in about.metadata
-        for bound in ("ge", "gt", "le")
+        for bound in ("ge", "le")
         if (value := getattr(one, bound, None)) is not None
     }
-    if "gt" in bounds:
-        return f"{unit} above {bounds['gt']}"
     most = bounds.get("le", LONG_MAX)
     return f"{unit} from {bounds['ge']} {'up' if most == LONG_MAX else f'to {most}'}"
 
@@ -539,7 +532,7 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
         # Retention would drop records within the time in which cleaning must leave them alone.
         yield "retention.ms", policy.retention_ms, f"at least {least}, or {UNLIMITED}"
-    for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
+    for name in ("plan.max.bytes", "run.max.bytes"):
         limit = getattr(policy, NAMES[name])
         # Firn must be able to read its own segments again. The default adapts to the limit; a set value is checked.
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:

@@ -164,16 +164,6 @@ class State:
         return tuple(segment for segment in self.segments if segment.level == TAIL)
 
     @cached_property
-    def tail_inputs(self) -> tuple[Segment, ...]:
-        """The segments of the tail that are not too large to be inputs (C18)."""
-        return tuple(segment for segment in self.tail if not self.too_large(segment))
-
-    @cached_property
-    def oversized_tail(self) -> tuple[Segment, ...]:
-        """Segments of the tail that are too large to be inputs; their records and all later tombstones stay."""
-        return tuple(segment for segment in self.tail if self.too_large(segment))
-
-    @cached_property
     def head(self) -> tuple[Segment, ...]:
         """The segments of levels 0, 1 and 2 that hold a record, cleanable or not."""
         return tuple(segment for segment in self.segments if segment.level != TAIL and segment.records)
@@ -339,27 +329,30 @@ class State:
     @cached_property
     def oversized(self) -> tuple[str, ...]:
         """A message for each limit by which a segment is too large for any cleaning (C17, C18)."""
-        problems = tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
-        if not self.cleanable or not self.tail_inputs or self.too_large(self.cleanable[0]):
+        problems = tuple(problem for segment in self.head for problem in self.too_large(segment))
+        if not self.cleanable or not self.tail or self.too_large(self.cleanable[0]):
             return problems
         return problems + self.excess_with_tail(self.cleanable[0])
 
     def too_large(self, segment: Segment) -> tuple[str, ...]:
-        """A message for each limit of a cleaning that ``segment`` exceeds on its own."""
+        """A message for each limit of a cleaning that the head's ``segment`` exceeds on its own."""
         size, records = self.policy.small_segment
         if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
             return ()  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
-        return self.excess(segment, compares_keys=segment.level != TAIL and self.policy.compacts)
+        return self.excess(segment, compares_keys=self.policy.compacts)
 
     def excess(self, segment: Segment, compares_keys: bool = False) -> tuple[str, ...]:
         """A message for each limit that ``segment`` exceeds on its own, so that no plan can take it; only with
-        ``compares_keys`` also for its keys, which a merge does not compare."""
+        ``compares_keys`` also for its keys, which a merge does not compare. The tail is streamed, so it has no limit.
+        """
+        if segment.level == TAIL:
+            return ()
         policy, keys = self.policy, keys_of([segment])
-        limits = [("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes")]
-        if segment.level != TAIL:
-            limits.append(("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"))
-            limits.append(("plan.max.records", policy.plan_max_records, segment.records, "records"))
-            limits.append(("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes"))
+        limits = (
+            ("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"),
+            ("plan.max.records", policy.plan_max_records, segment.records, "records"),
+            ("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes"),
+        )
         problems = [
             f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
             for name, limit, size, unit in limits
@@ -375,9 +368,9 @@ class State:
 
     def excess_with_tail(self, segment: Segment) -> tuple[str, ...]:
         """A message if the head segment ``segment`` and the tail together exceed what a run may read."""
-        together = segment.bytes + sum(one.bytes for one in self.tail_inputs)
+        together = segment.bytes + sum(one.bytes for one in self.tail)
         if together <= self.policy.run_max_bytes:
             return ()
-        tail = f"together with the tail (segments: {len(self.tail_inputs)})"
+        tail = f"together with the tail (segments: {len(self.tail)})"
         limit = f"available: {self.policy.run_max_bytes} (firn.run.max.bytes)"
         return (f"segment {segment} {tail} needs {together} bytes; {limit}",)

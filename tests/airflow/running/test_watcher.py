@@ -95,6 +95,6 @@ def watching(server: Server) -> bool:
 
 def only_merge(airflow: LocalAirflow, table: str) -> None:
     """Nothing but `merge` can be due, with the second segment: the records are as old as 1970, and never cleaned."""
-    no_clean = {"firn.clean.segments": "9", "firn.clean.tail.fraction": "inf"}
+    no_clean = {"firn.clean.segments": "9"}
     no_full = {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"}
     airflow.lake.set_properties(table, no_clean | no_full)

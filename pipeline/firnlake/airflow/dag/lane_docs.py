@@ -33,7 +33,7 @@ files. Rewrites no segment; readers see the same records.
 `firn.merge.segments`, `firn.segment.bytes`""",
     "clean": """Cleans L1 segments into one L2 run that holds the newest record of each key.
 
-`firn.clean.segments`, `firn.clean.tail.fraction`, `firn.min.compaction.lag.ms`""",
+`firn.clean.segments`, `firn.min.compaction.lag.ms`""",
     "tier": """Combines L2 runs of similar size into one that holds the newest record of each key.
 
 `firn.tier.runs`""",
