@@ -131,8 +131,8 @@ def make(home: Path, tables: Mapping[str, str], migrated: Path) -> LocalAirflow:
     for table in tables:
         records.create(lake, table, LOW_THRESHOLDS)
     file = home / "tables.toml"
-    # Failures here are lasting ones: crashes are not tried again. Without Spark where Spark is not the subject.
-    defaults = '[defaults]\nengine = "local"\nretry_seconds = 1\nspark_retries = 0\n'
+    # Without Spark where Spark is not the subject.
+    defaults = '[defaults]\nengine = "local"\nretry_seconds = 1\n'
     sections = {table: f'[tables."{table}"]\n{own}\n' for table, own in tables.items()}
     file.write_text(defaults + "\n".join(sections.values()))
     for table, section in sections.items():

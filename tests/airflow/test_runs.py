@@ -57,7 +57,7 @@ def test_nothing_due_is_green_and_sends_kafkas_gauges(airflow: LocalAirflow, lis
     assert run.states == {
         "turn": "success",
         "due": "success",
-        "report": "skipped",
+        "report": "success",
         "verdict": "success",
         "sweep": "success",
     }
@@ -89,7 +89,8 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
     assert planned - skipped == {"merge.plan", "clean.plan"}
     assert set(run.states.values()) == {"skipped", "success"}
     assert airflow.levels("t.busy") == {0: [2], 1: [2]}
-    assert len(set(re.findall(r"Spark application (local-\d+) on local\[\*\]", run.log))) == 2  # of each lane's task
+    # Once for each lane's task, which share a process here.
+    assert len(re.findall(r"Spark application local-\d+ on local\[\*\]", run.log)) == 2
 
     by_hand = airflow.run("t.busy", {"lane": "full", "force": True})
     assert by_hand.succeeded, by_hand.errors
@@ -114,6 +115,7 @@ def test_c19_what_is_past_retention_is_dropped_without_spark(airflow: LocalAirfl
         "due",
         "retain.plan",
         "retain.drop",
+        "report",
         "verdict",
         "sweep",
     }
@@ -132,7 +134,6 @@ def test_a_refused_topic_partition_is_red_once(airflow: LocalAirflow) -> None:
     assert airflow.levels("t.refused") == {0: [3], 1: [0, 0, 0, 0, 0]}
     (failed_plan,) = failed_plans(airflow.lake, "t.refused")
     assert failed_plan.reason in run.errors["verdict"]
-    assert "firn compact --engine local" in run.log
 
     again = airflow.run("t.refused", {"lane": "full"})
     assert again.succeeded, again.errors

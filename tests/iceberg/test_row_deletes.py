@@ -26,7 +26,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record as Values
 from pyiceberg.types import DoubleType, StringType
 
-from firnlake.airflow.dag.planning import jobs_of
+from firnlake.airflow.dag.figures import mapped_jobs
 from firnlake.compact import survey, tasks
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
@@ -388,4 +388,4 @@ def test_c27_the_dag_keeps_a_delete_of_all_topic_partitions_in_one_job(scenario:
     scenario.answer("append a=1 b=1 1/a=1 1/c=1")
     scenario.answer("delete_equal */key a")
     work = scenario.table.plan("convert", force=True)[Lane.CONVERT]
-    assert (len(work.plans), len(jobs_of(scenario.opened.lake, work.plans, 1))) == (2, 1)
+    assert (len(work.plans), len([*mapped_jobs(scenario.opened.lake, work.plans, 1)])) == (2, 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firnlake.airflow.dag.approval import figures_of
+from firnlake.airflow.dag.figures import figures_of
 from firnlake.airflow.metrics import metrics
 from firnlake.airflow.site.page import overview_html, problem_html, table_html
 from firnlake.cli.overview import show_bytes

@@ -28,7 +28,7 @@ def lines(home: Path) -> dict[str, str]:
         DOWN: f'{NEVER}\nengine = "spark"\nconnection = "spark_down"\nretries = 0',
         DRY: NEVER,
         FILLED: DAILY,
-        KILLED: f'{NEVER}\nengine = "spark"\nspark_retries = 1',
+        KILLED: f'{NEVER}\nengine = "spark"',
         OLD: f"{NEVER}\napproval_minutes = 10080",
         QUIET: NEVER,
         # Its runs fail at once, so that its work stays due.

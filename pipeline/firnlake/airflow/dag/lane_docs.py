@@ -1,4 +1,6 @@
-"""Documentation of the lanes in Markdown, which Airflow shows with the tasks."""
+"""The lanes in the order of a run, and their documentation in Markdown, which Airflow shows."""
+
+from typing import Final
 
 DAG = """
 ### {table}
@@ -15,7 +17,7 @@ nothing is due, Spark does not start.
 - `firn status {table}`, or the page *Firn* in the menu, shows what is due and what is blocked.
 """
 
-LANES = {
+LANES: Final = {
     "retain": """Drops whole segments past their retention, oldest first, by a change of metadata only. Applies if
 `firn.cleanup.policy` is `delete` or `compact,delete`.
 
@@ -44,20 +46,4 @@ removed if no older record remains elsewhere. Tail segments that lose no record 
 `firn.tombstone.fraction`""",
 }
 
-TASKS = {
-    "turn": "Waits, without occupying a worker slot, until no other run works on the table.",
-    "due": "Skips the lanes that this run leaves out, and the lanes before the first one that has work.",
-    "plan": "Finds the due work from metadata and writes the plans. Starts no JVM.",
-    "compact": "`firn compact STAGE…`: writes the results into stages, where readers of the table do not see them.",
-    "validate": "`firn validate STAGE…`: Great Expectations validates every result; only large jobs need a JVM.",
-    "publish": "Publishes every result that passed, with one commit per job; with the param `ask`, asks first.",
-    "drop": "Drops the segments of all plans with one commit, which changes metadata only.",
-    "report": "Builds the data-quality pages and the table's page, and sends the metrics.",
-    "verdict": "Fails the run if a topic partition or a task failed, or waits for a person (once, then once a day).",
-    "sweep": "Stops the Spark of this run, and discards stages and plans that are no longer needed.",
-}
-
-
-def of_lane(lane: str, task: str) -> str:
-    """The documentation of task ``task`` in lane ``lane``."""
-    return f"{TASKS[task]}\n\n**Lane {lane}.** {LANES[lane]}"
+RETAIN, *COMPACTING = LANES

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
+from firnlake.airflow.dag.lane_docs import LANES
+
 if TYPE_CHECKING:
     from datetime import datetime
 
     from firnlake.plan.read_states import Scope
 
 
-RETAIN = "retain"
-LANES = ("erase", "convert", "merge", "clean", "tier", "full")
 ALL = "all"
 
 _RECORDS, _THRESHOLDS = "Which records", "Thresholds"
@@ -22,7 +22,7 @@ _RECORDS, _THRESHOLDS = "Which records", "Thresholds"
 def params() -> dict[str, Param]:
     """The params of a table's DAG. Scheduled runs use the defaults, which mean all due work."""
     return {
-        "lane": Param(ALL, type="string", enum=[ALL, RETAIN, *LANES], description="The lane to run, or all in order."),
+        "lane": Param(ALL, type="string", enum=[ALL, *LANES], description="The lane to run, or all in order."),
         "force": _switch("Run even if no threshold is crossed. Limits such as min.compaction.lag.ms still apply."),
         "dry_run": _switch("Only log the plans; change nothing."),
         "ask": _switch("Ask before publishing: the run shows the figures and waits for approval."),

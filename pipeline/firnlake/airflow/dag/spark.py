@@ -1,7 +1,6 @@
-"""The command `firn` as a task, with the Spark that an Airflow connection names.
+"""The Spark that an Airflow connection names, as the environment variables by which a task's process finds it.
 
-The command runs in a child process of the task, so its memory is freed at its end, and a task that is killed ends it.
-With a connection to Spark Connect, this process is a client of that server. Otherwise it is Spark's driver; the Spark
+With a connection to Spark Connect, the task is a client of that server. Otherwise it is Spark's driver; the Spark
 master decides where executors run. Airflow's Spark provider is not used, because it installs pyspark-client, whose
 files overwrite those of pyspark.
 """
@@ -10,74 +9,16 @@ import json
 import logging
 import os
 import shlex
-import signal
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 from urllib.parse import quote
 
-from airflow.sdk import BaseOperator, Connection
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
-from firnlake.airflow.configuration import DEFAULT_CONNECTION, TableSettings
-from firnlake.airflow.site.links import links_of
-from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
+from firnlake.airflow.configuration import DEFAULT_CONNECTION
 
 log = logging.getLogger(__name__)
-
-GRACE_SECONDS = 10
-"""Seconds that a child process gets to end by itself before it is killed."""
-
-_BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
-
-
-class Command:
-    """One run of `firn`; its output is the task's log."""
-
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        # The process must use the connection's Spark, and no other Spark.
-        inherited = {key: value for key, value in os.environ.items() if not (environment and key in _SPARK_VARIABLES)}
-        # A separate process group, because Spark's JVM and its workers may be children of the process.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "firnlake", *arguments],
-            env={**inherited, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-
-    def wait(self) -> int:
-        """Wait until the process ends; returns its exit code."""
-        assert self._process.stdout
-        for line in self._process.stdout:
-            log.info("%s", line.rstrip())
-        return self._process.wait()
-
-    def end(self) -> None:
-        """End the process and its children, unless the process has ended."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is not None:
-                return
-            try:
-                os.killpg(self._process.pid, number)
-                self._process.wait(GRACE_SECONDS)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
-
-
-def meant_by(exit_code: int, said: str) -> FirnError | None:
-    """The error for ``exit_code`` of `firn`; None for other codes, such as that of a killed process."""
-    kind: type[FirnError] | None = _BY_EXIT_CODE.get(exit_code)
-    return kind(f"{said} The output of firn is above in this log.") if kind else None
-
 
 _HERE = {"conn_type": "spark", "host": "local[*]"}
 """Connection that is used if none is defined: Spark inside the task."""
@@ -90,87 +31,12 @@ _SPARK_VARIABLES = frozenset({"FIRN_SPARK_MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK
 """Environment variables that say which Spark a process uses."""
 
 
-class FirnOperator(BaseOperator):
-    """Operator that runs `firn` on the engine of the table's configuration.
-
-    ``arguments`` are the subcommand and its arguments, ``conn_id`` is the connection to Spark, and ``conf`` are Spark
-    settings of a driver that this task starts. The UI shows ``plans``, the titles of the plans; ``topic_partitions``,
-    the name of the mapped task; and ``input_bytes``, the bytes that the plans read.
-
-    Fails with the error for the exit code of `firn`, so that a retry policy can tell which errors are worth a retry.
-    Any other exit code, such as that of a killed process, raises AirflowException. A crash is retried
-    only if it is among the first ``crash_retries`` tries, even if the task has more ``retries``: it may cost hours.
-    """
-
-    template_fields: Sequence[str] = ("arguments", "conf", "topic_partitions", "plans", "input_bytes")
-
-    def __init__(
-        self,
-        *,
-        table: str,
-        engine: str,
-        arguments: Sequence[str],
-        conn_id: str = DEFAULT_CONNECTION,
-        conf: Mapping[str, str] | None = None,
-        topic_partitions: str = "",
-        plans: Sequence[str] = (),
-        input_bytes: int = 0,
-        crash_retries: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.engine = engine
-        self.arguments = arguments
-        self.conn_id = conn_id
-        self.conf = conf or {}
-        self.operator_extra_links = links_of(table)
-        self.topic_partitions = topic_partitions
-        self.plans = plans
-        self.input_bytes = input_bytes
-        self.crash_retries = crash_retries
-        self._command: Command | None = None
-
-    def execute(self, context: "Context") -> None:
-        """Run `firn` and wait until it ends."""
-        command, *rest = self.arguments
-        # The UI shows the arguments as a user would type them.
-        self.arguments = [command, "--engine", self.engine, *rest]
-        environment = {} if self.engine == "local" else spark_environment(self.conn_id, self.conf)
-        log.info("firn %s", shlex.join(self.arguments))
-        self._command = Command(self.arguments, environment)
-        try:
-            code = self._command.wait()
-        finally:
-            self._command.end()
-        if not code:
-            return
-        failed = f"firn {command} failed with exit code {code}."
-        if (meant := meant_by(code, failed)) is not None:
-            raise meant
-        if context["ti"].try_number > self.crash_retries:
-            raise AirflowFailException(failed)
-        raise AirflowException(failed)
-
-    def on_kill(self) -> None:
-        """End the process of this task, and its JVM."""
-        if self._command:
-            self._command.end()
-
-
-def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, Any]:
-    """The arguments shared by all FirnOperators that run ``firn <command>`` on a table."""
-    return {
-        "task_id": command,
-        "table": settings.name,
-        "engine": engine,
-        "conn_id": settings.connection,
-        "conf": settings.spark,
-        "crash_retries": settings.spark_retries,
-        "pool": settings.pool,
-        "pool_slots": settings.pool_slots,
-        "execution_timeout": timedelta(minutes=settings.timeout_minutes),
-        "map_index_template": "{{ task.topic_partitions }}",
-    }
+def use_spark(conn_id: str, conf: Mapping[str, str]) -> None:
+    """Let this process, which is a task's, use the Spark of ``spark_environment``, and no other."""
+    environment = spark_environment(conn_id, conf)
+    for name in _SPARK_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(environment)
 
 
 def spark_environment(conn_id: str, conf: Mapping[str, str]) -> dict[str, str]:

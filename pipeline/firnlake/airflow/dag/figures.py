@@ -1,13 +1,41 @@
-"""Figures for the person who approves a publication: the record counts and the verdict of every plan."""
+"""What people see of plans in Airflow's UI: in the tasks that work on them, and before they approve a publication."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypedDict
 
 from firnlake.errors import FirnError, printable
 from firnlake.iceberg.catalog import Lake
+from firnlake.job.job import MOST_PLANS
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Stage
+from firnlake.job.stage import Stage, open_stages
 from firnlake_expectations.wording import fates
+
+PLANS_SHOWN = 50
+
+
+class MappedJob(TypedDict):
+    """One batch of plans: its name, the stages, and for the UI the titles and input bytes of the plans."""
+
+    name: str
+    stages: list[str]
+    plans: list[str]
+    input_bytes: int
+
+
+def mapped_jobs(lake: Lake, plans: Sequence[Plan], plans_per_job: int) -> Iterator[MappedJob]:
+    """Jobs of up to ``plans_per_job`` plans each, whose stages are now open. Jobs of lane `convert` are larger,
+    because the lane removes a delete file only if one job has all topic partitions that the file applies to."""
+    most = max(plans_per_job, MOST_PLANS) if plans and plans[0].lane.traits.writes == "deletes" else plans_per_job
+    for chosen in (plans[start : start + most] for start in range(0, len(plans), most)):
+        more = [f"… and {len(chosen) - PLANS_SHOWN} more"] if len(chosen) > PLANS_SHOWN else []
+        yield MappedJob(
+            name=f"{chosen[0].topic_partition}{f' and {len(chosen) - 1} more' if len(chosen) > 1 else ''}",
+            stages=open_stages(lake, chosen),
+            plans=[one.title for one in chosen[:PLANS_SHOWN]] + more,
+            input_bytes=sum(one.read_bytes for one in chosen),
+        )
+
 
 SHOWN = 100
 FIGURES = 8

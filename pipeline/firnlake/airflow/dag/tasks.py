@@ -1,0 +1,394 @@
+"""The tasks of a table's DAG, in the order of a run. Each calls the functions that the command `firn` calls as well.
+
+Every task has a process of its own, whose memory is freed at its end; a task that is killed takes Spark's JVM with it.
+Nothing heavy is imported before a task runs, because parsing a DAG file imports this module.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import TriggerRule, Variable, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+
+from firnlake.airflow.assets import announce
+from firnlake.airflow.configuration import TableSettings
+from firnlake.airflow.dag.lane_docs import LANES, RETAIN
+from firnlake.airflow.dag.params import ALL, clock_of, scope_of
+from firnlake.airflow.dag.spark import use_spark
+from firnlake.airflow.site.links import address_of, links_of
+from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, RefusedError, UnavailableError
+from firnlake_expectations.table_report import report_of
+from firnlake_expectations.wording import count
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from firnlake.airflow.dag.figures import MappedJob
+    from firnlake.engine.choice import Engines
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.inspect.status import Status
+    from firnlake.job.plan import Plan
+    from firnlake.lanes import Lane
+    from firnlake.plan.read_states import Scope
+    from firnlake.publish.publish import PublishResult
+
+log = logging.getLogger(__name__)
+
+SHOWN = 20
+"""Maximum number of waiting topic partitions that a failed run names."""
+PUBLISH, REJECT = "Publish", "Reject"
+SHOWN_STAGES = "shown"
+"""Key under which the task keeps the names of the stages whose figures it has shown to a person."""
+
+
+@task.sensor(poke_interval=15, mode="reschedule", timeout=24 * 3600)
+def turn(table: str) -> bool:
+    """Wait without a worker slot until no other run works on the table, because two runs would plan the same work.
+
+    Airflow's `max_active_runs` does not count backfills, and a cleared run may start again. So a variable of Airflow
+    with the DAG's name has the id of the run whose turn it is; a run that ended without giving its turn back loses it.
+    Two runs that take it at the very same moment may both work; then one of two equal plans is in conflict (C22).
+    """
+    context = get_current_context()
+    run, instance = context["dag_run"], context["ti"]
+    holder = Variable.get(run.dag_id, default="")
+    if holder not in ("", run.run_id) and instance.get_dr_count(
+        run.dag_id, run_ids=[holder], states=["queued", "running"]
+    ):
+        log.info("waiting until run %s has finished its work on %s", holder, table)
+        return False
+    Variable.set(run.dag_id, run.run_id, description=f"The run that works on table {table}")
+    return bool(Variable.get(run.dag_id, default="") == run.run_id)
+
+
+@task
+def due(table: str) -> None:
+    """Skip the lanes that this run leaves out, and those before the first lane that has work: no lane before that
+    changes the table, so none of them can become due. A task for each such lane would take seconds."""
+    wanted = _lanes()
+    # If the run is for a single lane, the lane's own task says that nothing is due.
+    idle = _idle(table, wanted) if len(wanted) > 1 else ()
+    skipped = [f"{lane}.plan" for lane in LANES if lane not in wanted or lane in idle]
+    raise DownstreamTasksSkipped(tasks=skipped)  # type: ignore[no-untyped-call]  # Airflow has no types there
+
+
+def _idle(table: str, lanes: "Sequence[Lane]") -> "Sequence[Lane]":
+    """Those of ``lanes`` that come before the first lane with plans. Empty if planning fails, so that a lane's own task
+    reports the error."""
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.plan.make import plan_lanes
+
+    try:
+        for lane, work in plan_lanes(Lake.load(), table, *_terms(), lanes):
+            if work.plans:
+                return lanes[: lanes.index(lane)]
+            work.warn()
+    except RefusedError:
+        return ()
+    return lanes
+
+
+def _lanes() -> "list[Lane]":
+    """The lanes that this run includes."""
+    from firnlake.lanes import Lane
+
+    asked = get_current_context()["params"]
+    if asked["lane"] != ALL:
+        return [Lane(asked["lane"])]
+    return [lane for lane in map(Lane, LANES) if scope_of(asked).obstacle(lane) is None]
+
+
+def _terms() -> "tuple[int, bool, Scope]":
+    """The clock of this run's decisions (epoch milliseconds), whether it ignores thresholds, and its scope."""
+    from firnlake import clock
+
+    context = get_current_context()
+    asked = context["params"]
+    now = clock_of(context["dag_run"], clock.from_ms(clock.now_ms()))
+    return clock.to_ms(now), asked["force"], scope_of(asked)
+
+
+def _plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
+    """Plan the due work of the lane; skips the task if this run leaves the lane out, if nothing is due, or in a dry
+    run."""
+    from firnlake.plan.make import plan_table
+
+    lanes = {str(one): one for one in _lanes()}
+    if lane not in lanes:
+        raise AirflowSkipException(f"this run leaves lane {lane} out")
+    plans = plan_table(lake, table, lanes[lane], *_terms(), lanes.values())
+    for plan in plans:
+        log.info("%s", plan.title)
+    if not plans:
+        raise AirflowSkipException(f"nothing is due in lane {lane}")
+    if get_current_context()["params"]["dry_run"]:
+        raise AirflowSkipException(f"dry run: {count(len(plans), 'plan')} not run")
+    return plans
+
+
+@task(task_id="plan")
+def plan_retain(table: str) -> list[str]:
+    """Plan the drop of segments that are past their retention; the task is skipped if there are none."""
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.job.stage import open_stages
+
+    lake = Lake.load()
+    return open_stages(lake, _plans_due(lake, table, RETAIN))
+
+
+@task(multiple_outputs=False)
+def drop(table: str, stages: list[str]) -> dict[str, str]:
+    """Drop the segments of every plan. This changes metadata only, so there is nothing to compact or validate."""
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.publish.publish import retain_plans
+    from firnlake.validate.validate import refused_drops
+
+    lake = Lake.load()
+    plans = [plan for own in _left(lake, stages).values() for plan in own]
+    return _failed(table, RETAIN, plans, retain_plans(lake, plans, refused_drops))
+
+
+@task
+def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> "list[MappedJob]":
+    """Find the due work of the lane from metadata, and write the plans, in jobs of up to `plans_per_job` plans; the
+    task is skipped if nothing is due. Starts no JVM.
+
+    `connection` is the Spark connection of the jobs; None if they need no Spark.
+    """
+    from firnlake.airflow.dag.figures import mapped_jobs
+    from firnlake.iceberg.catalog import Lake
+
+    if connection:
+        use_spark(connection, {})
+    lake = Lake.load()
+    return list(mapped_jobs(lake, _plans_due(lake, table, lane), plans_per_job))
+
+
+@task(map_index_template="{{ task.op_kwargs['job']['name'] }}")
+def compact(job: "MappedJob", engine: str, connection: str, spark: dict[str, str]) -> None:
+    """Write the results of the job's plans into its stages, where readers of the table do not see them."""
+    from firnlake.compact.compact import compact as compact_plans
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.job.stage import Stage
+
+    lake = Lake.load()
+    plans = [one for name in job["stages"] for one in Stage.load(lake, name).plans]
+    with _engines(job, engine, connection, spark) as started:
+        outcomes = compact_plans(lake, plans, started.of(job["input_bytes"]))
+    for one in outcomes:
+        if one.counts:
+            log.info("%s: %s in, %s out", one.plan.title, one.counts.records_in, one.counts.records_out)
+    _raise_any(one.error for one in outcomes if one.error)
+
+
+@task(map_index_template="{{ task.op_kwargs['job']['name'] }}", trigger_rule=TriggerRule.ALL_DONE)
+def validate(job: "MappedJob", engine: str, connection: str, spark: dict[str, str]) -> None:
+    """Let Great Expectations validate every result of the job. Plans that were not compacted do not keep the others
+    from being validated; only large jobs need a JVM."""
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.validate.validate import validate as judge_stages
+
+    with _engines(job, engine, connection, spark) as started:
+        judged = judge_stages(Lake.load(), job["stages"], started.of(job["input_bytes"]))
+    for one in judged:
+        log.info("%s: %s", one.title, "passed" if one.passed else one.failure)
+    _raise_any(one.error or RefusedError(f"{one.title}: {one.failure}") for one in judged if not one.passed)
+
+
+@contextmanager
+def _engines(job: "MappedJob", engine: str, connection: str, spark: Mapping[str, str]) -> "Iterator[Engines]":
+    """The engines of a task on the Spark of ``connection``; ``spark`` are settings of a driver that the task starts."""
+    from firnlake.engine.choice import Engines
+
+    if engine != "local":
+        use_spark(connection, spark)
+    with Engines(engine, f"firn {job['name']}", tell=log.info) as started:
+        yield started
+
+
+def _raise_any(errors: Iterable[FirnError]) -> None:
+    """Log ``errors``, and raise one of them: if another try may help, one that says so."""
+    failures = list(errors)
+    for error in failures:
+        log.error("%s", error)
+    if failures:
+        raise min(failures, key=lambda error: isinstance(error, RefusedError))
+
+
+class PublishOperator(HITLOperator):
+    """Publish every result that passed, with one commit per job; the other results do not delay publication.
+
+    A run with approval shows a person the figures and waits for the answer without a worker slot. If no answer comes in
+    time, nothing is published.
+    """
+
+    template_fields: Collection[str] = ("jobs", *HITLOperator.template_fields)
+
+    def __init__(self, *, lane: str, jobs: Any, settings: TableSettings, **kwargs: Any) -> None:
+        super().__init__(
+            task_id="publish",
+            subject=f"Publish the results of lane {lane} in {settings.name}?",
+            options=[PUBLISH, REJECT],
+            response_timeout=timedelta(minutes=settings.approval_minutes),
+            assigned_users=[{"id": user, "name": user} for user in settings.approvers] or None,
+            doc_md=PublishOperator.__doc__,
+            **kwargs,
+        )
+        self.operator_extra_links = links_of(settings.name)
+        self.table = settings.name
+        self.lane = lane
+        self.jobs = jobs
+
+    def execute(self, context: "Context") -> dict[str, str]:
+        """Publish, or defer the task until a person answers."""
+        stages = [stage for job in self.jobs for stage in job["stages"]]
+        if not context["params"]["ask"]:
+            return self._publish(stages)
+
+        from firnlake.airflow.dag.figures import figures_of
+        from firnlake.iceberg.catalog import Lake
+
+        lake = Lake.load()
+        _updated(lake, self.table, validated=True)
+        self.body = f"{figures_of(lake, stages)}\n\n[Data-quality report]({address_of(report_of(self.table))})"
+        # Whoever clears the task that plans while a person thinks changes what `jobs` says.
+        context["ti"].xcom_push(SHOWN_STAGES, stages)
+        waits: dict[str, str] = super().execute(context)
+        return waits
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> dict[str, str]:
+        """Resume after an answer or a timeout."""
+        if event.get("error_type") == "timeout":
+            raise AirflowFailException(f"no answer within {self.response_timeout}: nothing was published")
+        answer = super().execute_complete(context, event)
+        shown: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=SHOWN_STAGES)
+        if answer["chosen_options"] == [PUBLISH]:
+            return self._publish(shown)
+
+        from firnlake.iceberg.catalog import Lake
+        from firnlake.job.garbage import discard
+
+        lake = Lake.load()
+        for stage in shown:
+            discard(lake, stage)
+        who = answer["responded_by_user"] or {}
+        raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected the results: nothing was published")
+
+    def _publish(self, stages: Iterable[str]) -> dict[str, str]:
+        from firnlake.iceberg.catalog import Lake
+        from firnlake.publish.publish import publish_stages
+
+        lake = Lake.load()
+        left = _left(lake, stages)
+        plans = [plan for own in left.values() for plan in own]
+        return _failed(self.table, self.lane, plans, publish_stages(lake, left))
+
+
+def _left(lake: "Lake", stages: Iterable[str]) -> "dict[str, Sequence[Plan]]":
+    """The plans of ``stages``, without stages that are gone, because an earlier try has published them, other commits
+    have taken their inputs, or a person has discarded them."""
+    from firnlake.job.stage import Stage
+
+    left: dict[str, Sequence[Plan]] = {}
+    for name in stages:
+        try:
+            left[name] = Stage.load(lake, name).plans
+        except GoneError as error:
+            log.info("%s", error)
+    return left
+
+
+def _failed(table: str, lane: str, plans: "Iterable[Plan]", done: "PublishResult") -> dict[str, str]:
+    """What failed, by topic partition; an event tells what was published.
+
+    Raises an error if a service did not answer and the task has tries left. Published plans stay published.
+    """
+    for one in done.publications:
+        log.info("plan %s: published as snapshot %s", one.plan_id, one.snapshot_id)
+    announce(table, lane, done.publications)
+    failed = {}
+    for plan in plans:
+        if error := done.failures.get(plan.id):
+            log.error("%s was not published: %s", plan.title, error)
+            failed[str(plan.topic_partition)] = f"{plan.topic_partition} ({lane}): {error}"
+    unanswered = [one for one in done.failures.values() if isinstance(one, UnavailableError | OutcomeUnknownError)]
+    instance = get_current_context()["ti"]
+    if unanswered and instance.try_number <= instance.max_tries:
+        raise unanswered[0]
+    return failed
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE)
+def report(table: str, outcomes: list[dict[str, str] | None]) -> list[str]:
+    """Build the data-quality pages and the table's page, and send its metrics.
+
+    Returns a line for each topic partition that waits for a person who was not told of it within a day, and for files
+    of no topic partition; what failed in this run is told anyway.
+    """
+    from firnlake import clock
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.inspect.status import news
+
+    lake = Lake.load()
+    status = _updated(lake, table, validated=any(outcome is not None for outcome in outcomes))
+    if waiting := status.waiting():
+        log.warning("%s", waiting)
+    failed = {name for outcome in outcomes for name in outcome or ()}
+    with lake.answering():
+        fresh = news(lake.table(table), status, clock.now_ms(), failed)
+    lines = [f"{name} waits for a person: {reason}" for name, reason in islice(fresh.items(), SHOWN)]
+    more = len(fresh) - len(lines)
+    return [*lines, f"{count(more, 'more topic partition')} wait: see `firn status {table}`"] if more else lines
+
+
+def _updated(lake: "Lake", table: str, *, validated: bool) -> "Status":
+    """The status of the table as it is seen now, which its page shows and its metrics tell from now on; the pages of
+    verdicts are built if something was ``validated``."""
+    from firnlake import clock
+    from firnlake.airflow.metrics import send
+    from firnlake.validate.validate import build_reports
+
+    status = send(lake, table, clock.now_ms())
+    if validated:
+        build_reports(lake)
+    return status
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE, retries=0)
+def verdict(outcomes: list[dict[str, str] | None], waiting: list[str] | None) -> None:
+    """Fail the run if a topic partition or a task failed, and name each; all others are already published.
+
+    Also fail it once, and then once a day, for topic partitions that wait for a person.
+    """
+    context = get_current_context()
+    run = context["dag_run"]
+    states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])[run.run_id]
+    problems = [problem for outcome in outcomes for problem in (outcome or {}).values()]
+    problems += [f"task {name} failed: see its log" for name, state in states.items() if state == "failed"]
+    problems += waiting or ()
+    if problems:
+        raise AirflowFailException("\n".join(problems))
+
+
+@task
+def sweep(table: str) -> None:
+    """Delete stages that have lost their inputs, unless this is a dry run, and let the next run begin.
+
+    The other stages of a failed run stay for three days, so that a failed task that is cleared after a repair continues
+    with the same plans.
+    """
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.job.garbage import collect
+
+    context = get_current_context()
+    if not context["params"]["dry_run"]:
+        for stage, reason in collect(Lake.load(), table).items():
+            log.info("deleted %s: %s", stage, reason)
+    run = context["dag_run"]
+    if Variable.get(run.dag_id, default="") == run.run_id:
+        Variable.delete(run.dag_id)
