@@ -3,47 +3,44 @@
     python -m infra.bench [FAMILY,...] [--scale 1.0] [--home .firn/bench] [--docs]
 
 The report goes to HOME/report (JSON, Markdown, plots); with --docs and at scale 1 into docs/, where families that were
-not chosen keep what was measured of them before. Exit code 1 when an entry's output is not what it should be. A missed
-goal is a finding, not a failure.
+not chosen keep what was measured of them before. Fails when an entry's output is not what it should be. A missed goal
+is a finding, not a failure.
 """
 
 import argparse
 import os
 import shutil
-import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from infra.bench.inputs import Bench
-    from infra.bench.results import Case, Report
-
-    Families = Mapping[str, Callable[[Bench], Iterator[Case]]]
+    from infra.bench.families import Family
+    from infra.bench.measure import Report
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
-ON_DEMAND = ("maintain", "memory", "replay")
+ON_DEMAND = ("memory", "replay")
 """Families that take more than ten minutes each, or gigabytes."""
 
 
-def families(scale: float) -> "Families":
+def families() -> Mapping[str, "Family"]:
     """All families by name, in the order of the report."""
-    from infra.bench import base, convert, maintain, memory, replay, sense, whole
+    from infra.bench import families as of
+    from infra.bench.sense import sense
 
     return {
-        "demo": whole.demo,
-        "sense": sense.cases,
-        **{family.name: family.cases for family in base.families(scale)},
-        "equality": convert.equality,
-        "positions": convert.positions,
-        "replay": replay.cases,
-        "maintain": maintain.cases,
-        "memory": memory.cases,
+        "demo": of.demo,
+        "sense": sense,
+        **{name: partial(of.whole_table, name) for name in of.whole_tables(1.0)},
+        "equality": of.equality,
+        "positions": of.positions,
+        "replay": of.replay,
+        "memory": of.memory,
     }
 
 
-def main() -> int:
+def main() -> None:
     """Entry point; see --help."""
     parser = argparse.ArgumentParser(prog="python -m infra.bench", description=__doc__)
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"default: all but {', '.join(ON_DEMAND)}")
@@ -57,7 +54,7 @@ def main() -> int:
     os.environ["FIRN_SPARK_MASTER"] = f"local[{arguments.cores}]"
     os.environ["POLARS_MAX_THREADS"] = str(arguments.cores)
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "spark"))
-    every = families(arguments.scale)
+    every = families()
     chosen = [name for text in arguments.families for name in text.split(",") if name]
     chosen = chosen or [name for name in every if name not in ON_DEMAND]
     if unknown := [name for name in chosen if name not in every]:
@@ -65,14 +62,13 @@ def main() -> int:
     report = _measure({name: every[name] for name in every if name in chosen}, arguments, home)
     to_document = arguments.docs and arguments.scale == 1
     _write(report, list(every), DOCUMENT.parent if to_document else home / "report", to_document=to_document)
-    return 1 if any(entry.problem for case in report.cases for entry in case.entries) else 0
 
 
-def _measure(chosen: "Families", arguments: argparse.Namespace, home: Path) -> "Report":
+def _measure(chosen: Mapping[str, "Family"], arguments: argparse.Namespace, home: Path) -> "Report":
     """Run the families one after the other, in a lake of their own; what was measured is on disk after each case."""
     from firnlake.iceberg.catalog import Lake
     from infra.bench.inputs import NAMESPACE, Bench
-    from infra.bench.results import Report, machine
+    from infra.bench.measure import Report, machine
 
     folder = home / "lake"
     shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +90,7 @@ def _measure(chosen: "Families", arguments: argparse.Namespace, home: Path) -> "
 
 def _write(report: "Report", order: list[str], folder: Path, *, to_document: bool) -> None:
     from infra.bench import document
-    from infra.bench.results import Report
+    from infra.bench.measure import Report
 
     measured = DOCUMENT.with_suffix(".json")
     if to_document:
@@ -110,4 +106,4 @@ def _write(report: "Report", order: list[str], folder: Path, *, to_document: boo
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,10 +1,12 @@
-"""Tables of records on disk, made once per case: every run starts from a copy of their metadata.
+"""Tables of records on disk, made once per case: every run starts from a copy of their metadata, and has to leave what
+the generator expects, by a fingerprint over (partition, offset, key, value) that knows no order.
 
 The tail is what Firn's own full clean makes of landed records, so its files are what peers meet in practice, with zstd
 at the level that every entry writes. The head is landed on top in a few commits.
 """
 
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
@@ -22,23 +26,88 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.lanes import Lane
 from firnlake.run import run
 from firnlake.table import records
-from infra.bench.check import Fingerprint, fingerprint, live, same, visible
 from infra.bench.data import KEY_BYTES, NOW_MS, Shape, Stream, batches, slices, stream
-from infra.bench.measure import Figures, Share, measured
+from infra.bench.measure import Figures, Share, WrongOutputError, finished, measured
+from infra.environment import environment
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import iceberg_session
 from infra.spark_server import serving
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NAMESPACE = "bench"
 HEAD_COMMITS = 8
 SMALLEST_SEGMENT = 1 << 20
 LANDED_BYTES = 64 << 20
 """Raw bytes of the records that are landed with one commit."""
+SUBMIT_OPTIONS = "FIRN_BENCH_SUBMIT_OPTIONS"
+"""JVM options of the processes, where they are to be others than those of the benchmark's own session."""
 ZSTD_LEVEL = 3
 """Default of Iceberg's Parquet writer."""
+RECORD = ("partition", "offset", "key", "value")
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Number of records, and sum and exclusive or of their 64-bit hashes."""
+
+    records: int
+    total: int
+    mixed: int
+
+    def __str__(self) -> str:
+        return f"{self.records:,} records ({self.mixed})"
+
+
+def same(actual: Fingerprint, wanted: Fingerprint) -> None:
+    """Raise WrongOutputError unless the records are those that are wanted."""
+    if actual != wanted:
+        raise WrongOutputError(f"left {actual}, should be {wanted}")
+
+
+def fingerprint(records: Sequence[Path] | pa.RecordBatchReader, only: pa.Table | None = None) -> Fingerprint:
+    """The fingerprint of the records in Parquet files, or as they are read.
+
+    ``only``, of columns partition and offset, restricts it to these records.
+    """
+    kept = 'SEMI JOIN kept USING (partition, "offset")' if only is not None else ""
+    with duckdb.connect() as connection:
+        if isinstance(records, pa.RecordBatchReader):
+            connection.register("seen", records)
+        elif records:
+            # A path that says partition=0 is no column here: every file has the column itself.
+            connection.read_parquet([str(path) for path in records], hive_partitioning=False).create_view("seen")
+        else:
+            return Fingerprint(0, 0, 0)
+        if only is not None:
+            connection.register("kept", only)
+        row = connection.execute(f"""
+            SELECT count(*), coalesce(sum(print::HUGEINT), 0), coalesce(bit_xor(print), 0) FROM (
+                SELECT hash(partition, "offset", key, value) AS print FROM seen {kept})""").fetchone()
+    assert row is not None
+    return Fingerprint(*map(int, row))
+
+
+def visible(table: Table) -> Fingerprint:
+    """The fingerprint of the records that PyIceberg shows."""
+    if any(task.delete_files for task in table.scan().plan_files()):
+        return fingerprint(table.scan(selected_fields=RECORD).to_arrow_batch_reader())
+    return fingerprint(live(table))
+
+
+def visible_to_spark(frame: "DataFrame", scratch: Path) -> Fingerprint:
+    """The fingerprint of the records that Spark shows: it reads equality deletes as well."""
+    folder = scratch / "seen"
+    frame.select(*RECORD).write.mode("overwrite").parquet(str(folder))
+    actual = fingerprint(sorted(folder.glob("*.parquet")))
+    shutil.rmtree(folder)
+    return actual
+
+
+def live(table: Table) -> list[Path]:
+    """The data files of the current snapshot."""
+    return sorted(on_disk(task.file.file_path) for task in table.scan().plan_files())
 
 
 @dataclass
@@ -85,6 +154,13 @@ class Bench:
         """Run one of Iceberg's procedures in Spark on a table, with arguments in SQL."""
         named = "".join(f", {name} => {value}" for name, value in arguments.items())
         self.sql(f"CALL {self.lake.name}.system.{procedure}(table => '{table}'{named})")
+
+    def firn(self, *arguments: str, engine: str = "local", **more: str) -> None:
+        """Run ``firn`` on the lake in a process of its own, with its tasks in ``engine``; ``more`` are variables."""
+        variables = environment(self.lake, FIRN_ENGINE=engine, FIRN_SPARK_MASTER=f"local[{self.cores}]", **more)
+        if SUBMIT_OPTIONS in variables:
+            variables["SPARK_SUBMIT_OPTS"] = variables[SUBMIT_OPTIONS]
+        finished([sys.executable, "-m", "firnlake", *arguments], variables)
 
     def close(self) -> None:
         """Stop Spark, wherever it was started."""
@@ -149,12 +225,12 @@ def prepare(bench: Bench, shape: Shape) -> Inputs:
     parts = [stream(shape, partition) for partition in range(shape.partitions)]
     if not shape.landed:
         commits = max(1, shape.records * (shape.value_bytes + KEY_BYTES) // LANDED_BYTES)
-        _land(lake, identifier, shape, parts, commits, tail=True)
+        land(lake, identifier, shape, parts, commits, tail=True)
         run_lane(lake, identifier, Lane.FULL, bench.local)
     tail = State.of(lake, identifier)
     if shape.landed:
-        _land(lake, identifier, shape, parts, shape.landed // 2, tail=True)
-    _land(lake, identifier, shape, parts, shape.landed // 2 or HEAD_COMMITS, tail=False)
+        land(lake, identifier, shape, parts, shape.landed // 2, tail=True)
+    land(lake, identifier, shape, parts, shape.landed // 2 or HEAD_COMMITS, tail=False)
     whole = State.of(lake, identifier)
     for path in whole.files:
         path.read_bytes()
@@ -181,10 +257,14 @@ def kept_by_full(part: Stream) -> pa.Table:
     return pa.table({"partition": pa.repeat(pa.scalar(part.partition, pa.int32()), len(offsets)), "offset": offsets})
 
 
-def append_all(lake: Lake, identifier: str, shape: Shape, one: Stream) -> None:
-    """Append the records of ``one``, in commits of about LANDED_BYTES."""
-    for start, end in slices(0, len(one), -(-len(one) * (KEY_BYTES + shape.value_bytes) // LANDED_BYTES)):
-        lake.table(identifier).append(batches(shape, one, start, end))
+def land(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], commits: int, tail: bool) -> None:
+    """Land the tails or the heads of ``parts`` in so many ``commits``: with each a slice of every part."""
+    ranges = [list(slices(0, part.tail, commits) if tail else slices(part.tail, len(part), commits)) for part in parts]
+    for number in range(max(map(len, ranges))):
+        rows = [
+            batches(shape, part, *own[number]) for part, own in zip(parts, ranges, strict=True) if number < len(own)
+        ]
+        lake.table(identifier).append(pa.concat_tables(rows))
 
 
 def run_lane(lake: Lake, identifier: str, lane: Lane, engine: Engine, now_ms: int = NOW_MS - 1) -> Figures:
@@ -254,13 +334,3 @@ def drop(lake: Lake, identifier: str) -> None:
     for table in lake.tables(NAMESPACE):
         if table == identifier or table.startswith(f"{identifier}__"):
             lake.catalog.drop_table(table)
-
-
-def _land(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], commits: int, tail: bool) -> None:
-    """Land the tails or the heads of ``parts``: with each commit a slice of every part."""
-    ranges = [list(slices(0, part.tail, commits) if tail else slices(part.tail, len(part), commits)) for part in parts]
-    for number in range(max(map(len, ranges))):
-        rows = [
-            batches(shape, part, *own[number]) for part, own in zip(parts, ranges, strict=True) if number < len(own)
-        ]
-        lake.table(identifier).append(pa.concat_tables(rows))

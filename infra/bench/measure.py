@@ -1,14 +1,23 @@
-"""What a piece of work takes, as figures by name, and entries of a case measured in turns. Imports nothing of Firn."""
+"""What a piece of work takes, as figures by name; entries of a case measured in turns; and the report of all cases.
+
+Imports nothing of Firn.
+"""
 
 import gc
+import json
 import os
+import platform
 import statistics
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -17,6 +26,8 @@ INTERVAL_SECONDS = 0.05
 """Between two looks at the processes' memory."""
 LARGEST = ("peak", "peak of JVM")
 """Figures of which the largest of all runs counts, and not the median."""
+CHECKOUT = Path(__file__).parents[2]
+VERSIONS = ("pyspark", "pyiceberg", "pyarrow", "duckdb", "polars")
 _JVM = "java"
 
 Figures = dict[str, float]
@@ -42,48 +53,45 @@ class Share(StrEnum):
 
 @dataclass(frozen=True)
 class Measured:
-    """One entry of a case: figures over its runs, and the seconds of each; with a ``problem`` neither of them."""
+    """One entry of a case: figures over its runs, and the seconds of each."""
 
     entry: str
     figures: Figures
     runs: list[float]
-    problem: str = ""
 
     @classmethod
     def of(cls, entry: str, runs: Sequence[Figures]) -> "Measured":
         """Medians of the runs, the largest of memory."""
         over = {name: max if name in LARGEST else statistics.median for name in runs[0]}
         figures = {name: float(of_all(run[name] for run in runs)) for name, of_all in over.items()}
-        return cls(entry, figures, [run["seconds"] for run in runs if "seconds" in run])
+        return cls(entry, figures, [run["seconds"] for run in runs])
 
 
 def in_turns(entries: Mapping[str, Run], runs: int, warm_up: Sequence[Run] = ()) -> list[Measured]:
     """Measure ``entries`` after the runs of ``warm_up``: one after the other, so that what the machine does meanwhile
-    is shared by all. An entry that leaves something wrong runs no more."""
+    is shared by all. Raises WrongOutputError for the first that leaves something wrong."""
     for run in warm_up:
         run()
     ran: dict[str, list[Figures]] = {name: [] for name in entries}
-    problems: dict[str, str] = {}
     for _ in range(runs):
-        for name in [name for name in entries if name not in problems]:
+        for name, run in entries.items():
             # What others wrote goes to disk now, and not in this entry's time; what they held is not its memory.
             os.sync()
             gc.collect()
             pa.default_memory_pool().release_unused()
             try:
-                ran[name].append(entries[name]())
-            except WrongOutputError as problem:
-                problems[name] = str(problem)
-        print("    " + ", ".join(f"{name} {_last(ran[name], problems.get(name))}" for name in entries))
-    return [
-        Measured(name, {}, [], problems[name]) if name in problems else Measured.of(name, ran[name]) for name in entries
-    ]
+                ran[name].append(run())
+            except WrongOutputError as error:
+                raise WrongOutputError(f"{name} {error}") from error
+        print("    " + ", ".join(f"{name} {of[-1]['seconds']:.2f} s" for name, of in ran.items()))
+    return [Measured.of(name, of) for name, of in ran.items()]
 
 
-def _last(runs: Sequence[Figures], problem: str | None) -> str:
-    if problem is not None:
-        return f"is wrong: {problem}"
-    return f"{runs[-1]['seconds']:.2f} s" if "seconds" in runs[-1] else "done"
+def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "") -> None:
+    """Run a process to its end; RuntimeError with its output when it fails."""
+    ended = subprocess.run(command, env=variables, cwd=CHECKOUT, input=text, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
 
 
 @contextmanager
@@ -135,3 +143,73 @@ def _watched(share: Share) -> Iterator[Figures]:
         over.set()
         watcher.join()
         look()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input and the entries that were measured on it; ``facts`` are the figures that they have in common."""
+
+    family: str
+    title: str
+    facts: Mapping[str, float]
+    entries: list[Measured]
+
+    def figure(self, entry: str, name: str) -> float | None:
+        """A figure of an entry, or of the case; None where the entry was not measured."""
+        measured = (one.figures for one in self.entries if one.entry == entry)
+        return next(({**self.facts, **figures}.get(name) for figures in measured), None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a run of the benchmarks found."""
+
+    machine: dict[str, str]
+    scale: float
+    cases: list[Case] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """As JSON at ``path``."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Report":
+        """The report that was written to ``path``."""
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        cases = [Case(**one | {"entries": [Measured(**each) for each in one["entries"]]}) for one in report["cases"]]
+        return cls(**report | {"cases": cases})
+
+    def with_earlier(self, before: "Report", families: Sequence[str]) -> "Report":
+        """This report and, of the families that it lacks, what was measured ``before``, in the order of ``families``.
+
+        Every ratio is one within a case, whose entries ran in turns; a report of another machine or size adds nothing.
+        """
+        if (before.machine, before.scale) != (self.machine, self.scale):
+            return self
+        own = {case.family for case in self.cases}
+        every = [*self.cases, *(case for case in before.cases if case.family not in own)]
+        return replace(self, cases=sorted(every, key=lambda case: families.index(case.family)))
+
+
+def machine(cores: int) -> dict[str, str]:
+    """Facts on which the figures depend: processor, cores in use, memory, versions, the JVM's options."""
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": _processor(),
+        "cores": f"{cores} of {os.cpu_count()}",
+        "memory": f"{memory / 2**30:.0f} GiB",
+        # Without the kernel's build: another build of the same version is the same machine.
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "Python": platform.python_version(),
+        "Java": java[0] if java else "unknown",
+        "driver memory": os.environ.get("SPARK_DRIVER_MEMORY", "Spark's default"),
+        "JVM options": os.environ.get("SPARK_SUBMIT_OPTS", "none"),
+    } | {name: version(name) for name in VERSIONS}
+
+
+def _processor() -> str:
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -8,10 +8,9 @@ from pyspark.sql import SparkSession
 from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.catalog import Lake
-from infra.bench import base
-from infra.bench.check import fingerprint
 from infra.bench.data import Shape
-from infra.bench.inputs import NAMESPACE, Bench, on_copy, prepare
+from infra.bench.families import entries, whole_tables
+from infra.bench.inputs import NAMESPACE, Bench, fingerprint, on_copy, prepare
 from infra.bench.measure import WrongOutputError
 
 pytestmark = pytest.mark.nightly
@@ -27,10 +26,10 @@ def bench(lake: Lake, engine: Engine, spark: SparkSession, spark_engine: SparkEn
 
 def test_every_entry_leaves_what_it_should(bench: Bench) -> None:
     inputs = prepare(bench, Shape(100, "zipf", None, 2, 600))
-    names = dict.fromkeys(name for family in base.families(1) for name in family.entries if "Kafka" not in name)
+    names = dict.fromkeys(name for _, all_of, _ in whole_tables(1).values() for name in all_of if "Kafka" not in name)
     del names["firn run, spark session given"]  # as `firn run, spark`, on a server
     assert len(names) > 10
-    for name, run in base.entries(bench, inputs, [*names]).items():
+    for name, run in entries(bench, inputs, [*names]).items():
         figures = run()
         assert figures["seconds"] > 0, name
         assert figures["peak"] > 0, name

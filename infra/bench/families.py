@@ -1,0 +1,386 @@
+"""The families of benchmarks that read and write records. Each yields its cases; ``python -m infra.bench`` lists all.
+
+``base``, ``changed``, ``partitions``, ``processes``, ``fixed`` and ``large`` clean whole tables, by lane ``full`` and
+by peers. ``equality`` and ``positions`` hold lane ``convert`` against Spark, on tables that somebody upserts into.
+``memory`` watches the memory of a process that cleans a large topic partition. ``replay`` counts what Firn writes and
+keeps while small files land. ``demo`` is ``make demo``.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import BinaryType, LongType, NestedField
+
+from firnlake.ingest import land as landing
+from firnlake.ingest.adopt import Choice, adopt
+from firnlake.lanes import Lane
+from firnlake.run import run
+from firnlake.table import records
+from firnlake.table.manifest_reader import read
+from firnlake.table.segment import TAIL
+from infra.bench.data import KEY_BYTES, NOW_MS, Longs, Shape, Stream, batches, in_order, keys_as_text, slices, stream
+from infra.bench.inputs import (
+    LANDED_BYTES,
+    NAMESPACE,
+    Bench,
+    Fingerprint,
+    Inputs,
+    State,
+    drop,
+    fingerprint,
+    kept_by_full,
+    land,
+    live,
+    on_copy,
+    prepare,
+    run_lane,
+    same,
+    visible_to_spark,
+)
+from infra.bench.measure import Case, Figures, Run, Share, finished, in_turns, measured
+from infra.bench.peers import peers
+from infra.foreign.row_deletes import add, equality_file, position_file
+
+Family = Callable[[Bench], Iterator[Case]]
+
+_RUNS = itertools.count()
+"""Every run has a clock of its own: a plan that is equal to one that was published would not be published again."""
+
+# --- Whole tables ---
+
+BASE_RECORDS = 200_000
+"""Records of the tail of the base at SCALE=1: 1 KB values, so 200 MB of keys and values."""
+CLUSTERED_SEGMENTS = 60
+"""With fewer, a single segment would be much of the tail."""
+SMALL_FILES = 200
+"""Of the job that users of other tools expect to take a few seconds; SMALL_PART of the base's records are 22 MB."""
+SMALL_PART = 8
+TINY = Shape(100, "uniform", None, 1, 100)
+"""A job with nothing to do, for the fixed cost."""
+WARM_UP = Shape(1000, "uniform", None, 1, 20_000)
+WARM_UP_RUNS = 2
+_FIRN = ("firn full", "firn full, local")
+_LARGE = (*_FIRN, "bin-pack", "DuckDB")
+_FEW = (*_FIRN, "bin-pack", "row_number", "DuckDB")
+_PEERS = (*_FIRN, "bin-pack", "row_number", "MERGE", "DuckDB")
+_ALL = (*_PEERS, "max_by", "Polars", "pyarrow copy", "Kafka, zstd", "Kafka, uncompressed")
+_WHOLE = ("firn run, local", "firn run, spark", "firn run, spark session given", "DuckDB, process")
+_WARM_THEMSELVES = (*_WHOLE, "Kafka, zstd", "Kafka, uncompressed")
+"""They start a process for every run."""
+
+
+def whole_tables(scale: float) -> Mapping[str, tuple[Sequence[Shape], Sequence[str], int]]:
+    """By family its shapes, the entries on them, and how often each runs. None takes ten minutes on two cores."""
+    base = int(BASE_RECORDS * scale)
+    half = Shape(1000, "uniform", None, 1, base)
+    small = Shape(1000, "uniform", None, 1, base // SMALL_PART, landed=SMALL_FILES)
+    clustered = Shape(1000, "append", 0.01, 1, base * 5, segments=CLUSTERED_SEGMENTS)
+    little = [clustered, Shape(1000, "zipf", 0.01, 1, base), Shape(1000, "uniform", 0.01, 1, base)]
+    parts = [Shape(1000, "uniform", None, partitions, base) for partitions in (8, 64)]
+    return {
+        "base": ([half, Shape(100, "uniform", None, 1, base * 5)], _ALL, 3),  # of 100 B: about as many bytes
+        "changed": (little, _PEERS, 3),
+        "partitions": (parts, _FEW, 3),
+        "processes": ([small, half], _WHOLE, 3),
+        "fixed": ([TINY], _FIRN, 5),
+        "large": ([Shape(1000, "uniform", None, 1, int(base * 12.5), 48)], _LARGE, 1),
+    }
+
+
+def whole_table(family: str, bench: Bench) -> Iterator[Case]:
+    """A case for each shape."""
+    shapes, names, runs = whole_tables(bench.scale)[family]
+    for shape in shapes:
+        cold = [name for name in names if name not in bench.warm.union(_WARM_THEMSELVES)]
+        warm_up = list(entries(bench, prepare(bench, WARM_UP), cold).values()) if cold else []
+        bench.warm.update(cold)
+        inputs = prepare(bench, shape)
+        measured = in_turns(entries(bench, inputs, names), runs, warm_up * WARM_UP_RUNS)
+        yield Case(family, inputs.title, inputs.facts, measured)
+
+
+def entries(bench: Bench, inputs: Inputs, names: Sequence[str]) -> Mapping[str, Run]:
+    """Those with these ``names``; each knows the seconds of a core, too, for Kafka's cleaner has only one thread."""
+    every: Mapping[str, Run] = {
+        "firn full": partial(_full, bench, inputs, local=False),
+        "firn full, local": partial(_full, bench, inputs, local=True),
+        "firn run, local": partial(_process, bench, inputs, "local"),
+        "firn run, spark": partial(_process, bench, inputs, "spark"),
+        "firn run, spark session given": partial(_process, bench, inputs, "spark", given=True),
+        **peers(bench, inputs),
+    }
+    return {name: partial(_per_core, every[name], bench.cores) for name in names}
+
+
+def _per_core(run: Run, cores: int) -> Figures:
+    figures = run()
+    return {"core seconds": figures["seconds"] * cores} | figures
+
+
+def _by_lane(bench: Bench, state: State, lane: Lane, wanted: Fingerprint, *, local: bool = False) -> Figures:
+    """A lane as ``firn run`` runs it: plan, compact, validate, publish, sweep; on Spark or in this process."""
+    engine, share = (bench.local, Share.HERE) if local else (bench.on_spark, Share.SPARK)
+    # Spark ends Python workers that were idle for a minute, as they are while others run: in a warm session the modules
+    # of a run are imported where its tasks run.
+    engine.map(_imported, range(engine.parallelism), weights=[1 << 30] * engine.parallelism)
+
+    def work(table: str) -> Figures:
+        return run_lane(bench.lake, table, lane, engine, _clock())
+
+    return on_copy(bench, state, work, wanted, share)
+
+
+def _imported(_: int) -> None:
+    """Modules that a worker imports for its first task."""
+    import_module("firnlake_expectations.judge")
+    import_module("firnlake.compact.tasks")
+
+
+def _full(bench: Bench, inputs: Inputs, *, local: bool) -> Figures:
+    figures = _by_lane(bench, inputs.whole, Lane.FULL, inputs.newest, local=local)
+    tail = inputs.tail.bytes
+    return figures | ({"of the tail's bytes": 1 - figures["kept"] / tail} if tail else {})
+
+
+def _process(bench: Bench, inputs: Inputs, engine: str, *, given: bool = False) -> Figures:
+    session = {"SPARK_REMOTE": bench.address} if given else {}
+
+    def work(table: str) -> None:
+        bench.firn("run", table, "--lane", "full", "--force", "--now", str(_clock()), engine=engine, **session)
+
+    return on_copy(bench, inputs.whole, work, inputs.newest, Share.OWN)
+
+
+def _clock() -> int:
+    """The clock of the next run, epoch milliseconds."""
+    return NOW_MS + next(_RUNS)
+
+
+def demo(_: Bench) -> Iterator[Case]:
+    """``make demo``, set-up done. For an idle machine."""
+    # Its make decides by itself.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "FIRN_", "MAKE"))}
+
+    def run() -> Figures:
+        with measured(Share.OWN) as figures:
+            finished(["make", "demo"], variables)
+        return figures
+
+    yield Case("demo", "the changelog of Kafka's repository", {}, in_turns({"make demo": run}, 1))
+
+
+# --- Memory ---
+
+PLANS: Final = ((50_000_000, 8), (20_000_000, 1000))
+"""Keys at SCALE=1, and bytes of a value: with small values keys are what memory is needed for; with large ones a plan
+can be many times larger than the memory that it gets."""
+
+
+def memory(bench: Bench) -> Iterator[Case]:
+    """Many keys, and many bytes. Nothing was cleaned before; a fifth as many updates as keys come on top."""
+    for number, value_bytes in PLANS:
+        keys = int(number * bench.scale)
+        rng = np.random.default_rng(5)
+        one = in_order(np.concatenate([rng.permutation(keys), rng.integers(0, keys, keys // 5)]))
+        raw = len(one) * (KEY_BYTES + value_bytes)
+        cleaned = partial(_cleaned, bench, Shape(value_bytes, "uniform", None, 1, 0), one, -(-raw // LANDED_BYTES))
+        facts = {"keys": keys, "records": len(one), "raw bytes": raw, "value bytes": value_bytes}
+        title = f"{keys:,} keys, {raw / 1e9:.1f} GB of keys and values"
+        yield Case("memory", title, facts, in_turns({"firn run": cleaned}, 1))
+
+
+def _cleaned(bench: Bench, shape: Shape, one: Stream, commits: int) -> Figures:
+    """Land the records, run a full clean, compare."""
+    table = f"{NAMESPACE}.memory"
+    drop(bench.lake, table)
+    records.create(bench.lake, table, {"firn.segment.bytes": str(128 << 20)})
+    land(bench.lake, table, shape, [one], commits, tail=False)
+    wanted = fingerprint(live(bench.lake.table(table)), kept_by_full(one))
+    with measured(Share.OWN) as figures:
+        bench.firn("run", table, "--lane", "full", "--force", "--now", str(NOW_MS))
+    same(fingerprint(live(bench.lake.table(table))), wanted)
+    return figures | {"peak of all": figures["peak"] + figures["peak of JVM"]}
+
+
+# --- Lane convert ---
+
+CONVERTED_KEYS: Final = 1_000_000
+"""Of the table at SCALE=1: with values of 1 KB 1 GB of keys and values."""
+WARM_UP_KEYS: Final = 2_000
+DATA_FILES: Final = 12
+_UPSERTED: Final = Schema(
+    NestedField(1, "key", BinaryType(), required=False),
+    NestedField(2, "value", BinaryType(), required=False),
+    NestedField(3, "partition", LongType(), required=False),
+    NestedField(4, "offset", LongType(), required=False),
+)
+_HIDDEN: Final = 0.1
+"""Fraction of the records that the deletes hide."""
+
+
+def equality(bench: Bench) -> Iterator[Case]:
+    """100 equality delete files: lane ``convert`` beside ``rewrite_data_files``."""
+    yield _converted(bench, 100, by_key=True)
+
+
+def positions(bench: Bench) -> Iterator[Case]:
+    """20 position delete files, more than Firn leaves as they are, beside ``rewrite_position_delete_files``."""
+    yield _converted(bench, 20, by_key=False)
+
+
+def _converted(bench: Bench, delete_files: int, *, by_key: bool) -> Case:
+    keys = int(CONVERTED_KEYS * bench.scale)
+    small, whole = (_upserted(bench, size, delete_files, by_key=by_key) for size in (WARM_UP_KEYS, keys))
+    title = f"{delete_files} delete files on {keys:,} records of 1 KB"
+    return Case("equality" if by_key else "positions", title, {"keys": keys}, in_turns(whole, 3, [*small.values()]))
+
+
+def _upserted(bench: Bench, keys: int, delete_files: int, *, by_key: bool) -> Mapping[str, Run]:
+    """The entries on an adopted table of ``keys`` records of 1 KB, one per key, of which deletes hide one in ten."""
+    lake, identifier = bench.lake, f"{NAMESPACE}.upserted_{keys}_{'keys' if by_key else 'positions'}"
+    one = stream(Shape(1000, "append", 0.01, 1, keys), 0)
+    files = _adopted(bench, identifier, one)
+    chosen = np.random.default_rng(3).permutation(one.tail)[: int(one.tail * _HIDDEN)]
+    kept = np.delete(one.offsets[: one.tail], chosen)
+    data = live(lake.table(identifier))
+    only = pa.table({"partition": pa.repeat(pa.scalar(0, pa.int64()), len(kept)), "offset": kept})
+    visible = fingerprint(data, only)
+    for part in np.array_split(np.sort(chosen) if by_key else chosen, delete_files):
+        table = lake.table(identifier)
+        add(lake, identifier, [_by_key(table, one, part) if by_key else _by_position(table, files, part)])
+    for_peer = for_firn = State(lake.table(identifier).metadata_location, tuple(data))
+    if not by_key:
+        # An equality delete file that hides nothing: else there would be nothing to do for Firn.
+        add(lake, identifier, [_by_key(lake.table(identifier), one, chosen[:1])])
+        for_firn = State(lake.table(identifier).metadata_location, tuple(data))
+    procedure = "rewrite_data_files" if by_key else "rewrite_position_delete_files"
+
+    def seen(table: str) -> Fingerprint:
+        """The rewrite leaves equality delete files in the table, though they apply to nothing."""
+        return visible_to_spark(bench.spark.table(f"{lake.name}.{table}"), bench.scratch)
+
+    work = partial(bench.call, procedure, options="map('rewrite-all', 'true')")
+    convert = partial(_by_lane, bench, for_firn, Lane.CONVERT, visible)
+    return {
+        "firn convert": convert,
+        "firn convert, local": partial(convert, local=True),
+        procedure: partial(on_copy, bench, for_peer, work, visible, seen=seen),
+    }
+
+
+def _adopted(bench: Bench, identifier: str, one: Stream) -> list[tuple[int, str]]:
+    """Make an adopted table with the tail's records; the place of the first one of each data file, and its path."""
+    lake = bench.lake
+    drop(lake, identifier)
+    properties = {"format-version": "2", "write.upsert.enabled": "true"}
+    lake.catalog.create_table(identifier, _UPSERTED, partition_spec=UNPARTITIONED_PARTITION_SPEC, properties=properties)
+    adopt(lake, identifier, Choice(("key",), "offset", tombstone="value IS NULL"))
+    files: list[tuple[int, str]] = []
+    for start, stop in slices(0, one.tail, DATA_FILES):
+        rows = batches(Shape(1000, "append", 0.01, 1, one.tail), one, start, stop).select(_UPSERTED.column_names)
+        lake.table(identifier).append(rows.cast(_UPSERTED.as_arrow()))
+        paths = {task.file.file_path for task in lake.table(identifier).scan().plan_files()}
+        files += [(start, path) for path in paths - {path for _, path in files}]
+    return files
+
+
+def _by_key(table: Table, one: Stream, places: Longs) -> DataFile:
+    rows = [(keys_as_text(one.keys[place : place + 1]).tobytes(),) for place in places.tolist()]
+    return equality_file(table, ["key"], rows, table.spec().spec_id, ())
+
+
+def _by_position(table: Table, files: list[tuple[int, str]], places: Longs) -> DataFile:
+    owners = np.searchsorted(np.array([start for start, _ in files]), places, side="right") - 1
+    owned = zip(owners.tolist(), places.tolist(), strict=True)
+    rows = sorted((files[owner][1], place - files[owner][0]) for owner, place in owned)
+    return position_file(table, rows, table.spec().spec_id, ())
+
+
+# --- Amplification ---
+
+KEYS: Final = 5_000
+RECORDS: Final = 38_400
+VALUE_BYTES: Final = (30, 200, 970)
+RECORDS_PER_FILE: Final = 20
+RECORD_MS: Final = 1_500
+"""Between two records, and so 30 s between two files: a file lands with its last record."""
+FILES_PER_RUN: Final = 32
+"""When a watched table starts its DAG."""
+START_MS: Final = 1_767_225_600_000
+"""Start of the virtual clock, epoch milliseconds: 2026-01-01T00:00:00Z."""
+PROFILES: Final = ("Firn", "Kafka", "WarpStream")
+
+
+def replay(bench: Bench) -> Iterator[Case]:
+    """Small files land, as from a sink that commits every 30 s, and Firn runs on a virtual clock.
+
+    A case for each size of values, of the same size at every scale. What is counted are records, all of one size: those
+    that plans wrote per record that landed, and those in the table per key.
+    """
+    keys = np.random.default_rng([0, 0]).integers(0, KEYS, RECORDS)
+    for size in VALUE_BYTES:
+        replayed = {name: partial(_replayed, bench, keys, size, name.lower()) for name in PROFILES}
+        title = f"{RECORDS:,} records over {KEYS:,} uniform keys, 20 in a file, values of {size} B"
+        yield Case("replay", title, {"value bytes": size}, in_turns(replayed, 1))
+
+
+def _replayed(bench: Bench, keys: Longs, size: int, profile: str) -> Figures:
+    """Land records of ``keys`` with values of ``size`` bytes, and run Firn after every 32 files."""
+    table = f"{NAMESPACE}.replay"
+    drop(bench.lake, table)
+    records.create(bench.lake, table, {"firn.profile": profile})
+    shape, one = Shape(size, "uniform", None, 1, 0), in_order(keys)
+    _, firsts = np.unique(keys, return_index=True)
+    written, full = 0, 0
+    looks: list[tuple[float, int, float]] = []
+
+    def look(landed: int, now_ms: int) -> None:
+        """Records per key, segments, and for how many seconds the head's oldest record has waited."""
+        segments = list(read(bench.lake.table(table), table).each())
+        oldest = min((one.oldest_ms for one in segments if one.level != TAIL), default=now_ms)
+        held = sum(one.records for one in segments) / int(np.count_nonzero(firsts < landed))
+        looks.append((held, len(segments), (now_ms - oldest) / 1000))
+
+    with measured() as figures:
+        for start, stop in slices(0, RECORDS, RECORDS // RECORDS_PER_FILE // FILES_PER_RUN):
+            files = [bench.scratch / f"{first:06}.parquet" for first in range(start, stop, RECORDS_PER_FILE)]
+            for number, path in enumerate(files):
+                pq.write_table(_rows(shape, one, start + number * RECORDS_PER_FILE), path)
+            landing.land(bench.lake, table, files)
+            now_ms = START_MS + stop * RECORD_MS
+            look(stop, now_ms)
+            for lane in run(bench.lake, table, now_ms, lambda _: bench.local):
+                if lane.failures:
+                    raise RuntimeError(f"{table}: {lane.failures}")
+                written += sum(one.counts.records_out for one in lane.publications if one.counts)
+                full += len(lane.publications) if lane.lane is Lane.FULL else 0
+            look(stop, now_ms)
+    held, segments, lags = zip(*looks, strict=True)
+    return figures | {
+        "written per record": written / RECORDS,
+        "held per key": float(np.mean(held)),
+        "segments": float(np.mean(segments)),
+        "most segments": max(segments),
+        "longest lag": max(lags),
+        "full cleanings": full,
+    }
+
+
+def _rows(shape: Shape, one: Stream, first: int) -> pa.Table:
+    """The records of one file, from offset ``first``, with the timestamps of the virtual clock."""
+    offsets = range(first, first + RECORDS_PER_FILE)
+    rows = batches(shape, one, offsets.start, offsets.stop).select(records.KAFKA_COLUMNS)
+    stamps = [(START_MS + offset * RECORD_MS) * 1000 for offset in offsets]
+    index = rows.schema.get_field_index("timestamp")
+    return rows.set_column(index, rows.schema.field(index), pa.array(stamps).cast(rows.schema.field(index).type))
