@@ -84,13 +84,13 @@ $(DONE)/archive: infra/setup/warm.py $(DONE)/python
 # Iceberg's Spark runtime and what it needs: tests and benchmarks let it write and read the same tables.
 $(DONE)/jars: tests/support/jars.lock infra/setup/jars.py $(DONE)/python
 	@echo "for tests and benchmarks: fetching Iceberg's jars into $(FIRN_JARS)"
-	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(FIRN_JARS)
+	$(BIN)/python infra/setup/jars.py $< $(FIRN_JARS)
 	touch $@
 
 # Kafka's cleaner, which tests/conformance compares with: only the tests need it.
 $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/python
 	@echo "for the tests: fetching Kafka's jars into $(CACHE)/kafka-jars"
-	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/kafka-jars
+	$(BIN)/python infra/setup/jars.py $< $(CACHE)/kafka-jars
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
@@ -101,7 +101,7 @@ $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 # What only the stack needs, most of it an S3 client and an S3 server.
 $(DONE)/stack-jars: infra/stack/jars.lock infra/setup/jars.py $(DONE)/python
 	@echo "for the stack: fetching jars into $(CACHE)/stack-jars (190 MB)"
-	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/stack-jars
+	$(BIN)/python infra/setup/jars.py $< $(CACHE)/stack-jars
 	touch $@
 
 .PHONY: demo
@@ -267,11 +267,11 @@ down: ## stop everything that `make up` started
 
 .PHONY: stack-up
 stack-up: setup $(DONE)/stack-jars ## start PostgreSQL, an S3 server, a REST catalog and a Spark cluster on this machine
-	@$(BIN)/python -m infra.stack.local up
+	@$(BIN)/python -m infra.stack.stack up
 
 .PHONY: stack-down
 stack-down: ## stop everything that `make stack-up` started
-	@test ! -x $(BIN)/python || $(BIN)/python -m infra.stack.local down
+	@test ! -x $(BIN)/python || $(BIN)/python -m infra.stack.stack down
 
 .PHONY: stack-test
 stack-test: setup $(DONE)/jars $(DONE)/stack-jars ## run the tests of the stack, on a separate stack with real catalogs, object store and cluster

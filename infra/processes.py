@@ -1,6 +1,8 @@
-"""Processes that outlive the command that starts them: started with a log each, found again, stopped together."""
+"""Processes that outlive the command that starts them: started with a log each, found again, stopped together; and the
+ports on which they serve this machine alone."""
 
 import os
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +13,7 @@ import psutil
 from infra.environment import CHECKOUT
 
 Process = subprocess.Popen[bytes]
+HOST = "127.0.0.1"
 STOPPED_WITHIN = 20  # seconds
 PIDS = "firn.pids"
 
@@ -70,3 +73,21 @@ def stop(folder: Path) -> int:
     psutil.wait_procs(left, timeout=STOPPED_WITHIN)
     (folder / PIDS).unlink(missing_ok=True)
     return len(processes)
+
+
+def listens(port: int) -> bool:
+    """True when a server answers on ``port``."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, all different: held together while they are chosen."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

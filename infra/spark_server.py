@@ -13,9 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from infra.environment import SOURCES
-from infra.processes import Process, start, stop
-from infra.stack.servers import listens
-from infra.stack.settings import HOST, free_ports
+from infra.processes import HOST, Process, free_ports, listens, start, stop
 
 READY_WITHIN = 120  # seconds; a slow machine needs a quarter of it
 MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"

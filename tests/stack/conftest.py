@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from infra.java import STACK_JARS
-from infra.stack import postgres
-from infra.stack.stack import Stack
+from infra.stack.stack import Stack, postgres_programs
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +14,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running stack without the cluster; the store's credentials are in this process's environment."""
     if "FIRN_STACK" not in os.environ:
         pytest.skip("real catalogs, a real store and a real cluster are tested by `make stack-test`")
-    if postgres.programs() is None:
+    if postgres_programs() is None:
         pytest.skip("PostgreSQL is not on this machine (Debian's package postgresql): real catalogs are NOT tested")
     if not list(STACK_JARS.glob("*.jar")):
         pytest.skip(f"no jars in {STACK_JARS} (`make stack-test` fetches them): real catalogs are NOT tested")

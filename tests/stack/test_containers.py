@@ -11,8 +11,7 @@ from urllib.request import Request, urlopen
 import yaml  # type: ignore[import-untyped]  # has no type information
 
 from infra.environment import CHECKOUT
-from infra.stack import servers
-from infra.stack.settings import HOST, free_ports
+from infra.processes import HOST, free_ports, listens
 from infra.stack.stack import READY_WITHIN, Stack
 from tests.support.commands import until
 
@@ -56,7 +55,7 @@ def serving(part: str, own: Mapping[str, str], port: int) -> Iterator[None]:
     environment = {"PATH": os.environ["PATH"], "BIND": HOST, **variables, **own}
     process = subprocess.Popen([str(CHECKOUT / "infra" / "containers" / "serve"), part], env=environment)
     try:
-        assert until(lambda: servers.listens(port), READY_WITHIN, alive=lambda: process.poll() is None)
+        assert until(lambda: listens(port), READY_WITHIN, alive=lambda: process.poll() is None)
         yield
     finally:
         process.kill()

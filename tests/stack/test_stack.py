@@ -12,9 +12,7 @@ from firnlake.door import OpenCatalog
 from firnlake.iceberg.branches import QUARANTINE, on_branch
 from firnlake.iceberg.deleter import Kind
 from infra.processes import members
-from infra.stack import servers
-from infra.stack.settings import REST, SQL
-from infra.stack.stack import Stack
+from infra.stack.stack import REST, SQL, WORKERS, Stack
 from tests.stack.workload import Workload
 from tests.support.records import DAY
 
@@ -74,7 +72,7 @@ def workload(cluster: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> 
 
 def test_a_worker_that_is_killed_while_it_works(workload: Workload, cluster: Stack) -> None:
     """SIGKILL to a worker and its executor, as if the machine was gone: Spark gives its tasks to the others."""
-    doomed = cluster.start_worker(servers.WORKERS + 1)
+    doomed = cluster.start_worker(WORKERS + 1)
     with workload.firn("run", workload.table, "--until-idle") as running:
         running.wait_until(workload.staged_files)
         lost = members({doomed})

@@ -23,14 +23,11 @@ from firnlake.iceberg.catalog import EMBEDDED_NAME, Lake
 from firnlake.job.stage import stages_of
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import small_session
-from infra.processes import stop
-from infra.stack import postgres
-from infra.stack.settings import SQL, Settings
+from infra.stack.stack import SQL, Stack
 from tests.nightly.crowd.actors import Appended, Cleaning, Compactor, Looks, append, compacting, look, record, working
 from tests.nightly.trials.checker import QUARANTINE, REMOVED_TOMBSTONES
 from tests.nightly.trials.files import Files
 from tests.nightly.trials.model import Branches, Line, unsettled, wrong
-from tests.support.commands import until
 from tests.support.records import DAY
 
 TABLE = "faults.soak"
@@ -76,19 +73,15 @@ def _catalog(kind: Kind, folder: Path) -> Iterator[Lake]:
     if kind is Kind.SQLITE:
         yield Lake.embedded(folder / "lake")
         return
-    place = folder / "postgres"
-    place.mkdir()
-    settings = Settings.of(place)
-    server = postgres.serve(place, settings, dict(os.environ))
+    stack = Stack.of(folder / "postgres")
     try:
-        until(lambda: postgres.prepared(settings))
-        uri = settings.catalogs()[SQL]["uri"]
+        stack.start_postgres()
+        uri = stack.settings.catalogs()[SQL]["uri"]
         properties = {"type": "sql", "uri": uri, "warehouse": f"file://{folder / 'warehouse'}"}
         yield Lake(EMBEDDED_NAME, properties, folder / "home")
     finally:
-        stop(place)
-        server.wait()
-        postgres.remove(place)
+        stack.down()
+        stack.remove()
 
 
 def _soak(lake: Lake, seconds: float) -> list[str]:
