@@ -4,8 +4,8 @@
 
 Reads the params of each run from standard input, one JSON document a line; a run that fails is the last. Prints a JSON
 line as a run starts, as a task starts and as it ends; Airflow's own output goes to the log file. Exit code 0 when all
-runs succeeded. The environment is that of `infra.airflow.settings`. The metadata database must be there before the
-first line: Airflow is imported and the DAG is parsed meanwhile.
+runs succeeded. The environment is that of `infra.airflow.local`. The metadata database must be there before the first
+line: Airflow is imported and the DAG is parsed meanwhile.
 """
 
 import json

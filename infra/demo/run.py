@@ -12,30 +12,27 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple
 
+from pyiceberg.table import Table
 from rich.console import Console
 from rich.table import Table as Printed
 
 from firnlake import clock
+from firnlake.door import MaintainedTable, OpenCatalog
 from firnlake.engine.local import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
 from firnlake.inspect.gather import write_snapshot
 from firnlake.lanes import Lane
-from firnlake.lanes.erasure.certificate import export, obstacles
-from firnlake.lanes.erasure.requests import ask, erasures_of
-from firnlake.maintain.maintain import maintain_table
-from firnlake.run import run
+from firnlake.lanes.erasure.certificate import export
 from firnlake_expectations.wording import count
-from infra.airflow import settings
-from infra.demo import changelog, segments
-from infra.demo.check import LevelCount, count_levels, differences
-from infra.demo.load import DAG_ID, LEVELED, TABLE, load
+from infra.airflow import local
+from infra.demo.changelog import DAG_ID, LEVELED, TABLE, Entry, load, read_changelog, read_tree, topic_of
 from infra.spark_server import serving
 
 MARK = ".firn-demo"
@@ -54,19 +51,57 @@ def fresh(home: Path) -> None:
     (home / MARK).touch()
 
 
-def print_levels(title: str, counts: Iterable[LevelCount]) -> None:
-    """A row per topic partition and level, and a sum."""
-    printed = Printed(title=title, title_justify="left", show_footer=True)
-    rows = list(counts)
-    for name in ("topic partition", "level"):
-        printed.add_column(name, footer="all" if name == "topic partition" else "")
-    for name in ("segments", "records", "bytes", "duplicates", "tombstones"):
-        total = sum(getattr(row, name) for row in rows)
-        printed.add_column(name, justify="right", footer=f"{total:,}")
+def print_levels(title: str, table: Table) -> None:
+    """A row per topic partition and level, and a sum; duplicates take a read of all keys.
+
+    Bytes are file sizes; a duplicate is a record that is not the newest of its key within the level.
+    """
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.register("files", table.inspect.data_files())
+        read = ("topic", "partition", "level", "key", "value")
+        connection.register("seen", table.scan(selected_fields=read).to_arrow())
+        rows = connection.execute("""
+            WITH placed AS (SELECT unnest(partition), file_size_in_bytes FROM files),
+            sizes AS (
+                SELECT topic, partition, coalesce(level, 0) AS level, count(*) AS segments,
+                    sum(file_size_in_bytes)::BIGINT AS bytes
+                FROM placed GROUP BY ALL),
+            counts AS (
+                SELECT topic, partition, coalesce(level, 0) AS level, count(*) AS records,
+                    count(*) - count(DISTINCT key) AS duplicates, count(*) FILTER (value IS NULL) AS tombstones
+                FROM seen GROUP BY ALL)
+            SELECT topic || '-' || partition, 'L' || level, segments, records, bytes, duplicates, tombstones
+            FROM sizes JOIN counts USING (topic, partition, level) ORDER BY topic, partition, level""").fetchall()
+    printed = Printed("topic partition", "level", title=title, title_justify="left", show_footer=True)
+    printed.columns[0].footer = "all"
+    for number, name in enumerate(("segments", "records", "bytes", "duplicates", "tombstones"), 2):
+        printed.add_column(name, justify="right", footer=f"{sum(row[number] for row in rows):,}")
     for row in rows:
-        numbers = (row.segments, row.records, row.bytes, row.duplicates, row.tombstones)
-        printed.add_row(f"{row.topic}-{row.partition}", f"L{row.level}", *(f"{number:,}" for number in numbers))
+        printed.add_row(*row[:2], *(f"{number:,}" for number in row[2:]))
     console.print(printed)
+
+
+def differences(table: Table, tree: Mapping[str, Entry]) -> list[str]:
+    """Differences between the table's newest records and the tree; empty when they are the same.
+
+    Also a difference: two records of one key in a topic partition, as a compacted table has one.
+    """
+    columns = ("topic", "partition", "key", "value")
+    records = table.scan(selected_fields=columns).to_arrow().select(columns).to_pylist()
+    keys = Counter((row["topic"], row["partition"], row["key"]) for row in records)
+    wrong = [f"{key!r} is in {topic}-{part} {n} times" for (topic, part, key), n in keys.items() if n > 1]
+    held = {
+        row["key"].decode("utf-8", "surrogateescape"): Entry.parse(row["value"])
+        for row in records
+        if row["value"] is not None
+    }
+    return wrong + [
+        f"{path} is {held.get(path, 'nothing')} in the table, {tree.get(path, 'nothing')} in the tree"
+        for path in sorted(held.keys() | tree.keys())
+        if held.get(path) != tree.get(path)
+    ]
 
 
 def start(environment: dict[str, str], log: Path, ends: ExitStack) -> "subprocess.Popen[str]":
@@ -114,68 +149,53 @@ def run_dag(airflow: "subprocess.Popen[str]") -> None:
                 console.print(f"  {event['task']:<24} {event['state']:<8} {event['seconds']:>6.1f} s")
 
 
-def erase_path(lake: Lake, path: str) -> None:
-    """Request that no file holds ``path`` any more, and take it from the current state of the table."""
-    key = path.encode("utf-8", "surrogateescape")
-    asked = ask(lake, TABLE, [[key]], clock.now_ms(), segments.topic_of(path))
+def erase_path(table: MaintainedTable, path: str) -> str:
+    """Request that no file holds ``path`` any more, and take it from the current state of the table; the request."""
+    asked = table.erase(path.encode("utf-8", "surrogateescape"), topic=topic_of(path))
     # A demo does not wait for other requests, with which a scheduled run would serve this one.
-    lanes = list(run(lake, TABLE, clock.now_ms(), lambda _: LocalEngine(), [Lane.ERASE], force=True))
+    lanes = table.run(Lane.ERASE, force=True)
     for failure in (one for lane in lanes for one in lane.failures.values()):
         raise SystemExit(f"firn: {path} could not be erased: {failure}")
     done = [one.counts for lane in lanes for one in lane.publications if one.counts]
-    write_snapshot(lake, TABLE, clock.now_ms())  # as `firn run` does: pages know which snapshot published what
+    write_snapshot(table.opened.lake, TABLE, clock.now_ms())  # as `firn run` does: pages know what published what
     records, rewritten = sum(one.erased for one in done), sum(one.segments_in for one in done)
     console.print(
         f"request {asked.id}, to erase {path}: removed {count(records, 'record')} of the key from "
         f"{count(rewritten, 'segment')}, but not yet from older snapshots",
         soft_wrap=True,
     )
+    return asked.id
 
 
-def show_certificates(lake: Lake) -> bool:
-    """Tell where the certificates are; returns whether every request has one."""
-    table = lake.table(TABLE)
-    erasures = erasures_of(table)
-    for problem in (one for found in obstacles(lake, table, TABLE, erasures).values() for one in found):
-        console.print(f"  {problem}", style="red", markup=False)
-    for erasure in erasures:
-        if certificate := erasure.certificate:
-            page = Path(os.path.relpath(export(lake, TABLE, certificate)))
-            console.print(
-                f"[bold green]no file holds a record of request {certificate['request']} any more[/]: certificate "
-                f"{page}",
-                soft_wrap=True,
-            )
-    return all(erasure.certificate for erasure in erasures)
-
-
-def free_history(lake: Lake) -> None:
+def free_history(table: MaintainedTable) -> None:
     """Let maintenance expire all snapshots but the newest, and show the bytes on disk before and after it."""
+    lake = table.opened.lake
     # A demo does not wait the five days that Iceberg keeps snapshots for.
     lake.set_properties(TABLE, {"history.expire.max-snapshot-age-ms": "0"})
-    before = on_disk(lake)
-    for garbage in maintain_table(lake, TABLE, clock.now_ms(), remove=True):
+    before = on_disk(lake.table(TABLE))
+    for garbage in table.maintain():
         if garbage.goes:
             console.print(f"  {garbage}", markup=False, soft_wrap=True)
-    after = on_disk(lake)
-    console.print(
-        f"on disk: {before.files:,} files, {before.bytes:,} bytes before maintenance; "
-        f"{after.files:,} files, {after.bytes:,} bytes after it"
-    )
+    console.print(f"on disk: {before} before maintenance; {on_disk(lake.table(TABLE))} after it")
 
 
-class OnDisk(NamedTuple):
-    """The files below the table's location: data, metadata, history."""
-
-    files: int
-    bytes: int
-
-
-def on_disk(lake: Lake) -> OnDisk:
-    """Files and bytes of the table on disk now."""
-    table = lake.table(TABLE)
+def on_disk(table: Table) -> str:
+    """Files and bytes below the table's location now: data, metadata, history."""
     files = files_in(*store(table, table.location()))
-    return OnDisk(len(files), sum(file.bytes for file in files))
+    return f"{len(files):,} files, {sum(file.bytes for file in files):,} bytes"
+
+
+def show_certificate(table: MaintainedTable, request: str) -> bool:
+    """Tell where the certificate of the request is; returns whether it has one."""
+    certified = table.certify(request)
+    for problem in certified.blocked.get(request, ()):
+        console.print(f"  {problem}", style="red", markup=False)
+    for document in certified.issued:
+        page = Path(os.path.relpath(export(table.opened.lake, TABLE, document)))
+        console.print(
+            f"[bold green]no file holds a record of request {request} any more[/]: certificate {page}", soft_wrap=True
+        )
+    return bool(certified.issued)
 
 
 def main() -> int:
@@ -183,7 +203,7 @@ def main() -> int:
     started = time.monotonic()
     home = Path(sys.argv[1] if len(sys.argv) > 1 else ".firn/demo").resolve()
     fresh(home)
-    environment = settings.environment(home)
+    environment = local.environment(home)
     os.environ.update(environment)
     (home / "airflow").mkdir()
     log = home / "airflow.log"
@@ -196,7 +216,7 @@ def main() -> int:
             starting = beside.submit(start, environment, log, ends)
             load(lake, home / "landing", console)
             airflow = ends.enter_context(starting.result())
-        print_levels("before", count_levels(lake.table(TABLE)))
+        print_levels("before", lake.table(TABLE))
         console.rule("Airflow runs the DAG")
         run_dag(airflow)
         code = finish(lake, home, log, airflow)
@@ -206,16 +226,15 @@ def main() -> int:
 
 def finish(lake: Lake, home: Path, log: Path, airflow: "subprocess.Popen[str]") -> int:
     """Erase a key, free the history, compare the table with the tree; returns the exit code."""
+    table = OpenCatalog(lake, engine=LocalEngine()).table(TABLE)
     console.rule("what is in the table now")
-    table = lake.table(TABLE)
-    print_levels("after", count_levels(table))
-    tree = changelog.read_tree()
+    print_levels("after", lake.table(TABLE))
+    tree = read_tree()
     console.rule("a key is erased, maintenance frees what only history holds")
-    erase_path(lake, next(one.path for one in changelog.read_changelog() if one.path not in tree))
-    free_history(lake)
-    certified = show_certificates(lake)
-    table = lake.table(TABLE)
-    wrong = differences(table, tree)
+    request = erase_path(table, next(one.path for one in read_changelog() if one.path not in tree))
+    free_history(table)
+    certified = show_certificate(table, request)
+    wrong = differences(lake.table(TABLE), tree)
     for difference in wrong[:20]:
         console.print(difference, style="red", markup=False)
     shown = Path(os.path.relpath(home))

@@ -19,7 +19,7 @@ from firnlake.airflow.configuration import dag_id_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
 from firnlake.table import records
-from infra.airflow import settings
+from infra.airflow import local
 from infra.environment import CHECKOUT
 from infra.foreign.files import on_disk
 from tests.support.records import LOW_THRESHOLDS, Record, rows_of
@@ -121,7 +121,7 @@ class LocalAirflow:
 
 def without_database(home: Path) -> LocalAirflow:
     """An Airflow without a metadata database, which parsing does not need."""
-    return LocalAirflow(settings.environment(home), Lake.embedded(home), home)
+    return LocalAirflow(local.environment(home), Lake.embedded(home), home)
 
 
 def make(home: Path, tables: Mapping[str, str], migrated: Path) -> LocalAirflow:
@@ -137,7 +137,7 @@ def make(home: Path, tables: Mapping[str, str], migrated: Path) -> LocalAirflow:
     file.write_text(defaults + "\n".join(sections.values()))
     for table, section in sections.items():
         (home / f"{table}.toml").write_text(defaults + section)
-    environment = settings.environment(home) | {"FIRN_TABLES": str(file)}
+    environment = local.environment(home) | {"FIRN_TABLES": str(file)}
     own = home / "airflow"
     own.mkdir(exist_ok=True)
     shutil.copy(migrated / "airflow.db", own)

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import psutil
 
-from infra.airflow import local, settings
+from infra.airflow import local
 from infra.processes import members, start
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def at_free_port(airflow: "LocalAirflow") -> tuple[int, dict[str, str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    own = settings.environment(airflow.home, port).items()
+    own = local.environment(airflow.home, port).items()
     return port, airflow.environment | {name: value for name, value in own if name.startswith("AIRFLOW__")}
 
 

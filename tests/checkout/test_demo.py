@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 from firnlake.iceberg.catalog import Lake
-from infra.demo import carts, changelog, producer, segments
+from infra.demo import changelog, producer
 from infra.demo.changelog import Change, Entry
 from infra.demo.producer import SECONDS, TABLE, produce
 from tests.support.faults import Forgetful, through
@@ -40,7 +40,7 @@ def test_the_shipped_changelog_says_what_the_shipped_tree_says(shipped: list[Cha
 
 def test_offsets_are_dense_and_partitions_are_librdkafkas(shipped: list[Change]) -> None:
     log_end: Counter[tuple[str, int]] = Counter()
-    for record in segments.records(shipped):
+    for record in changelog.records(shipped):
         assert record.partition == crc32(record.key) % 4
         assert record.offset == log_end[record.topic, record.partition]
         log_end[record.topic, record.partition] += 1
@@ -57,7 +57,7 @@ def test_offsets_are_dense_and_partitions_are_librdkafkas(shipped: list[Change])
     ],
 )
 def test_topic_of(path: str, topic: str) -> None:
-    assert segments.topic_of(path) == topic
+    assert changelog.topic_of(path) == topic
 
 
 def moments(commits: int, first: int = 0) -> Iterator[datetime]:
@@ -86,8 +86,10 @@ def test_the_same_seed_and_clock_land_the_same_records_whenever_it_was_restarted
     assert landed(other) == landed(lake)
     places = [(record["partition"], record["offset"]) for record in landed(lake)]
     ends = Counter(partition for partition, _ in places)
-    assert places == [(partition, offset) for partition in range(carts.PARTITIONS) for offset in range(ends[partition])]
-    assert len(places) == 4 * carts.RECORDS
+    assert places == [
+        (partition, offset) for partition in range(producer.PARTITIONS) for offset in range(ends[partition])
+    ]
+    assert len(places) == 4 * producer.RECORDS
 
 
 def test_others_that_commit_at_the_same_time_lose_nothing(lake: Lake) -> None:
@@ -103,17 +105,17 @@ def test_others_that_commit_at_the_same_time_lose_nothing(lake: Lake) -> None:
         produce(lake, moments(5, first=1))
     other.result()
     topics = [record["topic"] for record in landed(lake)]
-    assert Counter(topics) == {carts.TOPIC: 6 * carts.RECORDS, "orders": 6}
+    assert Counter(topics) == {producer.TOPIC: 6 * producer.RECORDS, "orders": 6}
 
 
 def test_a_lost_answer_lands_nothing_twice(lake: Lake) -> None:
     """The first commit is applied and its answer lost; the next one looks where the log ends."""
     produce(through(lake, Forgetful("no")), moments(3))
     offsets = [(record["partition"], record["offset"]) for record in landed(lake)]
-    assert len(offsets) == len(set(offsets)) == 3 * carts.RECORDS
+    assert len(offsets) == len(set(offsets)) == 3 * producer.RECORDS
 
 
 def test_nothing_is_landed_while_nobody_compacts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer, "MOST_SEGMENTS", 2 * carts.PARTITIONS)
+    monkeypatch.setattr(producer, "MOST_SEGMENTS", 2 * producer.PARTITIONS)
     produce(lake, moments(5))
-    assert len(landed(lake)) == 3 * carts.RECORDS
+    assert len(landed(lake)) == 3 * producer.RECORDS
