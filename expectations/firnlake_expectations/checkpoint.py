@@ -11,12 +11,11 @@ them after the validation.
 from __future__ import annotations
 
 import gc
-import json
 import os
-import re
 import sys
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
@@ -31,12 +30,12 @@ from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
 from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
 
-from firnlake_expectations.claim import Finding, Verdict
-from firnlake_expectations.findings import Judgement, rows
+from firnlake_expectations.claim import Verdict
+from firnlake_expectations.findings import of_promises
 from firnlake_expectations.promises.promise import EVERY_LANE
 from firnlake_expectations.promises.table import OWN_SUITES, promises_for
-from firnlake_expectations.templates import RESULTS, VERDICTS, write_page
-from firnlake_expectations.wording import file_name, log_name
+from firnlake_expectations.templates import RESULTS, VERDICTS, new_name, write_document
+from firnlake_expectations.wording import file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.claim import Claim, Finding
     from firnlake_expectations.findings import Findings
 
 # What Great Expectations has loaded lasts as long as the process; to search it for garbage takes a second as it ends.
@@ -81,60 +80,49 @@ def verdicts(
     `own` what the suites of the table's owner found, by plan id.
     Raises UnjudgedError if Great Expectations did not check all that was found.
     """
-    judged = zip(claims, per_claim, strict=True)
-    judgements = [Judgement(claim, rows(claim, one), own.get(claim.plan_id, ())) for claim, one in judged]
-    validation = check(judgements, job, reports)
-    now = datetime.now(UTC)
+    found = [
+        Verdict(claim, (*of_promises(claim, one), *own.get(claim.plan_id, ())), one.closely)
+        for claim, one in zip(claims, per_claim, strict=True)
+    ]
+    validation = check(found, job, reports)
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
     given = {}
-    for judgement, findings in zip(judgements, per_claim, strict=True):
-        plan_id = judgement.claim.plan_id
-        verdict = Verdict(
-            plan_id=plan_id,
-            passed=judgement.passed,
-            expectations=(
-                *(
-                    Finding(row.promise.name, row.promise.sentence, not row.broken, row.observed, row.samples)
-                    for row in judgement.rows
-                ),
-                *judgement.own,
-            ),
+    for one in found:
+        plan_id = one.claim.plan_id
+        run_name = new_name(now_ms, plan_id)
+        given[plan_id] = replace(
+            one,
+            validated_ms=now_ms,
             seconds=round(seconds / len(claims), 3),
-            run_name=f"{now:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9_-]', '_', plan_id)[:100]}-{uuid.uuid4().hex[:8]}",
+            run_name=run_name,
             validation=validation,
-            closely=findings.closely,
         )
-        document = {
-            "validated": now.isoformat(),
-            "claim": judgement.claim.to_dict(),
-            "verdict": verdict.to_dict(),
-        }
-        write_page(reports / VERDICTS / f"{verdict.run_name}.json", json.dumps(document, indent=2, sort_keys=True))
-        given[plan_id] = verdict
+        write_document(reports / VERDICTS / f"{run_name}.json", given[plan_id])
     return given
 
 
-def evidence_of(judgement: Judgement) -> dict[str, str | int]:
+def evidence_of(verdict: Verdict) -> dict[str, str | int]:
     """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
-    claim = judgement.claim
+    claim = verdict.claim
     return {
         "plan": claim.plan_id,
-        "topic_partition": log_name(claim.topic, claim.partition),
+        "topic_partition": claim.log,
         "snapshot": str(claim.snapshot_id or "unknown"),
         **{promise.name: 0 for promise in promises_for(claim.lane)},
-        **{row.promise.name: row.broken for row in judgement.rows},
-        OWN_SUITES.name: sum(not one.passed for one in judgement.own),
+        **{one.name: one.broken for one in verdict.expectations if one.contract},
+        OWN_SUITES.name: sum(not one.passed for one in verdict.expectations if not one.contract),
     }
 
 
-def check(judgements: Sequence[Judgement], job: str, reports: Path) -> str:
+def check(found: Sequence[Verdict], job: str, reports: Path) -> str:
     """Check the evidence of `job`, whose plans share table and lane, and store the result under `reports`.
 
     Returns the name of the run. Raises UnjudgedError unless Great Expectations looked at all plans, answered for every
     promise of the lane, and agrees with what was found.
     """
-    claim = judgements[0].claim
+    claim = found[0].claim
     run_name = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
-    evidence = [evidence_of(one) for one in judgements]
+    evidence = [evidence_of(one) for one in found]
     with ONE_AT_A_TIME:
         result = _run(evidence, claim, run_name, context_of(reports))
     compare(result, claim.lane, evidence)

@@ -6,13 +6,13 @@ record the judge reads.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from firnlake_expectations.wording import FATES
+from firnlake_expectations.wording import FATES, log_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
 
 TAIL = 3
@@ -123,16 +123,10 @@ class Claim:
         """The delete horizon of a tombstone that is found clean for the first time (C8); None if it is unknown."""
         return None if self.delete_retention_ms is None else self.now_ms + self.delete_retention_ms
 
-    def to_dict(self) -> dict[str, Any]:
-        """The claim as JSON-ready names and values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Claim:
-        """Restore a claim from `to_dict`. Raises TypeError for a missing or unknown name."""
-        # JSON has no tuples, only lists.
-        lists = {name: tuple(map(tuple, fields.get(name, ()))) for name in ("markers", "figures")}
-        return cls(**{**fields, **lists})
+    @property
+    def log(self) -> str:
+        """The topic partition."""
+        return log_name(self.topic, self.partition)
 
 
 _OF_TRANSACTIONS = ("is_control", "is_transactional", "producer_id")
@@ -180,47 +174,57 @@ class JudgedColumns:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One record that breaks a promise: its place, what was found, and what was expected. Key and value are redacted
-    (see `redaction`)."""
+    """One record that breaks a promise: its offset and key, what was found, and what was expected. The key is shown as
+    reports may show it (`wording.shown_key`)."""
 
     offset: int | None
     key: str | None
     found: str
     expected: str
-    value: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The sample as JSON-ready names and values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one expectation: its promise as a sentence, the outcome, and the observation in words."""
+    """The result of one expectation: its promise as a sentence, the outcome, and the observation in words.
+
+    contract   number of the promise in the contract; empty for an expectation of the table's owner
+    checked    the number of items that were looked at
+    broken     the number of violations
+    """
 
     name: str
     sentence: str
     passed: bool
     observed: str
     samples: tuple[Sample, ...] = ()
+    contract: str = ""
+    checked: int = 0
+    broken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Great Expectations' verdict on one stage.
+    """The findings about one plan, as they are stored and shown; `claim` is the claim that was tested.
 
-    seconds is this plan's share of the wall time; run_name names the verdict's document and page; validation names
-    Great Expectations' run for the whole job; closely is True if values of both sides were read, False if a
-    fingerprint vouched for the values on the read side.
+    closely        True if values of both sides were read, False if a fingerprint vouched for those that were read
+    validated_ms   when Great Expectations judged, epoch milliseconds
+    seconds        this plan's share of the wall time
+    run_name       the name of the verdict's document and page
+    validation     the name of Great Expectations' run for the whole job; empty for a commit that was judged again
     """
 
-    plan_id: str
-    passed: bool
+    claim: Claim
     expectations: tuple[Finding, ...]
-    seconds: float
-    run_name: str
-    validation: str
     closely: bool = False
+    validated_ms: int = 0
+    seconds: float = 0.0
+    run_name: str = ""
+    validation: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True when every promise was kept, and the suites of the table's owner are met."""
+        return not self.failures
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -231,16 +235,3 @@ class Verdict:
     def reason(self) -> str:
         """What was observed where an expectation failed, in one line; empty if none failed."""
         return "; ".join(f"{finding.name}: {finding.observed}" for finding in self.failures)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The verdict as JSON-ready names and values; `from_dict` is its inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Verdict:
-        """Restore a verdict from `to_dict` (or from its JSON). Raises an error for unknown or missing names."""
-        findings = tuple(
-            Finding(**{**finding, "samples": tuple(Sample(**sample) for sample in finding["samples"])})
-            for finding in fields["expectations"]
-        )
-        return cls(**{**fields, "expectations": findings})

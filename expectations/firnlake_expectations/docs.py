@@ -6,15 +6,26 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from firnlake_expectations.refusals import Refusal
-from firnlake_expectations.table_report import OUTCOMES, RUNS, JudgedPlan, Seen, page_of, tables_of
-from firnlake_expectations.templates import CERTIFICATES, PLANS, REFUSALS, TABLES, VERDICTS, environment, write_page
+from firnlake_expectations.claim import Verdict
+from firnlake_expectations.table_report import RUNS, Refusal, Seen, page_of, tables_of
+from firnlake_expectations.templates import (
+    CERTIFICATES,
+    PLANS,
+    REFUSALS,
+    TABLES,
+    VERDICTS,
+    environment,
+    read_document,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
+T = TypeVar("T")
 
 NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
 """Pattern of a verdict's name, which becomes the name of a page."""
@@ -47,33 +58,33 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     the last front page wins.
     """
     now = int(datetime.now(UTC).timestamp() * 1000) if now_ms is None else now_ms
-    found = (one for path in (reports / VERDICTS).glob("*.json") if (one := JudgedPlan.read(path)))
-    named = (one for one in found if NAME.fullmatch(one.verdict.run_name))
-    stored = sorted(named, key=lambda one: one.verdict.run_name, reverse=True)
-    refusals = sorted((reports / REFUSALS).glob("[!.]*.json"), reverse=True)
-    refused = [refusal for path in refusals if (refusal := Refusal.read(path))]
-    seen = {was.table: was for path in (reports / TABLES).glob("[!.]*.json") if (was := Seen.read(path))}
+    stored = [one for one in _documents(reports / VERDICTS, Verdict) if NAME.fullmatch(one.run_name)]
+    seen = {was.table: was for was in _documents(reports / TABLES, Seen)}
     certificates = list(_certificates(reports))
-    tables = tables_of(stored, refused, seen, now)
+    tables = tables_of(stored, _documents(reports / REFUSALS, Refusal), seen, now)
     pages = environment()
     pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, most_refused=REFUSED, most_reason=REASON)
     for one in stored:
-        target = reports / one.page
+        target = reports / PLANS / f"{one.run_name}.html"
         if not target.exists():
-            shown = {"claim": one.claim, "verdict": one.verdict, "log": one.log, "validated_ms": one.validated_ms}
-            write_page(target, pages.get_template("plan.html.j2").render(shown))
+            write_page(target, pages.get_template("plan.html.j2").render(verdict=one, claim=one.claim))
     for table in tables:
         page = pages.get_template("table.html.j2").render(
             report=table,
             certificates=[one for one in certificates if one.table == table.table],
             listed=LISTED,
-            outcomes=OUTCOMES,
         )
         write_page(reports / page_of(table.table), page)
     front = pages.get_template("index.html.j2").render(
         tables=tables, now_ms=now, listed=ON_FRONT, certificates=certificates
     )
     return write_page(reports / "index.html", front)
+
+
+def _documents(folder: Path, kind: type[T]) -> list[T]:
+    """The documents in the folder, the newest names first."""
+    paths = sorted(folder.glob("[!.]*.json"), reverse=True)
+    return [one for path in paths if (one := read_document(path, kind))]
 
 
 def _certificates(reports: Path) -> Iterator[CertificatePage]:
@@ -101,10 +112,10 @@ def table_of(reports: Path, path: str) -> str | None:
         return None
     match parts, file.suffix:
         case [(folder, name), ".html"] if folder == TABLES:
-            seen = Seen.read(file.with_suffix(".json"))
+            seen = read_document(file.with_suffix(".json"), Seen)
             return seen.table if seen else None
         case [(folder, name), ".html"] if folder == PLANS:
-            stored = JudgedPlan.read((reports / VERDICTS / name).with_suffix(".json"))
+            stored = read_document((reports / VERDICTS / name).with_suffix(".json"), Verdict)
             return stored.claim.table if stored else None
         case [(folder, table, name), _] if folder == CERTIFICATES and _CERTIFICATE.fullmatch(name):
             return table

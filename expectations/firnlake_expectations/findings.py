@@ -1,32 +1,22 @@
-"""Findings about a plan: figures, the number of violations per rule, and samples of the violations.
-
-Values of sampled records are read only if a report may show them: the comparison does not hold values.
-"""
+"""Findings about a plan: figures, the number of violations per rule, and samples of the violations."""
 
 from __future__ import annotations
 
-import base64
-import json
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from firnlake_expectations.claim import Sample
+from firnlake_expectations.claim import Finding, Sample
 from firnlake_expectations.promises.promise import HORIZON
 from firnlake_expectations.promises.table import FINGERPRINT, promises_of
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
-from firnlake_expectations.wording import KEY_BYTES, count, key_text, log_name, moment, none_of, shown_key
+from firnlake_expectations.wording import count, moment, none_of, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from firnlake_expectations.claim import Claim, Finding, JudgedColumns
+    from firnlake_expectations.claim import Claim, JudgedColumns
     from firnlake_expectations.duck import Duck
     from firnlake_expectations.promises.promise import Promise, Rule
-    from firnlake_expectations.tables import Part
     from firnlake_expectations.wording import Shown
 
 
@@ -65,55 +55,25 @@ class Findings:
         return replace(self, violations={**self.violations, FINGERPRINT: 1})
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One promise about one plan: the number of items checked, the violations by column of the evidence, and the
-    observation as a sentence. Nothing that a row needs counts as 0 if it is missing: KeyError is raised."""
-
-    promise: Promise
-    checked: int
-    violations: Mapping[str, int]
-    observed: str
-    samples: tuple[Sample, ...]
-
-    @property
-    def broken(self) -> int:
-        """Number of violations."""
-        return sum(self.violations.values())
+def of_promises(claim: Claim, findings: Findings) -> tuple[Finding, ...]:
+    """What was found about each promise of the plan of `claim`. Nothing counts as 0 if it is missing: KeyError is
+    raised."""
+    return tuple(_of_promise(promise, claim, findings) for promise in promises_of(claim))
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The findings about the plan of `claim`, a row for each promise, and those of the suites of the table's owner."""
-
-    claim: Claim
-    rows: Sequence[Row]
-    own: Sequence[Finding] = ()
-
-    @property
-    def passed(self) -> bool:
-        """True when every promise was kept, and the suites of the table's owner are met."""
-        return not any(row.broken for row in self.rows) and all(one.passed for one in self.own)
-
-
-def rows(claim: Claim, findings: Findings) -> tuple[Row, ...]:
-    """The rows about the plan of `claim`, one for each of its promises."""
-    return tuple(_row(promise, claim, findings) for promise in promises_of(claim))
-
-
-def _row(promise: Promise, claim: Claim, findings: Findings) -> Row:
+def _of_promise(promise: Promise, claim: Claim, findings: Findings) -> Finding:
     checked = findings.figures[promise.checked]
     if promise.differences is None:
-        violations = {rule.name: findings.violations[rule.name] for rule in promise.rules}
+        broken = {rule: findings.violations[rule.name] for rule in promise.rules}
         samples = tuple(chain.from_iterable(findings.samples.get(rule.name, ()) for rule in promise.rules))
-        said = "; ".join(rule.say(violations[rule.name]) for rule in promise.rules if violations[rule.name])
+        number, said = sum(broken.values()), "; ".join(rule.say(times) for rule, times in broken.items() if times)
     else:
         samples = promise.differences(findings.figures, claim)
-        violations = {promise.name: len(samples)}
-        said = "; ".join(f"{sample.found} ({sample.expected})" for sample in samples)
+        number, said = len(samples), "; ".join(f"{sample.found} ({sample.expected})" for sample in samples)
     told = said or none_of(checked, promise.noun)
     note = promise.note(findings.figures, claim) if promise.note else ""
-    return Row(promise, checked, violations, "; ".join(filter(None, (told, note))) + ".", samples)
+    observed = "; ".join(filter(None, (told, note))) + "."
+    return Finding(promise.name, promise.sentence, not number, observed, samples, promise.number, checked, number)
 
 
 NOBODYS = -1
@@ -164,7 +124,7 @@ def samples_of(
 def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
     """The values that a rule's templates can use besides the columns of a row."""
     of_claim = {
-        "log": log_name(claim.topic, claim.partition),
+        "log": claim.log,
         "log_end": claim.log_end_offset,
         "level_out": claim.level_out,
     }
@@ -217,73 +177,3 @@ def _why_it_stays(row: Mapping[str, Any], claim: Claim) -> str:
 def weight(rule: Rule) -> str:
     """SQL over a row of the rule's view: the number of violations. NULL counts as one, because nobody knows."""
     return f"coalesce(({rule.broken})::BIGINT, 1)"
-
-
-Place = tuple[str, int, int]
-"""Topic, partition and offset."""
-
-_ORDER = (BEFORE, IN_PLACE, AFTER)
-"""The order of the sides: a sample shows the value of the first side that has one."""
-
-
-def wanted(findings: Iterable[Findings], claims: Iterable[Claim]) -> frozenset[Place]:
-    """The places of all samples."""
-    return frozenset(
-        (claim.topic, claim.partition, sample.offset)
-        for claim, one in zip(claims, findings, strict=True)
-        for samples in one.samples.values()
-        for sample in samples
-        if sample.offset is not None
-    )
-
-
-def values_of(parts: Iterable[Part], reading: JudgedColumns, places: frozenset[Place]) -> dict[Place, str | None]:
-    """The values at `places`, cut as a report shows them."""
-    told: dict[Place, str | None] = {}
-    offsets = pa.array(sorted({offset for _, _, offset in places}), pa.int64())
-    for part in sorted(parts, key=lambda part: _ORDER.index(part.side)) if places else ():
-        for records in part.read(None):
-            chosen = records.filter(pc.is_in(records.column(reading.offset).cast(pa.int64()), offsets))
-            for row in chosen.to_pylist():
-                place = (
-                    row[reading.topic] if reading.topic else reading.topic_name,
-                    row[reading.partition] if reading.partition else 0,
-                    row[reading.offset],
-                )
-                if place in places:
-                    told.setdefault(place, _text(row, reading))
-    return told
-
-
-def with_values(
-    findings: Sequence[Findings], claims: Sequence[Claim], values: Mapping[Place, str | None]
-) -> list[Findings]:
-    """The findings, with the value of its record added to each sample."""
-    return [
-        replace(
-            one,
-            samples={
-                rule: tuple(
-                    replace(sample, value=values.get((claim.topic, claim.partition, sample.offset or 0)))
-                    if sample.offset is not None
-                    else sample
-                    for sample in samples
-                )
-                for rule, samples in one.samples.items()
-            },
-        )
-        for one, claim in zip(findings, claims, strict=True)
-    ]
-
-
-def _text(row: Mapping[str, Any], reading: JudgedColumns) -> str | None:
-    """The value as text; for a table without a column `value`, all of a record except its key and place."""
-    if "value" in row:
-        whole = row["value"]
-        return key_text(whole[:KEY_BYTES] if isinstance(whole, bytes) else whole)
-    own = (*reading.key, reading.offset, reading.topic, reading.partition, reading.level, reading.delete_horizon)
-    return key_text(json.dumps({name: value for name, value in row.items() if name not in own}, default=_plain))
-
-
-def _plain(value: object) -> str:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING
 
 from firnlake_expectations.duck import Duck
 from firnlake_expectations.erasure_views import derive_erasure, erasure_figures
-from firnlake_expectations.findings import (
-    NOBODYS,
-    SAMPLES_PER_RULE,
-    Findings,
-    samples_of,
-    values_of,
-    wanted,
-    weight,
-    with_values,
-)
+from firnlake_expectations.findings import NOBODYS, SAMPLES_PER_RULE, Findings, samples_of, weight
 from firnlake_expectations.promises.table import rules_of
 from firnlake_expectations.retention_views import derive_retention
 from firnlake_expectations.tables import Filler, Layout, Part
@@ -78,21 +69,6 @@ def judge(
     layout = Layout(
         schema, reading, closely=fingerprints is None, requested=requested, same_files=same_files, segments=segments
     )
-    findings = _found(parts, layout, claims, fingerprints, samples, bounds)
-    if samples == "full":
-        values = values_of(parts, reading, wanted(findings, claims))
-        return with_values(findings, claims, values) if values else findings
-    return findings
-
-
-def _found(
-    parts: Sequence[Part],
-    layout: Layout,
-    claims: Sequence[Claim],
-    fingerprints: Sequence[int] | None,
-    samples: Shown,
-    bounds: Limits,
-) -> list[Findings]:
     if fingerprints is None:
         return examine(parts, layout, claims, samples, bounds)
     findings = examine(parts, layout, claims, "none", bounds)

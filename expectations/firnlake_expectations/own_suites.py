@@ -17,7 +17,7 @@ from great_expectations.expectations.registry import list_registered_expectation
 from firnlake_expectations.checkpoint import ONE_AT_A_TIME, context_of, function_named
 from firnlake_expectations.claim import Finding, Sample
 from firnlake_expectations.findings import SAMPLES_PER_RULE
-from firnlake_expectations.wording import count, file_name, key_text
+from firnlake_expectations.wording import count, file_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -111,8 +111,6 @@ def _finding(suite: str, one: Mapping[str, Any], columns: Sequence[str], offset:
         observed = f"{result['unexpected_count']:,} of {count(result['element_count'], 'record')}."
     elif shown == "full" and result.get("observed_value") is not None:
         observed = f"Observed: {result['observed_value']}."
-    elif shown == "full" and result.get("partial_unexpected_list"):
-        observed = f"Unexpected: {result['partial_unexpected_list'][:SAMPLES_PER_RULE]}."
     else:
         observed = "Met." if one["success"] else "Not met."
     return Finding(
@@ -120,9 +118,7 @@ def _finding(suite: str, one: Mapping[str, Any], columns: Sequence[str], offset:
         sentence,
         passed=bool(one["success"]),
         observed=observed,
-        samples=()
-        if one["success"] or shown == "none"
-        else _samples(result.get("unexpected_index_list"), offset, shown),
+        samples=() if one["success"] or shown == "none" else _samples(result.get("unexpected_index_list"), offset),
     )
 
 
@@ -143,14 +139,6 @@ def _failed(raised: Mapping[str, Any], columns: Sequence[str], shown: Shown) -> 
     return "; ".join(dict.fromkeys(" ".join(reason.split()).rstrip(".") for reason in reasons))
 
 
-def _samples(unexpected: Sequence[Mapping[str, Any]] | None, offset: str, shown: Shown) -> tuple[Sample, ...]:
-    places = sorted(unexpected or (), key=lambda place: int(place[offset]))[:SAMPLES_PER_RULE]
-    return tuple(
-        Sample(int(place[offset]), None, "unexpected", "as the suite says", _value(place, offset, shown))
-        for place in places
-    )
-
-
-def _value(place: Mapping[str, Any], offset: str, shown: Shown) -> str | None:
-    others = {name: value for name, value in place.items() if name != offset}
-    return key_text(json.dumps(others, default=str)) if shown == "full" and others else None
+def _samples(unexpected: Sequence[Mapping[str, Any]] | None, offset: str) -> tuple[Sample, ...]:
+    offsets = sorted(int(place[offset]) for place in unexpected or ())[:SAMPLES_PER_RULE]
+    return tuple(Sample(one, None, "unexpected", "as the suite says") for one in offsets)

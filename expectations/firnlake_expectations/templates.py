@@ -1,20 +1,26 @@
-"""Templates of the pages that people read, how a page is written, and the page of a certificate of erasure."""
+"""Templates of the pages that people read, how pages and documents are written, and the page of a certificate."""
 
 from __future__ import annotations
 
 import re
 import uuid
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from firnlake_expectations.wording import count, fates, moment, printable, shown, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+
+T = TypeVar("T")
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -61,6 +67,30 @@ def write_page(target: Path, page: str) -> Path:
     unfinished.write_text(page, encoding="utf-8")
     unfinished.replace(target)
     return target
+
+
+def new_name(at_ms: int, plan_id: str) -> str:
+    """A new name for a document about a plan; it begins with the time, epoch milliseconds, and sorts by it."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{at:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9_-]', '_', plan_id)[:100]}-{uuid.uuid4().hex[:8]}"
+
+
+def write_document(target: Path, document: object) -> Path:
+    """Store a dataclass as JSON; raises OSError if that is not possible."""
+    return write_page(target, to_json(document).decode())
+
+
+def read_document(path: Path, kind: type[T]) -> T | None:
+    """The dataclass of this `kind` that `write_document` stored at `path`; None if it is gone, damaged, or not
+    Firn's."""
+    try:
+        found: T = _adapter(kind).validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return found
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 RESULTS = "results"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from firnlake.lanes.erasure.requests import Request
     from firnlake.plan.make import LanePlans
     from firnlake.run import LaneRun
-    from firnlake_expectations.findings import Judgement
+    from firnlake_expectations.claim import Verdict
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class MaintainedTable:
         key = None if None in values else tuple(value for value in values if value is not None)
         return explain_key(self.opened.lake, self.name, key, self.opened.now(), None, commits)
 
-    def verify(self, snapshot_id: int | None = None) -> list[Judgement]:
+    def verify(self, snapshot_id: int | None = None) -> list[Verdict]:
         """Judge a commit of Firn in the history anew, by default its newest."""
         from firnlake.validate.validate import verify
 

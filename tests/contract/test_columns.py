@@ -124,7 +124,7 @@ def found(
     scenario.play("rows " + " | ".join(f"id={place} lsn={place} {text}" for place, text in enumerate(texts)), "full!")
     scenario.answer("firn report")
     (page,) = (scenario.opened.lake.home / "reports" / "verdicts").glob("*.json")
-    told = json.loads(page.read_text())["verdict"]["expectations"]
+    told = json.loads(page.read_text())["expectations"]
     return [one for one in told if one["name"].startswith("mine")]
 
 

@@ -92,7 +92,7 @@ def test_c8_horizons_are_held_to_the_retention_of_their_commit(topic: Topic) -> 
     for stamp, note in ((NOW + 1000, False), (None, True)):
         (found,) = verify(topic.lake, topic.table, None, LocalEngine())
         assert (found.passed, found.claim.stamp_ms) == (True, stamp)
-        assert any("not judged: the metadata file" in row.observed for row in found.rows) is note
+        assert any("not judged: the metadata file" in row.observed for row in found.expectations) is note
         written.unlink(missing_ok=True)
 
 
@@ -129,7 +129,7 @@ def forged(topic: Topic, right: Snapshot, kept: Kept, **claimed: int) -> set[str
     change = BranchChange(gone, added, {**said, **{f"firn.{name}": str(number) for name, number in claimed.items()}})
     commit(topic.lake, Commit(topic.lake.table(topic.table), [(MAIN_BRANCH, change)]), topic.table)
     verified = verify(topic.lake, topic.table, None, LocalEngine())
-    return {row.promise.name for one in verified for row in one.rows if row.broken}
+    return {found.name for one in verified for found in one.failures}
 
 
 def without(*offsets: int, **changed: Any) -> Kept:
@@ -197,8 +197,8 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
         assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"
     assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]
     scenario.answer("firn report")
-    stored = [one.read_text() for one in scenario.opened.lake.reports_folder.rglob("firn-retain/**/*.json")]
-    assert any("0 of 1 segment in 1 topic partition" in one and "0 of 3 segments in 1 topic" in one for one in stored)
+    stored = [one.read_text() for one in scenario.opened.lake.reports_folder.glob("verdicts/*.json")]
+    assert any('"0 of 1 segment."' in one and '"0 of 3 segments."' in one for one in stored)
 
 
 def staged(topic: Topic, partitions: int = 1) -> Stage:
@@ -218,7 +218,7 @@ def test_c1_a_value_that_was_changed_on_the_way_is_found_in_its_plan(topic: Topi
     at = held.schema.get_field_index("value")
     pq.write_table(held.set_column(at, held.schema.field(at), other.cast(held.schema.field(at).type)), path)
     judged = [one.verdict for one in validate(topic.lake, [stage.identifier], LocalEngine())]
-    found = {one.plan_id: (one.reason, one.closely) for one in judged if one}
+    found = {one.claim.plan_id: (one.reason, one.closely) for one in judged if one}
     wrong, *others = (found[plan_id] for plan_id in stage.changes)
     assert wrong == ("expect_records_unchanged: 1 record unlike what was read at the same offset.", True)
     assert others == [("", values == "full")] * 2

@@ -40,7 +40,7 @@ def judged(scenario: Scenario, suites: str, records: str, *properties: str) -> t
     assert ("failed: " in said) is (scenario.answer("levels") == before), "what fails is not published"
     scenario.answer("firn report")
     stored = [json.loads(one.read_text()) for one in scenario.opened.lake.reports_folder.glob("verdicts/*.json")]
-    told = [one["verdict"]["expectations"] for one in stored if one["claim"]["table"] == scenario.name]
+    told = [one["expectations"] for one in stored if one["claim"]["table"] == scenario.name]
     return said, [one for every in told for one in every if not one["name"].startswith("expect_")]
 
 

@@ -1,12 +1,11 @@
 """Firn's pages: rows filtered, the worst first; names of strangers are text; no file is served but those of pages."""
 
-import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 
 from firnlake.airflow.dag.figures import figures_of
 from firnlake.airflow.metrics import metrics
@@ -20,7 +19,7 @@ from firnlake_expectations.docs import table_of
 from firnlake_expectations.table_report import Seen, Tombstones
 from firnlake_expectations.wording import plain
 from tests.support.examples import HOSTILE_NAMES
-from tests.support.judged import CLAIM, verdict_document
+from tests.support.judged import CLAIM
 from tests.support.lakes import NOW, TABLE
 from tests.support.pages import (
     HOUR,
@@ -161,11 +160,9 @@ def reports(tmp_path: Path) -> Path:
     reports = tmp_path / "reports"
     claim = replace(CLAIM, table=TABLE, lane="full", plan_id="ad97d9098b256fb5", now_ms=NOW)
     findings = (Finding("a", "A promise.", passed=False, observed="2 records are missing."),)
-    verdict = Verdict(
-        claim.plan_id, passed=False, expectations=findings, seconds=0.1, run_name="ad97-204f", validation="4711-a1b2"
-    )
+    verdict = Verdict(claim, findings, validated_ms=NOW, run_name="ad97-204f", validation="4711-a1b2")
     for path, content in {
-        "verdicts/ad97-204f.json": json.dumps(verdict_document(claim, verdict, datetime(2026, 11, 21, tzinfo=UTC))),
+        "verdicts/ad97-204f.json": to_json(verdict).decode(),
         "verdicts/torn.json": "{",
         "results/firn-full/4711-a1b2/20261121T055956.771370Z/firn-lake.records.json": "{}",
         "plans/ad97-204f.html": "Firn's",

@@ -27,14 +27,13 @@ import pyarrow as pa
 
 from firnlake_expectations.checkpoint import verdicts
 from firnlake_expectations.claim import Claim, JudgedColumns, Verdict
-from firnlake_expectations.findings import Findings, rows
+from firnlake_expectations.findings import Findings, of_promises
 from firnlake_expectations.fingerprint import Fingerprint
 from firnlake_expectations.judge import judge
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from tests.support.records import NOW, History, Record, rows_of, span
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     import pytest
@@ -212,9 +211,9 @@ def findings_on(
 
 def said(claim: Claim, findings: Findings) -> str:
     """The broken promises in short: ``newest_record_kept@1,4 counts``, or ``kept``."""
-    broken = [row for row in rows(claim, findings) if row.broken]
+    broken = [row for row in of_promises(claim, findings) if row.broken]
     offsets = [sorted({one.offset for one in row.samples if one.offset is not None}) for row in broken]
-    names = [row.promise.name.removeprefix("expect_").replace("record_counts_to_add_up", "counts") for row in broken]
+    names = [row.name.removeprefix("expect_").replace("record_counts_to_add_up", "counts") for row in broken]
     return " ".join(f"{n}@{','.join(map(str, o))}" if o else n for n, o in zip(names, offsets, strict=True)) or "kept"
 
 
@@ -222,11 +221,6 @@ def verdicts_on(plans: Sequence[Planned], reports: Path, samples: Shown = "full"
     """Great Expectations' verdicts on ``plans``, judged together, by values."""
     found = findings_on(plans, samples=samples)
     return list(verdicts([plan.claim for plan in plans], found, reports, job="job").values())
-
-
-def verdict_document(claim: Claim, verdict: Verdict, validated: datetime) -> dict[str, object]:
-    """The document that Firn stores of a verdict."""
-    return {"validated": validated.isoformat(), "claim": claim.to_dict(), "verdict": verdict.to_dict()}
 
 
 def replaced(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, broken: Callable[..., Any]) -> None:

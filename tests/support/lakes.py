@@ -35,7 +35,7 @@ from firnlake.publish.publish import Publication, publish_job
 from firnlake.table.history import Counts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.topic_partition import TopicPartition
-from firnlake_expectations.claim import Finding, Verdict
+from firnlake_expectations.claim import Claim, Finding, Verdict
 from infra.foreign.files import on_disk
 
 NOW = 1_700_000_000_000
@@ -160,7 +160,12 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
     )
     stage.record_changes([change])
     finding = Finding("one_record_per_key", "", passed=True, observed="")
-    verdict = Verdict(plan.id, passed=True, expectations=(finding,), seconds=0.0, run_name="", validation="")
+    told = ("topic", "partition", "now_ms", "clean_below", "log_end_offset")
+    claim = Claim(
+        table=plan.table, plan_id=plan.id, lane=plan.lane.value, level_out=0, delete_retention_ms=None,
+        **{name: getattr(plan, name) for name in told}, **change.counts.model_dump(exclude={"expired"}),
+    )  # fmt: skip
+    verdict = Verdict(claim, (finding,))
     Stage.load(lake, stage.identifier).record_verdicts({plan.id: verdict}, stage.stored())
     return Stage.load(lake, stage.identifier)
 

@@ -233,7 +233,7 @@ class Scenario(Writers, Views, Disturbed):
         """The promises that the newest commit broke, or that it kept all."""
         for one in self.table.verify():
             yield f"{one.claim.lane}: " + ("kept" if one.passed else "broken")
-            yield from (f"{row.promise.number} {row.promise.name}: {row.observed}" for row in one.rows if row.broken)
+            yield from (f"{row.contract} {row.name}: {row.observed}" for row in one.failures)
 
     def do_maintain(self, rest: str) -> Iterable[str]:
         """Which files went, by kind and reason."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.claim import Sample
@@ -130,7 +130,7 @@ _OTHERS = {
 
 def count_differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
     """The differences between claimed and measured counts, and the equations of either that do not add up."""
-    claimed = claim.to_dict()
+    claimed = asdict(claim)
     wrong = [
         Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")
         for name, words in (_COUNTED | _OTHERS).items()

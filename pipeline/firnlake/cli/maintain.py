@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -21,8 +22,7 @@ from firnlake.iceberg.deleter import Finding
 from firnlake.inspect.gather import write_snapshot
 from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table
-from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, in_words, mended, named_files
-from firnlake_expectations.table_report import OUTCOMES, MendedFile
+from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, mended, named_files
 from firnlake_expectations.wording import count
 
 
@@ -221,22 +221,8 @@ def _show_mended(lake: Lake, table: str, as_json: bool) -> None:
     elif not files:
         show.line(f"{table}: nothing was mended")
     else:
-        for taken, own in groupby(files, _taken):
+        for taken, own in groupby(files, attrgetter("taken")):
             show.line(f"{table}: {taken}:")
             for one in own:
                 show.line(f"  {one.path}")
-                show.line(f"    {_contents(one)}{OUTCOMES[one.outcome]}")
-
-
-def _taken(one: MendedFile) -> str:
-    if one.at_ms is None:
-        return f"on branch {MENDED}, but no summary tells any more when it was taken"
-    return f"taken by {in_words(one.snapshot_id, one.at_ms)}"
-
-
-def _contents(one: MendedFile) -> str:
-    """What the file holds, as far as metadata tells."""
-    if one.topic_partition is None or one.records is None:
-        return ""
-    offsets = "unknown offsets" if one.base_offset is None else f"offsets {one.offsets}"
-    return f"{one.topic_partition}, {offsets}, {count(one.records, 'record')}; "
+                show.line(f"    {one.contents}")

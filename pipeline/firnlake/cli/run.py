@@ -47,7 +47,7 @@ from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count, fates
 
 if TYPE_CHECKING:
-    from firnlake_expectations.findings import Judgement
+    from firnlake_expectations.claim import Verdict
 
 OneLane = Annotated[
     Lane | None,
@@ -306,21 +306,21 @@ def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = N
         raise typer.Exit(1)
 
 
-def _show_verified(snapshot_id: int, one: "Judgement") -> None:
+def _show_verified(snapshot_id: int, one: "Verdict") -> None:
     claim = one.claim
     state = "every promise is kept" if one.passed else "PROMISES ARE BROKEN"
     show.line(f"snapshot {snapshot_id}, {claim.topic}-{claim.partition} {claim.lane} (plan {claim.plan_id}): {state}")
-    for row in one.rows:
+    for found in one.expectations:
         # Under the heading of a page, "0 of 3 keys." is clear; in a line of its own, it would seem to be kept for none.
-        observed = f"broken by {row.observed}" if row.observed.startswith("0 of ") else row.observed
-        show.line(f"  {'broken' if row.broken else 'kept  '}  {row.promise.name} ({row.promise.number}): {observed}")
-        for sample in row.samples:
+        observed = f"broken by {found.observed}" if found.observed.startswith("0 of ") else found.observed
+        show.line(f"  {'kept  ' if found.passed else 'broken'}  {found.name} ({found.contract}): {observed}")
+        for sample in found.samples:
             show.line(
                 f"          offset {sample.offset}, key {sample.key}: {sample.found}; expected: {sample.expected}"
             )
 
 
-def _document(one: "Judgement") -> dict[str, object]:
+def _document(one: "Verdict") -> dict[str, object]:
     return {
         "plan": one.claim.plan_id,
         "topic": one.claim.topic,
@@ -329,15 +329,15 @@ def _document(one: "Judgement") -> dict[str, object]:
         "passed": one.passed,
         "promises": [
             {
-                "name": row.promise.name,
-                "contract": row.promise.number,
-                "promise": row.promise.sentence,
-                "checked": row.checked,
-                "broken": row.broken,
-                "observed": row.observed,
-                "samples": row.samples,
+                "name": found.name,
+                "contract": found.contract,
+                "promise": found.sentence,
+                "checked": found.checked,
+                "broken": found.broken,
+                "observed": found.observed,
+                "samples": found.samples,
             }
-            for row in one.rows
+            for found in one.expectations
         ],
     }
 

@@ -13,7 +13,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.clock import exact_span
 from firnlake.errors import FirnError, RefusedError, UnavailableError
 from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
@@ -40,17 +39,17 @@ from firnlake.maintain.mend import mended
 from firnlake.progress import Progress
 from firnlake.table.history import CommitSummary, appended_bytes, is_mending, removed_bytes
 from firnlake.table.manifest_reader import read
-from firnlake.table.policy import Policies, Policy
+from firnlake.table.policy import Policies
 from firnlake.table.records import is_table_of_records
 from firnlake.table.segment import MERGED
 from firnlake.table.state import State
-from firnlake_expectations.table_report import MendedFile, Seen, Tombstones
-from firnlake_expectations.wording import count, log_name, plain
+from firnlake_expectations.table_report import Seen, Tombstones
+from firnlake_expectations.wording import count, log_name
 
 QUARANTINED_SHOWN: Final = 100
 """Maximum number of batches of quarantined records in a status, largest first; ``firn quarantine`` lists all."""
 PUBLICATIONS_SHOWN: Final = 50
-MENDED_SHOWN: Final = 100
+MENDED_SHOWN: Final = 50
 """Maximum number of mended files that pages list, newest first; ``firn mend --list`` lists all."""
 
 log = logging.getLogger(__name__)
@@ -303,34 +302,25 @@ def history_space(table: Table, staying: Collection[int]) -> tuple[int, int]:
 
 
 def _seen(lake: Lake, status: Status) -> Seen:
-    """What the data-quality pages need of the table besides its verdicts: its status, retention and mendings."""
-    table = lake.table(status.table)
-    policies = Policies.parse(status.table, table.properties)
-    topics = {part.topic_partition.topic for part in status.partitions}
+    """What the data-quality pages need of the table besides its verdicts."""
     return Seen(
         table=status.table,
         snapshot_id=status.snapshot_id,
         taken_ms=status.taken_ms,
-        topic_partitions={log_name(*one.topic_partition): one.condition for one in status.partitions},
+        topic_partitions={log_name(*one.topic_partition): one.condition.value for one in status.partitions},
         held={name: reason for (name, _), reason in status.matters.items()},
         tombstones=status.tombstones,
         published={one.validation: one.snapshot_id for one in status.publications if one.validation},
-        retained={plain(topic): _limits(policies.of(topic)) for topic in topics if not policies.of(topic).compacts},
-        mended=_mended(lake, table, status.table),
+        mended=_mended(lake, status.table),
     )
 
 
-def _limits(policy: Policy) -> str:
-    age, size = policy.retention_ms, policy.retention_bytes
-    told = [f"retention.ms = {exact_span(age)}"] if age >= 0 else []
-    return ", ".join([*told, f"retention.bytes = {size}"] if size >= 0 else told)
-
-
-def _mended(lake: Lake, table: Table, identifier: str) -> tuple[MendedFile, ...]:
-    """The files that the newest mendings took; none if a manifest of a snapshot before a mending is gone or damaged."""
+def _mended(lake: Lake, identifier: str) -> tuple[str, ...]:
+    """What the newest mendings took; nothing if a manifest of a snapshot before a mending is gone or damaged."""
     try:
         with lake.answering():
-            return tuple(islice(mended(table, identifier), MENDED_SHOWN))
+            files = islice(mended(lake.table(identifier), identifier), MENDED_SHOWN)
+            return tuple(f"{one.path} {one.contents}; {one.taken}" for one in files)
     except (FirnError, *DAMAGED) as error:
         log.warning("table %s: its report lists no mendings: %s", identifier, error)
         return ()

@@ -8,7 +8,7 @@ What Firn remembers of main's history stays. The log goes on with records missin
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from pyarrow.fs import FileType
 from pyiceberg.manifest import DataFile, ManifestEntry
@@ -38,7 +38,6 @@ from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments
 from firnlake.table.topic_partition import TopicPartition
-from firnlake_expectations.table_report import MendedFile, Outcome
 from firnlake_expectations.wording import count
 
 MOST_FILES: Final = 100
@@ -302,6 +301,51 @@ def mended_entries(table: Table) -> Iterator[tuple[ManifestEntry, PastMending | 
     by_path = {path_of(path): one for one in reversed(past_mendings(table)) for path in one.taken.files}
     for entry, _ in read_entries(on_branch(table, MENDED)):
         yield entry, by_path.get(path_of(entry.data_file.file_path))
+
+
+Outcome: TypeAlias = Literal["kept", "dropped", "lost"]
+OUTCOMES: Final[Mapping[Outcome, str]] = {
+    "kept": "on branch firn_mended, until somebody drops the branch",
+    "dropped": "no longer on branch firn_mended",
+    "lost": "lost: the store had no such file",
+}
+"""What became of a file that a mending took."""
+
+
+@dataclass(frozen=True)
+class MendedFile:
+    """A data file that a mending has taken from main (C36).
+
+    ``at_ms`` is when, epoch milliseconds; None if no summary tells any more. ``snapshot_id`` is the snapshot of main
+    that the mending made; None if no summary of main tells of it. ``topic_partition`` is None if it is unknown; so are
+    ``base_offset``, ``last_offset`` (inclusive) and ``records``.
+    """
+
+    at_ms: int | None
+    snapshot_id: int | None
+    path: str
+    topic_partition: str | None
+    base_offset: int | None
+    last_offset: int | None
+    records: int | None
+    outcome: Outcome
+
+    @property
+    def taken(self) -> str:
+        """When, and by which commit."""
+        if self.at_ms is None:
+            return f"on branch {MENDED}, but no summary tells any more when it was taken"
+        return f"taken by {in_words(self.snapshot_id, self.at_ms)}"
+
+    @property
+    def contents(self) -> str:
+        """What the file holds, as far as metadata tells, and what became of it."""
+        outcome = OUTCOMES[self.outcome]
+        if self.topic_partition is None or self.records is None:
+            return outcome
+        known = self.base_offset is not None
+        offsets = f"offsets {self.base_offset} to {self.last_offset}" if known else "unknown offsets"
+        return f"{self.topic_partition}, {offsets}, {count(self.records, 'record')}; {outcome}"
 
 
 def mended(table: Table, identifier: str) -> Iterator[MendedFile]:

@@ -35,7 +35,7 @@ from firnlake.validate.tasks import findings_of
 from firnlake_expectations.claim import Verdict
 
 if TYPE_CHECKING:
-    from firnlake_expectations.findings import Findings, Judgement
+    from firnlake_expectations.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def refused_drops(lake: Lake, target: Table, changes: Sequence[Change]) -> tuple
     return errors, next((one.validation for one in judged.values()), "")
 
 
-def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> "list[Judgement]":
+def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> list[Verdict]:
     """``judge`` the commit that made ``snapshot_id``, by default Firn's newest commit with a result.
 
     Raises RefusedError if there is no such commit, or if it can no longer be judged.
@@ -108,9 +108,9 @@ def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine)
     return judge(Committed.find(lake, identifier, snapshot_id), engine)
 
 
-def judge(commit: Committed, engine: Engine) -> "list[Judgement]":
+def judge(commit: Committed, engine: Engine) -> list[Verdict]:
     """Judge the plans of ``commit``; no suite of the table's owner is run."""
-    from firnlake_expectations.findings import Judgement, rows
+    from firnlake_expectations.findings import of_promises
 
     table = commit.table
     records = JudgedRecords(DataFiles.of(table), ColumnRoles.of(table, commit.identifier))
@@ -121,7 +121,7 @@ def judge(commit: Committed, engine: Engine) -> "list[Judgement]":
     for case, found in zip(cases, findings_of(records, cases, samples, engine, title), strict=True):
         if isinstance(found, FirnError):
             raise found
-        judged.append(Judgement(case.claim, rows(case.claim, found)))
+        judged.append(Verdict(case.claim, of_promises(case.claim, found), found.closely))
     return judged
 
 
