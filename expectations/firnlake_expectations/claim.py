@@ -138,7 +138,7 @@ class JudgedColumns:
 
     key               the key's columns; a record with NULL in one of them has no key (C5)
     offset            the integer that orders records
-    topic, partition  None: every record belongs to `topic_name`, partition 0
+    topic, partition  None: every record belongs to the topic, or the partition, of its plan
     tombstone         a condition in DuckDB's SQL, NULL counting as false; None: no record is a tombstone
     told_by           the columns that the condition reads, in which they are called `told_0`, `told_1`, ...
     level, delete_horizon   the two columns that a cleaning writes; it must not change other columns (C1)
@@ -150,7 +150,6 @@ class JudgedColumns:
     offset: str = "offset"
     topic: str | None = "topic"
     partition: str | None = "partition"
-    topic_name: str = ""
     tombstone: str | None = "told_0 IS NULL"
     told_by: tuple[str, ...] = ("value",)
     level: str = "level"

@@ -5,8 +5,8 @@ The HMAC covers these bytes: bytes and UUIDs unchanged, text as UTF-8, numbers l
 unscaled decimals in 16, dates as days in 4, times as microseconds in 8). In a composite key, the length of each column
 in 8 bytes precedes its bytes. The digest is computed by SQL alone.
 
-All other records are copies: a record that was read and is not named must be written with the same horizon and level,
-except that a tail may be written as a run, because a level never decides which record survives.
+All other records are copies (see `views`): a record that was read and is not named must be written with the same
+horizon and level, except that a tail may be written as a run, because a level never decides which record survives.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from firnlake_expectations.claim import BURIED, RUN, TAIL
 from firnlake_expectations.fingerprint import plain_type
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
+from firnlake_expectations.tables import IN_PLACE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from firnlake_expectations.claim import JudgedColumns
     from firnlake_expectations.duck import Duck
+    from firnlake_expectations.tables import Layout
 
 
 _BLOCK: Final = 64
@@ -101,40 +100,24 @@ _LAST = f'(level != {BURIED} AND "offset" = log_end)'
 """True for the log end, which stays (C4)."""
 
 
-def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading: JudgedColumns) -> None:
-    """Create the tables and views that the promises of lane `erase` query, from `before`, `after` and `plans`."""
-    has_control = "is_control" in reading.of_transactions(schema.names)
-    control = "control" if has_control else "false AS control"
+def take_out_erased(duck: Duck, layout: Layout, requested: Requested) -> None:
+    """Create `before`, the records of `come` that must be written; `erased`, the number of the others; and `remaining`,
+    requested records that are still there."""
+    schema = layout.schema
+    control = "control" if layout.transactions else "false AS control"
     every = " UNION ALL ".join(
-        f"SELECT plan, key, {'control' if side != IN_PLACE else control} FROM {name}"
-        for side, name in ((BEFORE, "before"), (AFTER, "after"), (IN_PLACE, IN_PLACE))
+        f"SELECT plan, key, {control if name == IN_PLACE else 'control'} FROM {name}"
+        for name in ("come", "after", IN_PLACE)
     )
-    sides = " UNION ALL ".join(
-        f'SELECT {side} AS side, plan, "offset", key, level, horizon, mark FROM {name}{where}'
-        for side, name, where in ((0, "come", " WHERE NOT goes"), (1, "after", ""))
-    )
-    same = "hash(hash(mark, horizon, level))::HUGEINT"
     for statement in (
         f"""CREATE TABLE named AS SELECT plan, key, max(below) AS below FROM (
             SELECT DISTINCT plan, key FROM ({every}) WHERE key IS NOT NULL AND NOT control
-        ) AS keys JOIN requests USING (plan) WHERE digest = {requested.digest("key", schema, reading)}
+        ) AS keys JOIN requests USING (plan) WHERE digest = {requested.digest("key", schema, layout.reading)}
         GROUP BY plan, key""",
-        f"""CREATE VIEW come AS SELECT before.*, log_end, coalesce({_MEANT}, false) AND NOT {_LAST} AS goes
-            FROM before JOIN plans USING (plan) LEFT JOIN named USING (plan, key)""",
-        f"CREATE VIEW sides AS {sides}",
-        f"""CREATE TABLE unsettled AS SELECT plan FROM sides GROUP BY plan
-            HAVING count_if(side = 0) != count_if(side = 1)
-            OR coalesce(sum({same}) FILTER (side = 0), 0) != coalesce(sum({same}) FILTER (side = 1), 0)""",
-        """CREATE TABLE copies AS SELECT plan, "offset", mark, horizon, any_value(key) AS key,
-            count_if(side = 0) AS n_in, count_if(side = 1) AS n_out, any_value(log_end) AS log_end,
-            coalesce(list_sort(list(level) FILTER (side = 0)), []) AS levels_in,
-            coalesce(list_sort(list(level) FILTER (side = 1)), []) AS levels_out
-            FROM sides SEMI JOIN unsettled USING (plan) JOIN plans USING (plan)
-            GROUP BY plan, "offset", mark, horizon""",
-        f"""CREATE VIEW levels AS SELECT * FROM (
-            SELECT plan, "offset", key, unnest(levels_in) AS level_in, unnest(levels_out) AS a_level
-            FROM copies WHERE n_in = n_out
-        ) WHERE a_level != level_in AND NOT (level_in = {TAIL} AND a_level = {RUN})""",
+        f"""CREATE VIEW before AS SELECT come.* FROM come JOIN plans USING (plan) LEFT JOIN named USING (plan, key)
+            WHERE NOT coalesce({_MEANT}, false) OR {_LAST}""",
+        f"""INSERT INTO erased SELECT plan, count(*) FROM come JOIN plans USING (plan) JOIN named USING (plan, key)
+            WHERE {_MEANT} AND NOT {_LAST} AND level != {BURIED} GROUP BY plan""",
         f"""CREATE VIEW remaining AS SELECT plan, "offset", key, lies FROM (
             SELECT plan, "offset", key, level, control, 'written' AS lies FROM after
             UNION ALL SELECT plan, "offset", key, level, {control}, 'in a segment left in place' FROM {IN_PLACE}
@@ -143,31 +126,8 @@ def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading:
         duck.run(statement)
 
 
-_NEVER: Final = dict.fromkeys(
-    ("superseded", "tombstones_removed", "quarantined", "aborted", "markers_removed", "repeated", "restored"), 0
-)
-"""Figures of what `erase` never does."""
-
-
-def erasure_figures(duck: Duck) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
-    """The figures of each plan, and the sums of the fingerprints written."""
-    counts: dict[int, dict[str, int]] = {}
-    fingerprints: dict[int, int] = {}
-    rows: Sequence[dict[str, int]] = duck.dicts(
-        f"""SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(erased, 0) AS erased,
-            coalesce(end_in, 0) AS end_in, coalesce(records_out, 0) AS records_out,
-            coalesce(fingerprint, 0) AS fingerprint, coalesce(files, 0) AS files, coalesce(deleted, 0) AS deleted
-        FROM plans LEFT JOIN (
-            SELECT plan, count_if(level != {BURIED}) AS records_in, count_if(goes AND level != {BURIED}) AS erased,
-                count_if({_LAST}) AS end_in FROM come GROUP BY plan
-        ) USING (plan) LEFT JOIN (
-            SELECT plan, count_if(level != {BURIED}) AS records_out, sum(fingerprint::HUGEINT) AS fingerprint
-            FROM after GROUP BY plan
-        ) USING (plan) LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
-        LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""
-    )
-    for row in rows:
-        fingerprints[row["plan"]] = int(row["fingerprint"])
-        names = ("records_in", "erased", "end_in", "records_out", "files", "deleted")
-        counts[row["plan"]] = _NEVER | {name: int(row[name]) for name in names}
-    return counts, fingerprints
+LEVELS = f"""CREATE VIEW levels AS SELECT * FROM (
+    SELECT plan, in_max AS "offset", key, unnest(levels_in) AS level_in, unnest(levels_out) AS a_level
+    FROM groups WHERE n_in = n_out
+) WHERE a_level != level_in AND NOT (level_in = {TAIL} AND a_level = {RUN})"""
+"""Records that have another level: each with the lowest level that no other record of its group has."""

@@ -76,9 +76,6 @@ def _of_promise(promise: Promise, claim: Claim, findings: Findings) -> Finding:
     return Finding(promise.name, promise.sentence, not number, observed, samples, promise.number, checked, number)
 
 
-NOBODYS = -1
-"""Plan number of a stranger: a record that no claim covers."""
-
 _PLACE = {"groups": "coalesce(in_max, out_max)", "files": "NULL::BIGINT"}
 """Offset that a sample shows, as SQL, for views without an offset column."""
 _KEY = {"files": "NULL"}
@@ -101,22 +98,20 @@ def samples_of(
         assert rule.view is not None  # its violations were counted in a view
         offset, key = _PLACE.get(rule.view, '"offset"'), _KEY.get(rule.view, "key")
         rows = duck.table(
-            f"""SELECT * EXCLUDE (plan), coalesce(plan, {NOBODYS}) AS of_plan, {offset} AS at_offset, {key} AS of_key
+            f"""SELECT *, {offset} AS at_offset, {key} AS of_key
             {_MORE.get(rule.view, "")} FROM {rule.view} WHERE {weight(rule)} > 0
             QUALIFY row_number() OVER (PARTITION BY plan ORDER BY at_offset, of_key) <= {SAMPLES_PER_RULE}
             ORDER BY at_offset, of_key"""
         )
         for row in rows.to_pylist():
-            # A stranger offends every plan: it is described as the first plan would.
-            claim = claims[max(row["of_plan"], 0)]
-            words = {**row, **_told(row, claim, rule.view)}
+            words = {**row, **_told(row, claims[row["plan"]], rule.view)}
             sample = Sample(
                 row["at_offset"],
                 shown_key(row["of_key"], shown, uuids),
                 rule.found.format_map(words),
                 rule.expected.format_map(words),
             )
-            place = (row["of_plan"], name)
+            place = (row["plan"], name)
             samples[place] = (*samples.get(place, ()), sample)
     return samples
 

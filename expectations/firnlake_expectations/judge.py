@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.duck import Duck
-from firnlake_expectations.erasure_views import derive_erasure, erasure_figures
-from firnlake_expectations.findings import NOBODYS, SAMPLES_PER_RULE, Findings, samples_of, weight
+from firnlake_expectations.findings import Findings, samples_of, weight
 from firnlake_expectations.promises.table import rules_of
 from firnlake_expectations.retention_views import derive_retention
 from firnlake_expectations.tables import Filler, Layout, Part
@@ -57,7 +56,7 @@ def judge(
     """The findings about the plan of each of `claims`, which share table, lane and output level, and have distinct
     topic partitions.
 
-    parts          everything that the plans have read and written
+    parts          everything that the plans have read and written, each with the number of its plan
     schema         schema of the records
     fingerprints   sums of `Fingerprint` over the records that each plan keeps, taken when compaction read them; then
                    only the values written are read. None: values of both sides are compared
@@ -74,8 +73,7 @@ def judge(
     findings = examine(parts, layout, claims, "none", bounds)
     doubtful = doubted(findings, fingerprints)
     if doubtful:
-        # Strangers were counted against every plan; records of the sound plans are no longer among them.
-        own = [part for part in parts if part.plan is None or part.plan in doubtful]
+        own = [part for part in parts if part.plan in doubtful]
         closely = examine(own, replace(layout, closely=True), claims, samples, bounds)
         for number in doubtful:
             findings[number] = closely[number].differs(fingerprints[number])
@@ -116,27 +114,22 @@ def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Show
     if layout.segments:
         start(duck, layout, claims)
         figures, fingerprints = derive_retention(duck, layout.segments), dict.fromkeys(range(len(claims)), 0)
-    elif layout.requested:
-        start(duck, layout, claims)
-        derive_erasure(duck, layout.requested, layout.schema, layout.reading)
-        figures, fingerprints = erasure_figures(duck)
     else:
         compares = derive(duck, layout, claims, settle=settle)
         figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES, compares=compares)
-    rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if compares or rule.view != "groups"}
+    absent = () if compares else ("groups", "levels")
+    rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view not in absent}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
     findings = []
     for number, claim in enumerate(claims):
         figures[number]["told"] = len(claim.figures)
         names = [rule.name for rule in rules_of(claim)]
-        counts = {name: broken.get((number, name), 0) + broken.get((NOBODYS, name), 0) for name in names}
-        of_plan = {name: [*shown.get((NOBODYS, name), ()), *shown.get((number, name), ())] for name in names}
         findings.append(
             Findings(
                 figures[number],
-                counts,
-                {name: tuple(some[:SAMPLES_PER_RULE]) for name, some in of_plan.items() if some},
+                {name: broken.get((number, name), 0) for name in names},
+                {name: shown[number, name] for name in names if (number, name) in shown},
                 fingerprints[number],
                 layout.closely,
             )
@@ -177,8 +170,8 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dic
             coalesce(quarantined, 0) AS quarantined, coalesce(fingerprint, 0) AS fingerprint,
             coalesce(settled.keyed, 0) AS all_keyed, coalesce(settled.keys, 0) AS all_keys,
             coalesce(repeats.repeated, 0) AS repeated, coalesce(files, 0) AS files,
-            coalesce(hidden_sums.records, 0) AS deleted, g.*
-        FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN repeats USING (plan)
+            coalesce(hidden_sums.records, 0) AS deleted, coalesce(erased.records, 0) AS erased, g.*
+        FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN repeats USING (plan) LEFT JOIN erased USING (plan)
         LEFT JOIN (SELECT plan, sum(keys) AS keys, sum(keyed) AS keyed
             FROM newest ANTI JOIN unsettled USING (plan, slice) GROUP BY plan) AS settled USING (plan)
         LEFT JOIN (SELECT plan, sum(records) AS records, sum(quarantined) AS quarantined,
@@ -196,8 +189,8 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dic
         repeated = row["repeated"]
         figures[row["plan"]] = {
             **counts,
-            "erased": 0,
-            "records_in": row["n_read"] + counts["restored"],
+            "erased": row["erased"],
+            "records_in": row["n_read"] + row["erased"] + counts["restored"],
             "records_out": int(row["records_out"]),
             "superseded": 0 if copies else counts["superseded"] + older,
             "quarantined": 0 if copies else int(row["quarantined"]),
@@ -218,7 +211,7 @@ def _broken(duck: Duck, rules: Iterable[Rule]) -> dict[tuple[int, str], int]:
     counts: dict[tuple[int, str], int] = {}
     for view, own in _by_view(rules).items():
         sums = ", ".join(f"sum({weight(rule)}) AS {rule.name}" for rule in own)
-        for row in duck.dicts(f"SELECT coalesce(plan, {NOBODYS}) AS plan, {sums} FROM {view} GROUP BY plan"):
+        for row in duck.dicts(f"SELECT plan, {sums} FROM {view} GROUP BY plan"):
             for rule in own:
                 if row[rule.name]:
                     counts[row["plan"], rule.name] = int(row[rule.name])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER, IN_PLACE = SIDES = ("read", "written", "stayed")
 """The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
-the table `strangers` has the records of all sides that no claim covers."""
+the table `strangers` has the records of all sides that do not belong to the topic partition of their plan."""
 
 _KINDS = {
     "plan": "INTEGER",
@@ -55,7 +55,7 @@ class Part:
     """A part of one side that can be read separately and repeatedly: a data file, or a table in memory.
 
     read        returns the records, with the columns asked for or all of them
-    plan        index of the claim that covers all its records; None: each record's topic and partition decide
+    plan        index of the claim of the plan that has read or written it
     name        its name in reports
     records     number of records according to the manifest; None: unknown
     tombstones  False if it is known to have no tombstones
@@ -64,7 +64,7 @@ class Part:
 
     side: str
     read: Callable[[Sequence[str] | None], Iterable[pa.RecordBatch | pa.Table]]
-    plan: int | None = None
+    plan: int = 0
     name: str = ""
     records: int | None = None
     tombstones: bool = True
@@ -133,7 +133,7 @@ class Layout:
 
     def narrowed(self, taken: pa.Table, plans: pa.ChunkedArray, side: str) -> tuple[dict[str, pa.Table], str]:
         """Tables to register, and the query over them that narrows the records `taken` from `side`. `plans` has the
-        index of the claim that covers each record.
+        plan of each record.
 
         The query sees no name of a column of the records, so these may have any name.
         """
@@ -187,8 +187,7 @@ class Filler:
     """Reader of parts into the tables; each thread has its own connection."""
 
     def __init__(self, duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
-        self._duck, self._layout = duck, layout
-        self._places = {(claim.topic, claim.partition): number for number, claim in enumerate(claims)}
+        self._duck, self._layout, self._claims = duck, layout, claims
         self._visible: Visible | None = None
 
     def fill(self, parts: Iterable[Part], threads: int) -> None:
@@ -250,38 +249,21 @@ class Filler:
     def _count_hidden(self, part: Part, number: int, duck: Duck) -> None:
         if number:
             with duck.seeing(part_name=pa.table({"name": [part.name]})):
-                plan = "NULL" if part.plan is None else part.plan
-                duck.run(f"INSERT INTO hidden SELECT {plan}, name, {number} FROM part_name")
+                duck.run(f"INSERT INTO hidden SELECT {part.plan}, name, {number} FROM part_name")
 
     def _take(self, table: pa.Table, part: Part, held: LoadedRecords) -> None:
         if not table.num_rows:
             return
-        plans = self._plans(table)
-        place = part.plan
-        ours = plans.is_valid() if place is None else pc.fill_null(pc.equal(plans, place), fill_value=False)
-        ours = pc.and_(ours, table.column(self._layout.reading.offset).is_valid().combine_chunks())
-        numbers = plans if place is None else pa.repeat(pa.scalar(place, pa.int32()), len(plans))
+        reading, claim = self._layout.reading, self._claims[part.plan]
+        ours = table.column(reading.offset).is_valid()
+        for column, name in ((reading.topic, claim.topic), (reading.partition, claim.partition)):
+            if column:
+                ours = pc.and_(ours, pc.fill_null(pc.equal(table.column(column), name), fill_value=False))
         if pc.all(ours).as_py():
-            held.add(table, numbers)
+            held.add(table, part.plan)
             return
-        held.add(table.filter(ours), numbers.filter(ours))
-        strange = pc.invert(ours)
-        held.strange(table.filter(strange), numbers.filter(strange))
-
-    def _plans(self, records: pa.Table) -> pa.Array:
-        """Index of the claim that covers each record; NULL when none does."""
-        reading, rows = self._layout.reading, records.num_rows
-        topics = (
-            records.column(reading.topic).combine_chunks() if reading.topic else pa.repeat(reading.topic_name, rows)
-        )
-        partitions = records.column(reading.partition).combine_chunks() if reading.partition else pa.repeat(0, rows)
-        topic, partition = topics[0], partitions[0]
-        same = pc.and_kleene(pc.equal(topics, topic), pc.equal(partitions, partition))
-        if pc.all(same, skip_nulls=False).as_py():
-            place = self._places.get((topic.as_py(), partition.as_py()))
-            return pa.repeat(pa.scalar(place, pa.int32()), rows) if place is not None else pa.nulls(rows, pa.int32())
-        pairs = zip(topics.to_pylist(), partitions.to_pylist(), strict=True)
-        return pa.array([self._places.get(pair) for pair in pairs], pa.int32())
+        held.add(table.filter(ours), part.plan)
+        held.strange(table.filter(pc.invert(ours)), part.plan)
 
 
 class LoadedRecords:
@@ -292,10 +274,10 @@ class LoadedRecords:
         self._tables: dict[tuple[str, ...], list[tuple[pa.Table, pa.Array]]] = {}
         self._rows = self._bytes = 0
 
-    def add(self, table: pa.Table, plans: pa.Array) -> None:
-        """Add the records of `table`, with the index in `plans` of the claim that covers each."""
+    def add(self, table: pa.Table, plan: int) -> None:
+        """Add the records of `table`, which the plan has read or written."""
         # `plain_columns` unifies, table by table, types that differ only by the writer's choice.
-        self._tables.setdefault(tuple(table.column_names), []).append((table, plans))
+        self._tables.setdefault(tuple(table.column_names), []).append((table, _repeated(plan, table)))
         self._rows += table.num_rows
         self._bytes += table.nbytes
         if self._rows >= ROWS or self._bytes >= BYTES:
@@ -309,9 +291,9 @@ class LoadedRecords:
         self._tables.clear()
         self._rows = self._bytes = 0
 
-    def strange(self, table: pa.Table, plans: pa.Array) -> None:
-        """Add records that no claim covers."""
-        self._insert(table, pa.chunked_array([plans]), "strangers", 'plan, "offset", key')
+    def strange(self, table: pa.Table, plan: int) -> None:
+        """Add records that do not belong to the topic partition of the plan."""
+        self._insert(table, pa.chunked_array([_repeated(plan, table)]), "strangers", 'plan, "offset", key')
 
     def _insert(self, taken: pa.Table, plans: pa.ChunkedArray, into: str, columns: str) -> None:
         seen, query = self._layout.narrowed(taken, plans, self._side)
@@ -321,3 +303,7 @@ class LoadedRecords:
             query = requested.only_named(query, schema, reading, control="control" in self._layout.columns(IN_PLACE))
         with self._duck.seeing(**seen):
             self._duck.run(f"INSERT INTO {into} SELECT {columns} FROM ({query})")
+
+
+def _repeated(plan: int, table: pa.Table) -> pa.Array:
+    return pa.repeat(pa.scalar(plan, pa.int32()), table.num_rows)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from firnlake_expectations.claim import BURIED, QUARANTINED, TAIL
+from firnlake_expectations.erasure_views import LEVELS, take_out_erased
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ MARK = f'hash(hash({_HASHED_KEY}, "offset"))'
 _SLICE = f"({_HASHED_KEY} >> 52)::INTEGER"
 """One of 4096 slices of the keys, as SQL."""
 
-COPIES = ("merge", "convert")
-"""Lanes after which every record that was visible is there unchanged, repeated ones included."""
+COPIES = ("merge", "convert", "erase")
+"""Lanes after which every record that was visible, and is not to be erased, is there unchanged, repeated ones included.
+"""
 
 _PLANS = pa.schema(
     {
@@ -77,9 +79,9 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool)
     copies = claims[0].lane in COPIES
     start(duck, layout, claims)
     statements = [
-        *_sums(copies, layout.reads_values),
+        *_sums(copies, layout),
         *_offsets(copies, layout.reads_values),
-        _unsettled(copies, same_files=layout.same_files, settle=settle),
+        _unsettled(copies, layout, settle=settle),
         _special(copies),
         *_transactions(layout),
         _left_behind(),
@@ -90,18 +92,24 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool)
     # Usually there is no such record, and looking for nothing in no groups would take a tenth of the judge's time.
     compares = bool(duck.rows("SELECT 1 FROM looked_at LIMIT 1"))
     if compares:
-        duck.run(_groups(copies))
+        duck.run(_groups(copies, keeps_levels=layout.requested is not None))
+        if layout.requested:
+            duck.run(LEVELS)
     duck.run("DROP TABLE looked_at")
     return compares
 
 
 def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
-    """Create the tables `plans` and `markers`, and the views `before` and `after`."""
+    """Create the tables `plans` and `markers`, and the views `before` and `after`; lane `erase`: `before` without the
+    records that are to be erased."""
     with duck.seeing(claimed=_plans(claims), told_markers=_markers(claims)):
         duck.run("CREATE TABLE plans AS SELECT * FROM claimed")
         duck.run("CREATE TABLE markers AS SELECT * FROM told_markers")
-    duck.run(_side("before", BEFORE, layout))
+    duck.run(_side("come" if layout.requested else "before", BEFORE, layout))
     duck.run(_side("after", AFTER, layout))
+    duck.run("CREATE TABLE erased (plan INTEGER, records BIGINT)")
+    if layout.requested:
+        take_out_erased(duck, layout, layout.requested)
 
 
 def _plans(claims: Sequence[Claim]) -> pa.Table:
@@ -148,16 +156,16 @@ def _side(name: str, table: str, layout: Layout) -> str:
     return f"CREATE VIEW {name} AS SELECT *{added}, {mark} AS mark FROM {table}"
 
 
-def _sums(copies: bool, closely: bool) -> list[str]:
+def _sums(copies: bool, layout: Layout) -> list[str]:
     """The sums of each plan, `read_sums`, and those of each slice of its keys, `written_sums` and `newest`."""
-    # The delete horizon is part of a copy's identity, too.
-    copy = "hash(hash(mark, horizon))"
+    # The delete horizon is part of a copy's identity, too, and so is the level where it is kept.
+    copy = "hash(hash(mark, horizon, level))" if layout.requested else "hash(hash(mark, horizon))"
     # Keys are grouped by their hash, because DuckDB groups many more rows of one small size in the same memory. If two
     # keys have the same hash, their slice is not settled: more keys are written than counted here.
-    of_newest = 'arg_max(mark, "offset")' if closely else 'hash(hash(hashed, max("offset")))'
+    of_newest = 'arg_max(mark, "offset")' if layout.reads_values else 'hash(hash(hashed, max("offset")))'
     newest = (
         f"SELECT plan, {_SLICE} AS slice, count(*) AS keys, count(*) AS keyed, sum({copy}::HUGEINT) AS whole "
-        f"FROM before WHERE level != {BURIED} GROUP BY plan, slice"
+        f"FROM before GROUP BY plan, slice"
         if copies
         else f"SELECT plan, {_SLICE.replace(_HASHED_KEY, 'hashed')} AS slice, count(*) AS keys, "
         f"sum(n)::BIGINT AS keyed, sum(mark::HUGEINT) AS whole "
@@ -180,9 +188,9 @@ def _sums(copies: bool, closely: bool) -> list[str]:
     ]
 
 
-def _unsettled(copies: bool, *, same_files: bool, settle: bool) -> str:
+def _unsettled(copies: bool, layout: Layout, *, settle: bool) -> str:
     written = "written_sums.every" if copies else "written_sums.keyed"
-    elsewhere = "" if same_files else "OR elsewhere > 0"
+    elsewhere = "" if layout.same_files or layout.requested else "OR elsewhere > 0"
     rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan, slice
         FROM newest FULL JOIN written_sums USING (plan, slice) JOIN plans USING (plan) LEFT JOIN read_sums USING (plan)
@@ -216,7 +224,7 @@ def _looked_at(copies: bool) -> str:
     return f"CREATE TABLE looked_at AS {looked_at}"
 
 
-def _groups(copies: bool) -> str:
+def _groups(copies: bool, *, keeps_levels: bool) -> str:
     """`groups`: one row per group of the records that are compared. The `role` defines the group:
 
     key    records that a cleaning judges by their key: all records of a key, in `key`
@@ -225,10 +233,16 @@ def _groups(copies: bool) -> str:
     aborted, control    records of aborted transactions, control records: like copies, regardless of their key
 
     A tombstone removed earlier (read at level BURIED) counts only if it is newer than every record read of its key, and
-    there is one: it has `risen`, and is the newest record of the key. The columns `in_...` describe the newest.
+    there is one: it has `risen`, and is the newest record of the key. The columns `in_...` describe the newest. Lanes
+    that copy copy removed tombstones, too.
     """
-    read, written = f"(side = 0 AND level != {BURIED})", f"(side = 1 AND level != {BURIED})"
-    earlier, now = f"(side = 0 AND level = {BURIED})", f"(side = 1 AND level = {BURIED})"
+    records, buried = ("true", "false") if copies else (f"level != {BURIED}", f"level = {BURIED}")
+    read, written = f"(side = 0 AND {records})", f"(side = 1 AND {records})"
+    earlier, now = f"(side = 0 AND {buried})", f"(side = 1 AND {buried})"
+    levels = ", ".join(
+        f"coalesce(list_sort(list(level) FILTER ({side})), []) AS {name}" if keeps_levels else f"NULL AS {name}"
+        for side, name in ((read, "levels_in"), (written, "levels_out"))
+    )
     # A stamp counts only if Firn wrote it: levels 0 and 1 come from any writer.
     stamped = f"({read} AND level >= 2 AND horizon IS NOT NULL)"
     role = (
@@ -281,19 +295,19 @@ def _groups(copies: bool) -> str:
             count_if({now}) AS n_buried,
             arg_max_null(mark, "offset") FILTER ({now}) AS buried_mark,
             count_if({written} AND tombstone) AS tombstones_out,
-            count_if({written} AND level = {QUARANTINED}) AS n_quarantined,
             count_if({written} AND level != level_expected) AS n_level,
             max(level) FILTER ({written} AND level != level_expected) AS a_level,
             bool_or(ended) AS ended,
             count_if({read} AND undecided) AS n_undecided,
             count_if({read} AND (control OR transactional)) AS n_transaction,
             count_if({read} AND "offset" = log_end) AS end_in,
-            count_if({written} AND level != {QUARANTINED} AND "offset" = log_end) AS end_out
+            count_if({written} AND level != {QUARANTINED} AND "offset" = log_end) AS end_out,
+            {levels}
         FROM records GROUP BY plan, role, of_key, slot, of_mark
     )
     SELECT plan, role, coalesce(key, any_key) AS key, settled, n_in, n_out, in_min, out_max, out_min, out_mark,
-        out_horizon, n_buried, buried_mark, tombstones_out, n_quarantined, n_level, a_level, ended, n_undecided,
-        n_transaction, end_in, end_out, now, stamp, clean_below, log_end, kept_from, told,
+        out_horizon, n_buried, buried_mark, tombstones_out, n_level, a_level, ended, n_undecided,
+        n_transaction, end_in, end_out, levels_in, levels_out, now, stamp, clean_below, log_end, kept_from, told,
         coalesce(before_max > read_max, false) AS risen,
         CASE WHEN risen THEN before_max ELSE read_max END AS in_max,
         -- Where values were not read, what was written at its offset tells it.

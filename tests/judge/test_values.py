@@ -57,7 +57,7 @@ KEYS: list[tuple[pa.DataType, list[Any]]] = [
 )
 def test_c6_c30_keys_are_told_apart_exactly(kind: pa.DataType, values: list[Any], names: tuple[str, ...]) -> None:
     """The bytes of which a request's digest is made have one definition and two programs: Arrow's buffers and SQL."""
-    reading = JudgedColumns(names, topic=None, partition=None, topic_name="t", tombstone=None, told_by=())
+    reading = JudgedColumns(names, topic=None, partition=None, tombstone=None, told_by=())
     schema = pa.schema([*((name, kind) for name in names), ("offset", pa.int64()), *STATE])
     read = [dict.fromkeys(names, values[at]) | {"offset": offset} for offset, at in enumerate((0, 0, 1))]
     kept = [row | {"level": 3} for row in read[1:]]

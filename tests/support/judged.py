@@ -20,7 +20,6 @@ import re
 from ast import literal_eval
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -200,7 +199,8 @@ def findings_on(
     """
     sides = {BEFORE: "read", AFTER: "written", IN_PLACE: "left"}
     parts = [
-        part(side, table(chain.from_iterable(getattr(plan, name) for plan in plans), schema))
+        replace(part(side, table(getattr(one, name), schema)), plan=number)
+        for number, one in enumerate(plans)
         for side, name in sides.items()
     ]
     of = Fingerprint(KAFKAS.kept(schema.names)).of

@@ -40,6 +40,19 @@ FINGERPRINT = "fingerprint"
 _OTHER_FINGERPRINT = Rule(
     FINGERPRINT, None, "", "plan", "whose records written have another fingerprint than those that it read"
 )
+_COPIED = (
+    Rule(
+        *("lost_copy", "groups", "greatest(n_in - n_out, 0)"),
+        *("record", "read, but lost, hidden or changed"),
+        *("{written} unchanged", "as many as were read: {n_in}"),
+    ),
+    Rule(
+        *("added_copy", "groups", "greatest(n_out - n_in, 0)"),
+        *("record", "there, but not read in this form"),
+        *("{written} in this form", "as many as were read: {n_in}"),
+    ),
+)
+"""The rules of lanes that copy; a record that readers see without equality deletes counts as written."""
 _LEVEL = ("record", "at the wrong level", "level {a_level}", "level {level_out}")
 
 
@@ -120,19 +133,7 @@ PROMISES = (
         ),
         checked="records_out",
         noun="record",
-        rules=(
-            Rule(
-                *("lost_other", "copies", "greatest(n_in - n_out, 0)"),
-                *("record", "that no request names, lost or changed"),
-                *("{n_out} written unchanged", "as many as were read: {n_in}"),
-            ),
-            Rule(
-                *("added_other", "copies", "greatest(n_out - n_in, 0)"),
-                *("record", "written but not read in this form"),
-                *("{n_out} written in this form", "as many as were read: {n_in}"),
-            ),
-            _OTHER_FINGERPRINT,
-        ),
+        rules=(*_COPIED, _OTHER_FINGERPRINT),
     ),
     Promise(
         number="C30",
@@ -144,39 +145,13 @@ PROMISES = (
         rules=(Rule("level_kept", "levels", "1", "record", "at another level", "level {a_level}", "level {level_in}"),),
     ),
     Promise(
-        number="C4",
-        name="expect_log_end_kept",
-        lanes=("erase",),
-        sentence="The record at the end of the log is kept, whether or not a request names it.",
-        checked="end_in",
-        noun="log end",
-        rules=(
-            Rule(
-                *("log_end_erased", "copies", '"offset" = log_end AND n_out < n_in'),
-                *("log end", "missing"),
-                *("not written", "offset {log_end}, the end of the log"),
-            ),
-        ),
-    ),
-    Promise(
         number="C27",
         name="expect_same_visible_records",
         lanes=("convert",),
         sentence="Without the equality deletes, readers see exactly the records that they saw with them.",
         checked="records_in",
         noun="record",
-        rules=(
-            Rule(
-                *("no_longer_visible", "groups", "greatest(n_in - n_out, 0)"),
-                *("record", "visible before and hidden now"),
-                *("{n_out} visible", "as many as before: {n_in}"),
-            ),
-            Rule(
-                *("visible_again", "groups", "greatest(n_out - n_in, 0)"),
-                *("record", "hidden before and visible again"),
-                *("{n_out} visible", "as many as before: {n_in}"),
-            ),
-        ),
+        rules=_COPIED,
     ),
     Promise(
         number="C13",
@@ -188,19 +163,7 @@ PROMISES = (
         ),
         checked="records_in",
         noun="record",
-        rules=(
-            Rule(
-                *("lost_copy", "groups", "greatest(n_in - n_out, 0)"),
-                *("record", "read, but lost or changed"),
-                *("{written} unchanged", "as many as were read: {n_in}"),
-            ),
-            Rule(
-                *("added_copy", "groups", "greatest(n_out - n_in, 0)"),
-                *("record", "written but not read in this form"),
-                *("{written} in this form", "as many as were read: {n_in}"),
-            ),
-            _OTHER_FINGERPRINT,
-        ),
+        rules=(*_COPIED, _OTHER_FINGERPRINT),
     ),
     Promise(
         number="C6, C14, C16",
@@ -326,8 +289,8 @@ PROMISES = (
     Promise(
         number="C4",
         name="expect_log_end_kept",
-        lanes=CLEANINGS,
-        sentence="The record at the end of the log is kept if it was read.",
+        lanes=("erase", *CLEANINGS),
+        sentence="The record at the end of the log is kept if it was read, whether or not a request names it.",
         checked="end_in",
         noun="log end",
         rules=(

@@ -91,7 +91,6 @@ class JudgedRecords:
             offset=columns.offset,
             topic=columns.topic,
             partition=columns.partition,
-            topic_name=columns.topic_name,
             tombstone=condition.judged if condition else None,
             told_by=condition.reads if condition else (),
             level=columns.level,
@@ -184,7 +183,7 @@ class JudgedRecords:
         read, entry = partial(_read, self.files, Source.of(file)), listed.get(file.file_path)
         # No delete applies to a file that is written, so this one is on side BEFORE as well, which counts its records.
         number = None if side == AFTER and entry else file.record_count
-        return Part(side, read, None, file.file_path, number, self._may_have_tombstones(file), entry)
+        return Part(side, read, 0, file.file_path, number, self._may_have_tombstones(file), entry)
 
     def _held(self, file: DataFile) -> int:
         """Bytes that the judge holds of the records of ``file``."""
