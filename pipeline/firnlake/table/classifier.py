@@ -2,8 +2,9 @@
 
 A manifest lacks bounds, counts and, since Iceberg 1.6, sizes if the table's properties say so
 (``write.metadata.metrics.column.offset=none``), if only the first columns of a wide table have metrics
-(``write.metadata.metrics.max-inferred-column-defaults``), or if files were added without being read. Then the footer of
-the Parquet file is read, which has these metrics per row group, unless the writer also left them out of it.
+(``write.metadata.metrics.max-inferred-column-defaults``), or if files were added without being read. Bounds that make
+no sense count as missing, too. Then the footer of the Parquet file is read, which has these metrics per row group,
+unless the writer also left them out of it.
 
 All files of a manifest are classified together: each fact is an array, because a table may have a million files.
 """
@@ -42,7 +43,7 @@ from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
 from firnlake.table.segments import SCHEMA, Bools, Ints
 
-VERSION = 9
+VERSION = 10
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -140,8 +141,6 @@ class Values:
     high: Objects
     fixed: Bools
     """[N] True where the file is partitioned by the column, so all its records have the same value."""
-    wrong: Objects
-    """[N] A message where the manifest has bounds that make no sense, and so do not count; otherwise None."""
 
     @property
     def all_null(self) -> Bools:
@@ -167,7 +166,7 @@ class Values:
     @property
     def is_open(self) -> Bools:
         """[N] True where the metrics leave open which values the column has."""
-        return (self.nulls < 0) | ~(self.bounded | _is_known(self.wrong) | self.all_null)
+        return (self.nulls < 0) | ~(self.bounded | self.all_null)
 
     def lowest(self, otherwise: int) -> Ints:
         """[N] The lowest integer or time, or ``otherwise`` where it is unknown."""
@@ -183,7 +182,7 @@ class Values:
 
     def tell(self, number: int, nulls: int, low: Any = None, high: Any = None) -> None:
         """Replace what the manifest says about the column in a file."""
-        self.nulls[number], self.low[number], self.high[number], self.wrong[number] = nulls, low, high, None
+        self.nulls[number], self.low[number], self.high[number] = nulls, low, high
 
 
 def _is_known(values: Objects) -> Bools:
@@ -241,10 +240,10 @@ def _values(field: NestedField, places: Mapping[int, int | None], files: Files, 
     partition values, by partition spec."""
     spots = [places.get(spec_id) for spec_id in files.spec_ids]
     value_of = [None if spot is None else own[spot] for own, spot in zip(files.partitions, spots, strict=True)]
-    fixed, value, none = _is_known(_objects(spots)), _objects(value_of), _objects([None] * len(spots))
+    fixed, value = _is_known(_objects(spots)), _objects(value_of)
     nulls = np.where(_is_known(value), 0, records)
     if fixed.all():
-        return Values(records, nulls, value, value.copy(), fixed, none)
+        return Values(records, nulls, value, value.copy(), fixed)
     unknown, decoded = 0 if field.required else -1, _DECODERS.get(type(field.field_type), bytes)
     counts = [-1 if own is None else own.get(field.field_id, -1) for own in files.nulls]
     told = [count if 0 <= count <= most else unknown for count, most in zip(counts, records.tolist(), strict=True)]
@@ -252,23 +251,11 @@ def _values(field: NestedField, places: Mapping[int, int | None], files: Files, 
         [None if own is None else own.get(field.field_id) for own in bounds] for bounds in (files.lower, files.upper)
     )
     low, high = ([None if bound is None else decoded(bound) for bound in bounds] for bounds in (lower, upper))
-    for number, (least, most, first, last) in enumerate(zip(low, high, lower, upper, strict=True)):
-        undecodable = (least is None and first is not None) or (most is None and last is not None)
-        if not fixed[number] and (undecodable or (least is not None and most is not None and least > most)):
+    for number, (least, most) in enumerate(zip(low, high, strict=True)):
+        if least is not None and most is not None and least > most:
             low[number] = high[number] = None
-            none[number] = _wrong(field.name, decoded, first, last)
     low_values, high_values = (np.where(fixed, value, _objects(bounds)) for bounds in (low, high))
-    return Values(records, np.where(fixed, nulls, told), low_values, high_values, fixed, none)
-
-
-def _wrong(name: str, decoded: Callable[[bytes], Any], lower: bytes | None, upper: bytes | None) -> str:
-    shown = []
-    for side, bound in (("lower", lower), ("upper", upper)):
-        if bound is not None:
-            value = decoded(bound)
-            shown.append(f"the {side} bound {f'0x{bound[:16].hex()}' if value is None else repr(value)}")
-    kind = "text in UTF-8" if decoded is _text else "numbers of 4 or 8 bytes"
-    return f"has {' and '.join(shown)} of column {name} in its manifest; allowed: {kind}, the lower one first"
+    return Values(records, np.where(fixed, nulls, told), low_values, high_values, fixed)
 
 
 class Classifier:
@@ -317,9 +304,7 @@ class Classifier:
             [np.ones(len(records), np.bool_), *(one.single for one in (topic, partition) if one)]
         )
         in_level, offsets, horizons = values[roles.level], values[roles.offset], values[roles.delete_horizon]
-        # A file without a partition field for the level counts as landed, unless the table has no such field.
-        told = in_level.single & in_level.fixed if roles.levels_apart else in_level.single
-        levels = _ints(in_level.low, told, LANDED)
+        levels = _ints(in_level.low, self._is_one_level(in_level), LANDED)
         partitions = _ints(partition.low, known, 0) if partition else np.zeros_like(records)
         oldest, newest = self._times(values)
         facts: dict[str, Any] = {
@@ -419,23 +404,15 @@ class Classifier:
         for name, figures in (("file_size_in_bytes", files.sizes), ("record_count", files.records)):
             for number in _where(_in_range(figures) == _MOST):
                 yield number, f"has {name} {figures[number]} in its manifest; allowed: 0 or more, less than 2^50"
-        for name in filter(None, (roles.offset, roles.timestamp, roles.level, roles.delete_horizon)):
-            yield from ((number, values[name].wrong[number]) for number in _where(_is_known(values[name].wrong)))
         for number in _where(~np.isin(levels, LEVELS)):
             yield number, f"has level {levels[number]}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
         in_level = values[roles.level]
-        for number in _where(in_level.is_open):
-            yield number, self._unbounded(files, number, roles.level)
-        for number in _where(~in_level.single & ~in_level.all_null) if not roles.levels_apart else ():
+        for number in _where(~self._is_one_level(in_level) & ~in_level.all_null):
+            apart = f"a file partitioned by this column ({_REWRITE})"
+            measured = f"the same level in every record, written with write.metadata.metrics.column.{roles.level}=full"
             problem = (
-                f"may have several levels by the metrics of column {roles.level}; allowed: NULL or the same level in "
-                f"every record, written with write.metadata.metrics.column.{roles.level}=full"
-            )
-            yield number, problem
-        for number in _where(~in_level.fixed & ~in_level.all_null) if roles.levels_apart else ():
-            problem = (
-                f"was written under partition spec {files.spec_ids[number]}, which does not separate levels, but holds "
-                f"levels in column {roles.level}; allowed: NULL, or a file partitioned by this column ({_REWRITE})"
+                f"may have several levels in column {roles.level}{self._why_unread(files, number)}; allowed: NULL, or "
+                f"{apart if roles.levels_apart else measured}"
             )
             yield number, problem
         for number in _where(partitions < 0):
@@ -465,6 +442,10 @@ class Classifier:
                 )
                 yield number, problem
 
+    def _is_one_level(self, in_level: Values) -> Bools:
+        """[N] True where all records are of one level, by the file's partition if the table is partitioned by it."""
+        return in_level.single & in_level.fixed if self.roles.levels_apart else in_level.single
+
     def _unbounded(self, files: Files, number: int, name: str) -> str:
         return (
             f"has no bounds for column {name}{self._why_unread(files, number)}; allowed: a file written with "
@@ -478,9 +459,7 @@ class Classifier:
     def _stray(self, files: Files, values: Mapping[str, Values], number: int) -> UnassignedFile:
         roles = self.roles
         split = {name: values[name] for name in (roles.topic, roles.partition) if name}
-        if wrong := next((own.wrong[number] for own in split.values() if own.wrong[number]), None):
-            problem = wrong
-        elif not all(own.fixed[number] for own in split.values()):
+        if not all(own.fixed[number] for own in split.values()):
             problem = (
                 f"was written under partition spec {files.spec_ids[number]} and may hold several topic partitions; "
                 f"allowed: a file partitioned by {', '.join(split)} ({_REWRITE})"
