@@ -41,7 +41,7 @@ def test_every_property_that_a_run_may_override_is_documented() -> None:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_of_a_table_in_airflow_is_documented_as_it_is(name: str) -> None:
-    (line,) = (line for line in _read("operations.md").splitlines() if line.startswith(f"| `{name}` |"))
+    (line,) = (line for line in _read("airflow.md").splitlines() if line.startswith(f"| `{name}` |"))
     assert line.endswith(f"| {Settings.model_fields[name].description} |")
 
 

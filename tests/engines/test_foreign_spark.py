@@ -295,7 +295,7 @@ def test_c1_to_c5_a_typed_table_goes_through_the_levels(changes: Topic) -> None:
 
 def test_a_snapshot_with_one_lsn_is_numbered_by_the_statements_of_the_docs(changes: Topic) -> None:
     by_id = Choice(("id",), "lsn", tombstone="op = 'd'")
-    text = (CHECKOUT / "docs" / "operations.md").read_text()
+    text = (CHECKOUT / "docs" / "tables.md").read_text()
     (statements,) = (one for one in re.findall(r"```sql\n(.*?)```", text, re.DOTALL) if "firn_number" in one)
     too_few, renumber, _ = statements.replace("lake.shop.customers", name_of(changes)).split(";")
     change(changes, (1, "r", 700), (2, "r", 700), (3, "r", 700))

@@ -1,4 +1,4 @@
-"""What docs/operations.md says of writers of an adopted table."""
+"""What docs/tables.md says of writers of an adopted table."""
 
 import pyarrow as pa
 import pytest
