@@ -78,7 +78,7 @@ def looking(*lines: str) -> Looking:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(partitions(), POLICIES, st.booleans())
 def test_work_is_whole_neighbouring_segments_within_budgets(segments: str, policy: str, force: bool) -> None:
     at = looking(policy, segments)
@@ -138,7 +138,7 @@ def of_the_lane(at: Looking, work: Decided, every: list[Any], force: bool) -> No
         assert not head or head[0] == next(one for one in every if one.level != 3), "oldest first"
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     partitions(),
     drawn(

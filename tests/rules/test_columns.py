@@ -6,7 +6,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.types import (
     BinaryType,
@@ -31,6 +31,7 @@ PARTS = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(PARTS, max_size=20), st.integers(0, 3))
 def test_c6_composite_keys_are_equal_where_all_their_parts_are(rows: list[tuple[object, ...]], skipped: int) -> None:
     kinds = (pa.large_binary(), pa.int64(), pa.large_string(), pa.bool_())
@@ -179,6 +180,7 @@ rows = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(text=texts, found=st.lists(rows, max_size=12))
 @example(text="not (op not in ('d'))", found=[{"op": None}])
 @example(text="code > 2147483648 or not code <= 2147483647", found=[{"code": 2**31 - 1}, {"code": None}])

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from firnlake.compact import survey, transactions
@@ -297,6 +297,7 @@ def test_c2_c9_the_newest_of_each_key_and_removed_tombstones_count_where_a_recor
     assert (newest.tolist(), has_older.tolist()) == naive(found)
 
 
+@settings(max_examples=40)
 @given(rows(least=0))
 def test_c2_c9_keys_on_disk_are_compared_as_those_in_memory(found: Rows) -> None:
     newest, has_older = latest_per_key(*columns(found))
