@@ -30,7 +30,8 @@ def stored(scenario: Scenario) -> list[dict[str, Any]]:
     return [{name: row[name] for name in LOST[0]} for row in sorted(rows, key=lambda row: int(row["offset"]))]
 
 
-@pytest.mark.parametrize("suffix", [pytest.param("parquet", marks=pytest.mark.nightly), "jsonl"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_c1_c5_what_is_exported_lands_as_it_was(scenario: Scenario, suffix: str) -> None:
     scenario.answer("create")
     plain = rows_of([*(Record(offset, None, b"") for offset in range(len(LOST))), Record(99, b"a", b"1")])

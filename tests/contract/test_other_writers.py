@@ -23,7 +23,13 @@ def line_of(scenario: Scenario) -> Iterator[Summary]:
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id or 0)
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "writer",
+    [
+        pytest.param(one, id=one.name, marks=[] if one.name in (REDPANDA, "Flink") else [pytest.mark.nightly])
+        for one in WRITERS
+    ],
+)
 def test_neither_a_publication_nor_an_expiry_hides_a_writers_progress(scenario: Scenario, writer: Writer) -> None:
     scenario.answer("land a=1 b=1")
     (records,) = scenario.batches("a=2")

@@ -18,7 +18,9 @@ RECORDS = {".parquet", ".avro", ".db"}
 """The table's own files have the records and their bounds, for readers of the table."""
 
 
-@pytest.mark.parametrize("samples", ["none", pytest.param("keys", marks=pytest.mark.nightly), "full"])
+@pytest.mark.parametrize(
+    "samples", ["none", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("keys", "full"))]
+)
 def test_no_output_shows_more_than_it_may(scenario: Scenario, monkeypatch: Any, caplog: Any, samples: str) -> None:
     """Partition 0 fails validation, 1 is refused for two records on one offset, 2 has quarantined records."""
     one = f"{KEY.decode()}={VALUE.decode()}"

@@ -53,7 +53,11 @@ KEYS: list[tuple[pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "names"), [*((*one, ("k",)) for one in KEYS), *((*one, ("k", "K")) for one in KEYS[:3])]
+    ("kind", "values", "names"),
+    [
+        *((*one, ("k", "K")) for one in KEYS[:3]),
+        *(pytest.param(*one, ("k",), marks=pytest.mark.nightly) for one in KEYS),
+    ],
 )
 def test_c6_c30_keys_are_told_apart_exactly(kind: pa.DataType, values: list[Any], names: tuple[str, ...]) -> None:
     """The bytes of which a request's digest is made have one definition and two programs: Arrow's buffers and SQL."""

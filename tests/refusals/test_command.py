@@ -73,7 +73,10 @@ def test_what_reads_makes_nothing_in_a_folder_without_a_lake(firn: Firn, tmp_pat
 
 @pytest.mark.parametrize(
     "start",
-    [[str(Path(sys.executable).with_name("firn"))], [sys.executable, f"{CHECKOUT}/pipeline/firnlake/__main__.py"]],
+    [
+        [str(Path(sys.executable).with_name("firn"))],
+        pytest.param([sys.executable, f"{CHECKOUT}/pipeline/firnlake/__main__.py"], marks=pytest.mark.nightly),
+    ],
 )
 def test_the_installed_command_and_the_file_for_spark_leave_as_they_say(tmp_path: Path, start: list[str]) -> None:
     ran = subprocess.run(
