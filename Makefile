@@ -189,13 +189,8 @@ SCALE ?= 1
 QUICK := 0.25
 FAMILIES ?=
 .PHONY: bench
-ifdef BASE
-bench: setup ## measure FAMILIES=base,... (default: all that take minutes) and peers, into docs/performance.md; BASE=COMMIT compares with that commit instead
-	@$(BIN)/python -m infra.bench.paired $(BASE) --scale $(SCALE) --only "$(FAMILIES)"
-else
-bench: setup $(DONE)/jars $(DONE)/kafka-jars
-	@$(BENCH) $(FAMILIES) --scale $(SCALE) --docs
-endif
+bench: setup $(DONE)/jars $(DONE)/kafka-jars ## measure FAMILIES=base,... (default: all that take minutes) and peers, into docs/performance.md; BASE=COMMIT compares with that commit instead
+	@$(BENCH) $(FAMILIES) --scale $(SCALE) --docs $(if $(BASE),--base $(BASE))
 
 .PHONY: bench-quick
 bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## measure the most important benchmarks in a few minutes, into .firn/bench/report

@@ -1,15 +1,18 @@
-"""``make bench``: measure families of cases, hold them against the goals, write the report.
+"""``make bench``: measure families of cases, Firn and its peers in turns, and write the report.
 
     python -m infra.bench [FAMILY,...] [--scale 1.0] [--home .firn/bench] [--docs]
+    python -m infra.bench --base COMMIT [--scale 1.0] [--home .firn/bench]
 
 The report goes to HOME/report (JSON, Markdown, plots); with --docs and at scale 1 into docs/, where families that were
-not chosen keep what was measured of them before. Fails when an entry's output is not what it should be. A missed goal
-is a finding, not a failure.
+not chosen keep what was measured of them before. Fails when an entry's output is not what it should be. With a base,
+this checkout is measured beside that commit, which gets a worktree with an environment of its own, and nothing else is.
 """
 
 import argparse
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,16 +22,19 @@ if TYPE_CHECKING:
     from infra.bench.families import Family
     from infra.bench.measure import Report
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+CHECKOUT = Path(__file__).parents[2]
+DOCUMENT = CHECKOUT / "docs" / "performance.md"
 ON_DEMAND = ("memory", "replay")
 """Families that take more than ten minutes each, or gigabytes."""
 
 
-def families() -> Mapping[str, "Family"]:
-    """All families by name, in the order of the report."""
+def families(*, based: bool = False) -> Mapping[str, "Family"]:
+    """All families by name, in the order of the report; where there is a base, the one that asks for it."""
     from infra.bench import families as of
     from infra.bench.sense import sense
 
+    if based:
+        return {"versions": of.versions}
     return {
         "demo": of.demo,
         "sense": sense,
@@ -47,6 +53,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="size of all inputs; 1.0: 200,000 keys of 1 KB values")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for each entry alike")
     parser.add_argument("--home", type=Path, default=Path(".firn", "bench"), help="where inputs and the report go")
+    parser.add_argument("--base", help="a commit to measure this checkout beside")
     parser.add_argument("--docs", action="store_true", help="write a report of scale 1 into docs/")
     arguments = parser.parse_args()
     home: Path = arguments.home.resolve()
@@ -54,13 +61,13 @@ def main() -> None:
     os.environ["FIRN_SPARK_MASTER"] = f"local[{arguments.cores}]"
     os.environ["POLARS_MAX_THREADS"] = str(arguments.cores)
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "spark"))
-    every = families()
+    every = families(based=bool(arguments.base))
     chosen = [name for text in arguments.families for name in text.split(",") if name]
     chosen = chosen or [name for name in every if name not in ON_DEMAND]
     if unknown := [name for name in chosen if name not in every]:
         parser.error(f"{', '.join(unknown)} is no family; allowed: {', '.join(every)}")
     report = _measure({name: every[name] for name in every if name in chosen}, arguments, home)
-    to_document = arguments.docs and arguments.scale == 1
+    to_document = arguments.docs and arguments.scale == 1 and not arguments.base
     _write(report, list(every), DOCUMENT.parent if to_document else home / "report", to_document=to_document)
 
 
@@ -73,7 +80,8 @@ def _measure(chosen: Mapping[str, "Family"], arguments: argparse.Namespace, home
     folder = home / "lake"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "scratch").mkdir(parents=True)
-    bench = Bench(Lake.embedded(folder), arguments.cores, arguments.scale, folder / "scratch")
+    base = _worktree(arguments.base, home) if arguments.base else None
+    bench = Bench(Lake.embedded(folder), arguments.cores, arguments.scale, folder / "scratch", base)
     bench.lake.create_namespace(NAMESPACE)
     report = Report(machine(arguments.cores), arguments.scale)
     try:
@@ -86,6 +94,22 @@ def _measure(chosen: Mapping[str, "Family"], arguments: argparse.Namespace, home
         bench.close()
         shutil.rmtree(folder, ignore_errors=True)
     return report
+
+
+def _worktree(commit: str, home: Path) -> Path:
+    """A worktree of the commit with its environment set up; kept for the next time."""
+    asked = ["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]
+    named = subprocess.run(asked, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if named.returncode:
+        raise SystemExit(f"BASE={commit} is no commit of this repository; allowed: a branch, a tag or a hash")
+    checkout = home / named.stdout.strip()
+    if not checkout.exists():
+        subprocess.run(["git", "worktree", "prune"], cwd=CHECKOUT, check=True)
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", checkout, commit], cwd=CHECKOUT, check=True)
+    # Its make decides by itself: what this one exports would point into this checkout.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "FIRN_", "MAKE"))}
+    subprocess.run(["make", "--silent", "setup"], cwd=checkout, env=clean, check=True, stdout=sys.stderr)
+    return checkout
 
 
 def _write(report: "Report", order: list[str], folder: Path, *, to_document: bool) -> None:

@@ -17,7 +17,7 @@ from firnlake.table.records import arrow_schema
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
-Keys = Literal["uniform", "zipf", "append"]
+Keys = Literal["uniform", "append"]
 
 TOPIC = "orders"
 KEY_BYTES = 16
@@ -29,8 +29,6 @@ TOMBSTONES = 0.01
 """Fraction of the head's records without a value. None of them may go in a first cleaning (C9)."""
 NEW_PER_UPDATE = 3
 """``append``: so many records of new keys come with every update of an old one."""
-LONGEST_HEAD = 2.5
-"""At most so many times the tail's records are drawn for a head. Zipf's rare keys would need far more."""
 
 _BLOCK = 4096
 """Records whose values are drawn at once."""
@@ -46,8 +44,7 @@ class Shape:
     head updates at least once; None: as many updates as the tail has records, so that exactly half of all records go.
     ``segments`` is about how many segments the tail has, at least one per partition.
 
-    ``keys``: ``uniform``; ``zipf``, exponent 1.0, hot keys near the tail's end because that is where their last update
-    is; ``append``: three of four records have new keys, updates hit the newest keys of the tail.
+    ``keys``: ``uniform``; ``append``: three of four records have new keys, updates hit the newest keys of the tail.
     """
 
     value_bytes: int
@@ -90,7 +87,8 @@ class Stream:
 def stream(shape: Shape, partition: int) -> Stream:
     """The records of ``partition``, without their values."""
     rng = np.random.default_rng([7, shape.value_bytes, shape.partitions, shape.records, partition])
-    tail = _tail(shape.keys, shape.records // shape.partitions, rng)
+    count = shape.records // shape.partitions
+    tail = np.arange(count, dtype=np.int64) if shape.keys == "append" else rng.permutation(count)
     head = _head(shape, tail, rng)
     keys = np.concatenate([tail, head])
     # Cleaned segments have gaps; what was just written has none.
@@ -166,14 +164,6 @@ def slices(start: int, stop: int, parts: int) -> Iterator[tuple[int, int]]:
     yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
 
 
-def _tail(keys: Keys, count: int, rng: np.random.Generator) -> Longs:
-    if keys == "append":
-        return np.arange(count, dtype=np.int64)
-    # A key that is updated at rate p was last updated an exponential time with mean 1/p ago.
-    age = rng.exponential(size=count) / _rates(keys, count)
-    return np.argsort(-age).astype(np.int64)
-
-
 def _head(shape: Shape, tail: Longs, rng: np.random.Generator) -> Longs:
     count = len(tail)
     if shape.keys == "append":
@@ -182,26 +172,14 @@ def _head(shape: Shape, tail: Longs, rng: np.random.Generator) -> Longs:
         place = rng.choice(len(keys), updates, replace=False)
         keys[place] = rng.permutation(tail[count - updates :])
         return keys
+    drawn = rng.integers(0, count, count)
     if shape.superseded is None:
-        return _draw(shape.keys, count, count, rng)
-    drawn = _draw(shape.keys, count, int(count * LONGEST_HEAD), rng)
+        return drawn
     first = np.zeros(len(drawn), bool)
     first[np.unique(drawn, return_index=True)[1]] = True
     wanted = round(count * shape.superseded)
     enough = int(np.searchsorted(np.cumsum(first), wanted)) + 1
     return drawn[:enough]
-
-
-def _draw(keys: Keys, count: int, records: int, rng: np.random.Generator) -> Longs:
-    if keys == "uniform":
-        return rng.integers(0, count, records)
-    cumulative = np.cumsum(_rates(keys, count))
-    drawn: Longs = np.searchsorted(cumulative, rng.random(records) * cumulative[-1]).astype(np.int64)
-    return drawn
-
-
-def _rates(keys: Keys, count: int) -> npt.NDArray[np.float64]:
-    return np.ones(count) if keys == "uniform" else 1 / np.arange(1, count + 1)
 
 
 def _binary(rows: Bytes, missing: Flags | None = None) -> pa.Array:

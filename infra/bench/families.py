@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,7 @@ from infra.bench.inputs import (
 )
 from infra.bench.measure import Case, Figures, Run, Share, finished, in_turns, measured
 from infra.bench.peers import peers
+from infra.environment import CHECKOUT
 from infra.foreign.row_deletes import add, equality_file, position_file
 
 Family = Callable[[Bench], Iterator[Case]]
@@ -86,7 +88,7 @@ def whole_tables(scale: float) -> Mapping[str, tuple[Sequence[Shape], Sequence[s
     half = Shape(1000, "uniform", None, 1, base)
     small = Shape(1000, "uniform", None, 1, base // SMALL_PART, landed=SMALL_FILES)
     clustered = Shape(1000, "append", 0.01, 1, base * 5, segments=CLUSTERED_SEGMENTS)
-    little = [clustered, Shape(1000, "zipf", 0.01, 1, base), Shape(1000, "uniform", 0.01, 1, base)]
+    little = [clustered, Shape(1000, "uniform", 0.01, 1, base)]
     parts = [Shape(1000, "uniform", None, partitions, base) for partitions in (8, 64)]
     return {
         "base": ([half, Shape(100, "uniform", None, 1, base * 5)], _ALL, 3),  # of 100 B: about as many bytes
@@ -153,11 +155,12 @@ def _full(bench: Bench, inputs: Inputs, *, local: bool) -> Figures:
     return figures | ({"of the tail's bytes": 1 - figures["kept"] / tail} if tail else {})
 
 
-def _process(bench: Bench, inputs: Inputs, engine: str, *, given: bool = False) -> Figures:
+def _process(bench: Bench, inputs: Inputs, engine: str, *, given: bool = False, checkout: Path = CHECKOUT) -> Figures:
     session = {"SPARK_REMOTE": bench.address} if given else {}
 
     def work(table: str) -> None:
-        bench.firn("run", table, "--lane", "full", "--force", "--now", str(_clock()), engine=engine, **session)
+        command = ("run", table, "--lane", "full", "--force", "--now", str(_clock()))
+        bench.firn(*command, engine=engine, checkout=checkout, **session)
 
     return on_copy(bench, inputs.whole, work, inputs.newest, Share.OWN)
 
@@ -165,6 +168,31 @@ def _process(bench: Bench, inputs: Inputs, engine: str, *, given: bool = False) 
 def _clock() -> int:
     """The clock of the next run, epoch milliseconds."""
     return NOW_MS + next(_RUNS)
+
+
+PAIRS = 5
+
+
+def versions(bench: Bench) -> Iterator[Case]:
+    """The command of this checkout beside that of the base, on landed files; prints the ratios of the pairs."""
+    records = int(BASE_RECORDS * bench.scale)
+    assert bench.base is not None
+    for size, files in ((records, 16), (records // SMALL_PART, SMALL_FILES), (100, 2)):
+        inputs = prepare(bench, Shape(1000, "uniform", None, 1, size, landed=files))
+        for engine in ("local", "spark"):
+            ran: dict[str, list[Figures]] = {"this": [], "base": []}
+            this = partial(_noted, ran["this"], partial(_process, bench, inputs, engine))
+            base = partial(_noted, ran["base"], partial(_process, bench, inputs, engine, checkout=bench.base))
+            measured = in_turns({"this": this, "base": base}, PAIRS, [this, base])
+            for figure, title in (("processor", "CPU"), ("seconds", "wall")):
+                ratios = [of[figure] / by[figure] for of, by in zip(*ran.values(), strict=True)][1:]
+                print(f"    {title}: {np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) this / base")
+            yield Case("versions", f"{engine}, {inputs.title}", inputs.facts, measured)
+
+
+def _noted(ran: list[Figures], run: Run) -> Figures:
+    ran.append(run())
+    return ran[-1]
 
 
 def demo(_: Bench) -> Iterator[Case]:
@@ -210,7 +238,7 @@ def _cleaned(bench: Bench, shape: Shape, one: Stream, commits: int) -> Figures:
     with measured(Share.OWN) as figures:
         bench.firn("run", table, "--lane", "full", "--force", "--now", str(NOW_MS))
     same(fingerprint(live(bench.lake.table(table))), wanted)
-    return figures | {"peak of all": figures["peak"] + figures["peak of JVM"]}
+    return figures
 
 
 # --- Lane convert ---

@@ -6,7 +6,6 @@ at the level that every entry writes. The head is landed on top in a few commits
 """
 
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ from firnlake.run import run
 from firnlake.table import records
 from infra.bench.data import KEY_BYTES, NOW_MS, Shape, Stream, batches, slices, stream
 from infra.bench.measure import Figures, Share, WrongOutputError, finished, measured
-from infra.environment import environment
+from infra.environment import CHECKOUT, environment
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import iceberg_session
 from infra.spark_server import serving
@@ -114,13 +113,15 @@ def live(table: Table) -> list[Path]:
 class Bench:
     """Shared by all entries: the lake, Firn's engines, Spark with Iceberg for the peers, a folder for what they write.
 
-    ``cores`` is how many each may use, ``scale`` the size of all inputs.
+    ``cores`` is how many each may use, ``scale`` the size of all inputs. ``base`` is the checkout of another commit,
+    with an environment of its own, that this one is compared with.
     """
 
     lake: Lake
     cores: int
     scale: float
     scratch: Path
+    base: Path | None = None
     warm: set[str] = field(default_factory=set)
     """Names of entries whose classes are loaded and compiled."""
     _ends: ExitStack = field(default_factory=ExitStack)
@@ -155,12 +156,14 @@ class Bench:
         named = "".join(f", {name} => {value}" for name, value in arguments.items())
         self.sql(f"CALL {self.lake.name}.system.{procedure}(table => '{table}'{named})")
 
-    def firn(self, *arguments: str, engine: str = "local", **more: str) -> None:
+    def firn(self, *arguments: str, engine: str = "local", checkout: Path = CHECKOUT, **more: str) -> None:
         """Run ``firn`` on the lake in a process of its own, with its tasks in ``engine``; ``more`` are variables."""
         variables = environment(self.lake, FIRN_ENGINE=engine, FIRN_SPARK_MASTER=f"local[{self.cores}]", **more)
         if SUBMIT_OPTIONS in variables:
             variables["SPARK_SUBMIT_OPTS"] = variables[SUBMIT_OPTIONS]
-        finished([sys.executable, "-m", "firnlake", *arguments], variables)
+        for name in ("PATH", "PYTHONPATH", "SPARK_SUBMIT_OPTS"):
+            variables[name] = variables.get(name, "").replace(str(CHECKOUT), str(checkout))
+        finished([str(checkout / ".venv" / "bin" / "python"), "-m", "firnlake", *arguments], variables)
 
     def close(self) -> None:
         """Stop Spark, wherever it was started."""

@@ -10,7 +10,7 @@ import firnlake
 from firnlake.iceberg.catalog import CATALOG_FILE, Lake
 from firnlake.table import records
 from infra.foreign.files import files_under
-from infra.foreign.java_catalog import java_properties
+from infra.foreign.session import java_properties
 from tests.support.commands import command, refused
 from tests.support.lakes import append, row
 from tests.support.records import NOW, History, rows_of

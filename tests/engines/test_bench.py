@@ -25,7 +25,7 @@ def bench(lake: Lake, engine: Engine, spark: SparkSession, spark_engine: SparkEn
 
 
 def test_every_entry_leaves_what_it_should(bench: Bench) -> None:
-    inputs = prepare(bench, Shape(100, "zipf", None, 2, 600))
+    inputs = prepare(bench, Shape(100, "uniform", None, 2, 600))
     names = dict.fromkeys(name for _, all_of, _ in whole_tables(1).values() for name in all_of if "Kafka" not in name)
     del names["firn run, spark session given"]  # as `firn run, spark`, on a server
     assert len(names) > 10
