@@ -16,7 +16,7 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.types import DateType, IntegerType, NestedField, PrimitiveType, TimestampType, TimestamptzType
+from pyiceberg.types import IntegerType, NestedField, PrimitiveType, TimestamptzType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
@@ -37,12 +37,10 @@ from firnlake.table.tombstone_condition import Condition
 _FIRN_COLUMNS: Final[Mapping[str, PrimitiveType]] = MappingProxyType(
     {"level": IntegerType(), "delete_horizon": TimestamptzType()}
 )
-_FORMATS = ("parquet", "orc")
 _UPSERTS = "write.upsert.enabled"
 """Table property that makes Flink write equality deletes (Iceberg docs, "Flink Writes")."""
 _DEFAULT_METRICS = "truncate(16)"
 """Iceberg's default metrics mode, which applies only to a table's first hundred columns (docs, "Configuration")."""
-_TIMES = (DateType, TimestampType, TimestamptzType)
 
 
 @dataclass(frozen=True)
@@ -184,12 +182,6 @@ def _check_partitions(table: Table, columns: ColumnRoles, identifier: str) -> No
 
 def _check_table(table: Table, identifier: str) -> None:
     records.check_format_version(table, identifier)
-    written = table.properties.get("write.format.default", "parquet").lower()
-    if written not in _FORMATS:
-        raise RefusedError(
-            f"table {identifier}: property write.format.default is {written}; allowed: {', '.join(_FORMATS)} (Iceberg "
-            "keeps no metrics of files in other formats)"
-        )
     if COLUMNS not in table.properties and records.is_table_of_records(table, identifier):
         raise RefusedError(f"table {identifier} has Kafka's columns; allowed: use it as it is, without adopting it")
     if records.has_transactions(table):
@@ -216,12 +208,9 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
 
     def mapped(role: str, name: str) -> str:
         if name not in fields:
-            raise RefusedError(f"table {identifier}: column {name}, mapped as {role}, {_missing(schema, name)}")
-        if role == "offset" and isinstance(fields[name].field_type, _TIMES):
             raise RefusedError(
-                f"table {identifier}: column {name} can't be the offset: it is {fields[name].field_type}, and two "
-                "changes may have the same time; allowed: an int or long column that differs in all records of a topic "
-                "partition, such as Kafka's offset or the LSN of a change"
+                f"table {identifier}: column {name}, mapped as {role}, does not exist, or is nested; found: "
+                f"{', '.join(fields)}; allowed: a column of the table itself"
             )
         check_type(fields[name], role, identifier)
         return name
@@ -248,16 +237,6 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
         added=Added(),
         levels_apart=not choice.keep_partitioning,
     )
-
-
-def _missing(schema: Schema, name: str) -> str:
-    """Why ``name`` is no column that can be mapped, and what is allowed."""
-    if name in schema.column_names:
-        return (
-            "is nested, and nested columns are not supported; allowed: a column of the table itself, which the writer "
-            "fills (Kafka Connect: transform Flatten, or Debezium's ExtractNewRecordState)"
-        )
-    return f"does not exist; found: {', '.join(field.name for field in schema.fields)}"
 
 
 def _check_same(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: str) -> None:

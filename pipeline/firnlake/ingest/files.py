@@ -120,11 +120,6 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
     if not path.is_file():
         found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
         raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}, {logs.SUFFIX}")
-    if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
-        raise RefusedError(
-            f"file {path} accompanies Kafka's log segments and holds no records; allowed: files with suffix "
-            f"{logs.SUFFIX}"
-        )
     if path.suffix == logs.SUFFIX:
         return _sound(logs.read_log(path, logs.topic_partition_of(path, topic, partition)), _File(path))
     if topic is not None or partition is not None:
@@ -174,7 +169,7 @@ def _read(path: Path) -> tuple[pa.Table, _File]:
     if path.suffix in _JSON_LINES:
         table, lines = read_json_lines(path)
         return table, _File(path, TIMES, lines)
-    raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
+    raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}, {logs.SUFFIX}")
 
 
 def _read_arrow(path: Path) -> pa.Table:

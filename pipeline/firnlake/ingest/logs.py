@@ -25,10 +25,6 @@ from firnlake.table.records import arrow_schema
 from firnlake.table.topic_partition import TopicPartition
 
 SUFFIX = ".log"
-SIDE_FILES = frozenset({".index", ".timeindex", ".txnindex", ".snapshot", ".metadata"})
-"""Suffixes of the other files in the folder of a partition."""
-EPOCHS = "leader-epoch-checkpoint"
-"""Name of the file without suffix in the folder of a partition."""
 
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
 _START = struct.Struct(">qiib")  # base offset, length of what follows, leader epoch, magic

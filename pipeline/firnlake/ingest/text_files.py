@@ -16,6 +16,7 @@ import re
 from array import array
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -56,30 +57,31 @@ EVERYTHING: Final = (("0|-?[1-9][0-9]*", pa.int64()), ("true|false", pa.bool_())
 def read_delimited(path: Path) -> tuple[pa.Table, Sequence[int]]:
     """Read the columns of ``path`` as text, and the number of the line in which each record begins.
 
-    Raises RefusedError, which names line and column, for a record that breaks RFC 4180, is not UTF-8, or has not as
-    many fields as the heading. Messages do not quote a field, because it may hold private data.
+    Raises RefusedError, which names the line, for a record that breaks RFC 4180, is not UTF-8, or has not as many
+    fields as the heading. Messages do not quote a field, because it may hold private data.
     """
-    content, delimiter = path.read_bytes(), DELIMITERS[path.suffix]
+    content, delimiter = path.read_bytes().removeprefix(BOM_UTF8), DELIMITERS[path.suffix]
     field = _FIELD % delimiter
-    record = re.compile(rb"(?:%b%b)*+%b" % (field, delimiter, field))
-    position = len(BOM_UTF8) if content.startswith(BOM_UTF8) else 0
-    heading = next(record.finditer(content, position)).group()
-    if not heading:
-        raise _refusal(path, content, position, "has no text", "the names of the columns")
-    columns: list[list[str | None]] = [[] for _ in re.findall(field + delimiter, heading + delimiter)]
-    whole = re.compile(delimiter.join([field] * len(columns)) + _END)
-    lines, line, parts = array("q"), 1, []
+    heading = re.match(rb"(?:%b%b)*+%b" % (field, delimiter, field), content)
+    if not heading or not heading[0]:
+        raise RefusedError(f"file {path}: line 1 has no text; allowed: the names of the columns")
+    columns: list[list[str | None]] = [[] for _ in re.findall(field + delimiter, heading[0] + delimiter)]
+    # A byte order mark begins the file, or none does.
+    record = re.compile(rb"(?!%b)" % BOM_UTF8 + delimiter.join([field] * len(columns)) + _END)
+    position, lines, line, parts = 0, array("q"), 1, []
     while position < len(content):
-        if lines and content.startswith(BOM_UTF8, position):
-            raise _refusal(path, content, position, "has a byte order mark", "one at the start of the file")
-        found = whole.match(content, position)
-        if found is None:
-            raise _broken(path, content, next(record.finditer(content, position)), len(columns), delimiter)
-        try:
-            for column, value in zip(columns, found.groups(), strict=True):
-                column.append(_text(value))
-        except UnicodeDecodeError as error:
-            raise _refusal(path, content, found.start(), "has a record that is not UTF-8", "text in UTF-8") from error
+        found = record.match(content, position)
+        values = None
+        with suppress(UnicodeDecodeError):
+            values = [_text(value) for value in found.groups()] if found else None
+        if found is None or values is None:
+            raise RefusedError(
+                f"file {path}: line {line} is not a record with {count(len(columns), 'field')} like the heading; "
+                "allowed: text in UTF-8, with quotes around a field that has a quote or a line break, and each quote "
+                "in it twice"
+            )
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
         lines.append(line)
         position, line = found.end(), line + content.count(b"\n", position, found.end())
         if len(columns[0]) > _RECORDS or position == len(content):
@@ -92,26 +94,6 @@ def read_delimited(path: Path) -> tuple[pa.Table, Sequence[int]]:
 def _text(field: bytes) -> str | None:
     text = field.decode()
     return text[1:-1].replace('""', '"') if text.startswith('"') else text or None
-
-
-def _broken(path: Path, content: bytes, record: re.Match[bytes], allowed: int, delimiter: bytes) -> RefusedError:
-    """The refusal of the ``record`` that is whole up to its end, with its first fault."""
-    after = content[record.end() : record.end() + 2]
-    if not after or after[:1] == b"\n" or after == b"\r\n":
-        fields = len(re.findall(_FIELD % delimiter + delimiter, record.group() + delimiter))
-        problem = f"has {count(fields, 'field')}"
-        return _refusal(path, content, record.start(), problem, f"{allowed}, as in the heading")
-    opens = after[:1] == b'"' and record.group()[-1:] in (b"", b"\n", delimiter)
-    problem = "opens a quote that is never closed" if opens else "goes on after a closing quote"
-    if after[:1] in (b'"', b"\r") and not opens:
-        problem = "has a quote or a carriage return within a field"
-    return _refusal(path, content, record.end(), problem, "quotes around a field, and each quote in it twice")
-
-
-def _refusal(path: Path, content: bytes, position: int, problem: str, allowed: str) -> RefusedError:
-    line, start = content.count(b"\n", 0, position) + 1, content.rfind(b"\n", 0, position) + 1
-    column = len(content[start:position].decode(errors="replace")) + 1
-    return RefusedError(f"file {path}: line {line}, column {column} {problem}; allowed: {allowed}")
 
 
 def typed(text: pa.ChunkedArray, types: Sequence[tuple[str, pa.DataType]] = EVERYTHING) -> pa.ChunkedArray:
