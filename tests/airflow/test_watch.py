@@ -2,14 +2,12 @@
 one table raises is told, and concerns no other.
 """
 
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from firnlake.airflow.edge import Edge
 from firnlake.airflow.watch import LONGEST_MS, Look, Place, Watch
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
@@ -71,16 +69,11 @@ def test_a_table_that_cannot_be_read_is_told_once_and_looked_at_again(
     assert caplog.records[-1].getMessage() == f"{TABLE} is watched again"
 
 
-def test_r19_what_is_due_is_announced_once_also_across_restarts() -> None:
+def test_r19_what_is_due_is_announced_once() -> None:
     merge, full = ("merge", "orders", 3), ("full", "orders", 3)
-
-    def crossed(edge: Edge, *places: Place) -> list[str]:
-        return edge.crossed(Look("t.x", 1, {place: place[0] for place in places}))
-
-    edge = Edge()
-    assert crossed(edge, merge) == ["merge"]
-    edge = Edge.of(json.loads(json.dumps(edge.memory)))
-    assert [crossed(edge, merge), crossed(edge), crossed(edge, merge, full)] == [[], [], ["merge", "full"]]
+    look = Look("t.x", 1, {merge: "merge", full: "full"})
+    before: tuple[set[Place], ...] = (set(), {merge}, {merge, full})
+    assert [look.beyond(announced) for announced in before] == [["merge", "full"], ["full"], []]
 
 
 def wrong_property(lake: Lake, table: str) -> None:

@@ -19,6 +19,7 @@ def test_a_mending_is_told_newest_first_until_nothing_knows_of_it(scenario: Scen
     assert f"{kept} orders-0, offsets 2 to 3, 2 records; on branch firn_mended, until somebody drops the branch" in page
     assert f"{lost} orders-0, offsets 0 to 1, 2 records; lost: the store had no such file" in page
     assert page.index(kept) < page.index(lost)
+    assert page.count(", offsets 0 to 1,") == page.count(", offsets 2 to 3,") == 1
     for line in ("unref firn_mended", "firn report"):
         scenario.answer(line)
     assert told(scenario).count("no longer on branch firn_mended") == 1

@@ -5,9 +5,10 @@ While the catalog is down, all tables keep their DAGs.
 """
 
 import json
+import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from firnlake.airflow.configuration import Configured, read_tables
 
@@ -16,13 +17,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = "tables.json"
 
-
-class Discovery(NamedTuple):
-    """The names of tables that a look has ``added`` and ``removed``, and of those that it could not load."""
-
-    added: list[str]
-    removed: list[str]
-    unreadable: list[str]
+log = logging.getLogger(__name__)
 
 
 def home() -> Path:
@@ -44,8 +39,8 @@ def configured_in(folder: Path) -> Configured:
     return read_tables(Path(os.environ.get("FIRN_TABLES") or folder / "firn.toml"), known_tables(home()))
 
 
-def look(lake: "Lake") -> Discovery:
-    """Store the names of all tables of records in the catalog.
+def look(lake: "Lake") -> list[str]:
+    """Store the names of all tables of records in the catalog, and return them.
 
     A table that can't be loaded keeps its place, so no outage takes its DAG away. Raises UnavailableError, and
     stores nothing, if the catalog does not list its tables.
@@ -55,16 +50,16 @@ def look(lake: "Lake") -> Discovery:
     from firnlake_expectations.templates import write_page
 
     before = known_tables(lake.home) or []
-    found, unreadable = [], []
+    found = []
     for name in lake.all_tables():
         try:
             if is_table_of_records(lake.table(name), name):
                 found.append(name)
         except NotFoundError:
             continue
-        except FirnError:
-            unreadable.append(name)
+        except FirnError as error:
+            log.warning("%s", error)
             if name in before:
                 found.append(name)
     write_page(lake.home / _NAME, json.dumps(found))
-    return Discovery(sorted({*found} - {*before}), sorted({*before} - {*found}), unreadable)
+    return found

@@ -8,16 +8,15 @@ that the trigger watches, so a restart does not announce that work again.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from firnlake.airflow.edge import Edge
+from firnlake.clock import now_ms
 
 if TYPE_CHECKING:
-    from firnlake.airflow.watch import Look, Watch
-
+    from firnlake.airflow.watch import Look, Place, Watch
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ SECONDS = 5.0
 """Seconds between two polls for new snapshots."""
 REASONS_SHOWN = 20
 STORED = "firn.due"
-"""Key under which the asset's state stores the edge."""
+"""Key under which the asset's state stores the work that was announced last, as lane, topic and partition."""
 
 
 class ThresholdTrigger(BaseEventTrigger):
@@ -60,24 +59,24 @@ class ThresholdTrigger(BaseEventTrigger):
         watch = await asyncio.to_thread(_watch)
         while True:
             for table in sorted({trigger.table for trigger in cls._subscribed}):
-                look = await asyncio.to_thread(watch.look_now, table)
+                look = await asyncio.to_thread(watch.look, table, now_ms())
                 if look is not None:
                     yield look
             await asyncio.sleep(kwargs["seconds"])
 
     async def filter_shared_stream(self, stream: AsyncIterator["Look"]) -> AsyncIterator[TriggerEvent]:
         """The events of this trigger's table."""
-        edge = await self._stored()
+        announced = await self._stored()
         self._subscribed.add(self)
         try:
             async for look in stream:
                 if look.table != self.table:
                     continue
-                before = edge.due
-                if crossed := edge.crossed(look):
+                if crossed := look.beyond(announced):
                     yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
-                if edge.due != before:
-                    await self._store(edge)
+                if announced != look.due.keys():
+                    announced = {*look.due}
+                    await self._store(announced)
         finally:
             self._subscribed.discard(self)
 
@@ -86,21 +85,22 @@ class ThresholdTrigger(BaseEventTrigger):
         async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
             yield event
 
-    async def _stored(self) -> Edge:
-        """The edge as it was last stored; an empty edge if none can be read."""
+    async def _stored(self) -> "set[Place]":
+        """The work that was announced last; none if that can't be read."""
         if self.asset_state_store is None:
-            return Edge()
+            return set()
         try:
-            return Edge.of(await self.asset_state_store.aget(STORED, {}))
+            stored: Any = await self.asset_state_store.aget(STORED, [])
+            return {(lane, topic, partition) for lane, topic, partition in stored}
         except Exception as error:  # noqa: BLE001  # an extra event is better than a table that is not watched
             log.warning("%s: all due work is announced again: earlier events can't be read: %r", self.table, error)
-            return Edge()
+            return set()
 
-    async def _store(self, edge: Edge) -> None:
+    async def _store(self, announced: "Collection[Place]") -> None:
         if self.asset_state_store is None:
             return
         try:
-            await self.asset_state_store.aset(STORED, edge.memory)
+            await self.asset_state_store.aset(STORED, [list(one) for one in sorted(announced)])
         except Exception as error:  # noqa: BLE001  # as above
             log.warning("%s: the announced work can't be stored: %r", self.table, error)
 

@@ -1,10 +1,9 @@
 """Polling of tables for due plans, from metadata alone. A table is planned only if its due plans may have changed."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from firnlake import clock
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.plan.make import plan_lanes
@@ -26,6 +25,10 @@ class Look:
     snapshot_id: int | None
     due: Mapping[Place, str]
 
+    def beyond(self, announced: Collection[Place]) -> list[str]:
+        """The titles of the plans that were not ``announced``."""
+        return [title for place, title in self.due.items() if place not in announced]
+
 
 @dataclass
 class Watch:
@@ -34,10 +37,6 @@ class Watch:
     lake: Lake
     _seen: dict[str, tuple[int | None, int]] = field(default_factory=dict)
     _failing: dict[str, str] = field(default_factory=dict)
-
-    def look_now(self, table: str) -> Look | None:
-        """Call ``look`` with the machine's clock."""
-        return self.look(table, clock.now_ms())
 
     def look(self, table: str, now_ms: int) -> Look | None:
         """The plans that are due in ``table`` at ``now_ms`` (epoch milliseconds); None if they can't have changed.

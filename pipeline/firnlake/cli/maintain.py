@@ -2,12 +2,9 @@
 and lost data files out of a table, as a person asks."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import groupby
-from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -15,14 +12,14 @@ import typer
 from firnlake import clock
 from firnlake.cli import show
 from firnlake.cli.options import AsJson, TableName
-from firnlake.errors import FirnError, RefusedError
+from firnlake.errors import FirnError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding
 from firnlake.inspect.gather import write_snapshot
 from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table
-from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, mended, named_files
+from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, named_files
 from firnlake_expectations.wording import count
 
 
@@ -106,45 +103,27 @@ def _short(name: str) -> str:
 
 def mend(
     table: TableName,
-    file: Annotated[
-        list[str] | None,
+    files: Annotated[
+        list[str],
         typer.Option("--file", metavar="PATH", help="Take this data file out, as Firn's messages name it. Repeatable."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Take what is named, without asking for confirmation.")] = False,
-    listing: Annotated[bool, typer.Option("--list", help="Show what was taken before; changes nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; only with --list.")] = False,
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Take what is named; without it, only show it.")] = False,
 ) -> None:
-    """Take damaged or lost data files out of main.
-
-    Without `--yes`, or an answer on a terminal, this only shows what would be taken. The branch `firn_mended` keeps it.
-    """
+    """Take damaged or lost data files out of main. The branch `firn_mended` keeps what can still be read."""
     lake = Lake.load()
-    if listing and not (file or yes):
-        _show_mended(lake, table, as_json)
-    elif listing or as_json:
-        raise RefusedError("--list and --json go together, without further options; allowed: --list [--json]")
-    elif file:
-        _mend(lake, table, list(dict.fromkeys(file)), yes)
-    else:
-        raise RefusedError("firn mend needs to know what to take out; allowed: --file PATH, or --list")
-
-
-def _mend(lake: Lake, table: str, paths: Sequence[str], yes: bool) -> None:
-    """Show the files at ``paths``, and take them if the person agrees; otherwise say how."""
-    named = named_files(lake, table, paths)
+    named = named_files(lake, table, list(dict.fromkeys(files)))
     for path, past in named.mended.items():
         show.line(f"{table}: {path} was taken by {past}; nothing to do")
     if not named.files:
         return
     _show_files(named)
-    if not yes and not (sys.stdin.isatty() and typer.confirm(f"{table}: take this from main?")):
+    if not yes:
         options = [text for one in named.files for text in ("--file", one.path)]
         show.message(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
         return
     snapshot_id = mending.mend(lake, named)
     if snapshot_id is None:
-        listed = shlex.join(["firn", "mend", table, "--list"])
-        show.message(f"{table}: the same was taken from main before, nothing to do; `{listed}` tells when")
+        show.message(f"{table}: the same was taken from main before, nothing to do")
         return
     _report(lake, table)
     kept = f"branch {MENDED} keeps it" if named.kept else "nothing of it could be kept"
@@ -210,19 +189,3 @@ def _report(lake: Lake, table: str) -> None:
     with suppress(FirnError, OSError):
         write_snapshot(lake, table, clock.now_ms())
         build_reports(lake)
-
-
-def _show_mended(lake: Lake, table: str, as_json: bool) -> None:
-    """Print what mendings took from main of ``table``, newest mending first."""
-    with lake.answering():
-        files = list(mended(lake.table(table), table))
-    if as_json:
-        show.as_json(files)
-    elif not files:
-        show.line(f"{table}: nothing was mended")
-    else:
-        for taken, own in groupby(files, attrgetter("taken")):
-            show.line(f"{table}: {taken}:")
-            for one in own:
-                show.line(f"  {one.path}")
-                show.line(f"    {one.contents}")

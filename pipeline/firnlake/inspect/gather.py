@@ -50,7 +50,7 @@ QUARANTINED_SHOWN: Final = 100
 """Maximum number of batches of quarantined records in a status, largest first; ``firn quarantine`` lists all."""
 PUBLICATIONS_SHOWN: Final = 50
 MENDED_SHOWN: Final = 50
-"""Maximum number of mended files that pages list, newest first; ``firn mend --list`` lists all."""
+"""Maximum number of mended files that pages list, newest first."""
 
 log = logging.getLogger(__name__)
 

@@ -109,9 +109,7 @@ def find_tables() -> None:
     from firnlake.airflow.discovery import look
     from firnlake.iceberg.catalog import Lake
 
-    found = look(Lake.load())
-    for what, names in found._asdict().items():
-        log.info("%s: %s", what, ", ".join(names) or "none")
+    log.info("tables that a pattern may stand for: %s", ", ".join(look(Lake.load())) or "none")
 
 
 def build_file(file: Path) -> list[DAG]:

@@ -3,43 +3,33 @@
 Text from tables is untrusted: jinja2 escapes it, and the pages run no script. Pictures are inline SVG.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from firnlake.clock import show_ms, show_seconds
 from firnlake.inspect.status import PartitionCondition, Status
-from firnlake_expectations import wording
 from firnlake_expectations.table_report import report_of
-from firnlake_expectations.wording import count, shown
+from firnlake_expectations.templates import environment as pages
+from firnlake_expectations.wording import count, size
 
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 NOTHING = "–"
 
 
-def number(value: int | None) -> str:
-    """``1,234``; a dash for None."""
-    return NOTHING if value is None else f"{value:,}"
-
-
-def size(value: int | None) -> str:
-    """Bytes in decimal units: ``812 B``, ``12.3 MB``; a dash for None. A negative amount means growth."""
-    return NOTHING if value is None else wording.size(value)
+def known(filter_of: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The filter, with a dash for None."""
+    return lambda value: NOTHING if value is None else filter_of(value)
 
 
 def percent(ratio: float) -> str:
     """A ratio from 0 to 1 as ``62 %``; rounded down, so that 100 % means exactly 1."""
     return f"{int(ratio * 100)} %"
-
-
-def ratio(value: float | None) -> str:
-    """``1.42``; a dash for None."""
-    return NOTHING if value is None else f"{value:,.2f}"
 
 
 def ago(at_ms: int, now_ms: int) -> str:
@@ -49,11 +39,6 @@ def ago(at_ms: int, now_ms: int) -> str:
         if passed >= length:
             return f"{passed // length:,} {unit} ago"
     return "just now"
-
-
-def span(milliseconds: int | None) -> str:
-    """A duration in its two largest units: ``3 h 20 min``, ``40 s``; a dash for None."""
-    return NOTHING if milliseconds is None else show_seconds(milliseconds)
 
 
 def moment(milliseconds: int) -> str:
@@ -81,7 +66,7 @@ def stacked(amounts: Sequence[int]) -> Markup:
             rects.append(_RECT.format(level, place, width * scale, text))
             said.append(text)
             place += width * scale
-    return _BAR.format("; ".join(said), _together(rects))
+    return _BAR.format("; ".join(said), Markup("").join(rects))
 
 
 def alone(level: int, amount: int, largest: int) -> Markup:
@@ -89,10 +74,6 @@ def alone(level: int, amount: int, largest: int) -> Markup:
     width = max(VISIBLE, 100 * amount / largest) if amount else 0.0
     text = f"L{level} {size(amount)}"
     return _BAR.format(text, _RECT.format(level, 0.0, width, text))
-
-
-def _together(parts: Iterable[Markup]) -> Markup:
-    return Markup("").join(parts)
 
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -142,20 +123,14 @@ def _page(template: str, **facts: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = pages()
+    environment.loader = FileSystemLoader(TEMPLATES)
     environment.filters.update(
-        number=number,
-        size=size,
+        number=known("{:,}".format),
+        size=known(size),
         percent=percent,
-        ratio=ratio,
-        span=span,
+        ratio=known("{:,.2f}".format),
+        span=known(show_seconds),
         moment=moment,
         segment=lambda name: quote(name, safe=""),
         counted=count,
