@@ -97,13 +97,11 @@ class MaintainedTable:
         return land(self.opened.lake, self.name, [Path(path) for path in paths], topic, partition)
 
     def plan(self, *lanes: Lane | str, force: bool = False, scope: Scope = EVERYTHING) -> Mapping[Lane, LanePlans]:
-        """What a run would do now, by lane; without ``lanes``, for a run of all."""
-        from firnlake.plan.make import plan_lanes, plan_work
+        """What a run of ``lanes`` would do now, by lane; by default, a run of all."""
+        from firnlake.plan.make import plan_lanes
 
-        lake, now_ms = self.opened.lake, self.opened.now()
-        if not lanes:
-            return dict(plan_lanes(lake, self.name, now_ms, force, scope))
-        return {lane: plan_work(lake, self.name, lane, now_ms, force, scope) for lane in map(Lane, lanes)}
+        chosen = tuple(map(Lane, lanes)) or tuple(Lane)
+        return dict(plan_lanes(self.opened.lake, self.name, self.opened.now(), force, scope, chosen))
 
     def run(
         self, *lanes: Lane | str, force: bool = False, until_idle: bool = False, scope: Scope = EVERYTHING

@@ -81,7 +81,6 @@ def run(
     """
     check_clock(identifier, now_ms)
     failed: set[tuple[str, int]] = set()
-    behind: tuple[str, ...] = ()
     rounds = 0
     if len(lanes) > 1:
         lanes = [lane for lane in lanes if not scope.obstacle(lane)]
@@ -98,9 +97,8 @@ def run(
                     # Unreadable requests to erase keys must not keep the other lanes waiting.
                     done.failures[f"{identifier} {lane}"] = error
                     work = LanePlans(identifier, [], [], [], [])
-                for line in (*(() if behind else work.behind), *work.later()):
+                for line in work.later():
                     log.warning("%s: %s", identifier, line)
-                behind = behind or work.behind
                 done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
                 done.postponed = work.postponed
             if done.plans:

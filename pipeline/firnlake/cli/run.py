@@ -35,7 +35,7 @@ from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
 from firnlake.job.stage import Stage, no_stage, open_stages, stages_of
 from firnlake.lanes import Lane
-from firnlake.plan.make import LanePlans, check_clock, plan_lanes, plan_work
+from firnlake.plan.make import LanePlans, check_clock, plan_lanes
 from firnlake.plan.read_states import Scope
 from firnlake.publish.publish import PublishResult, publish_stages, retain_plans
 from firnlake.run import LaneRun
@@ -102,10 +102,7 @@ def plan(
     lake, now_ms = Lake.load(), at(now)
     if write:
         check_clock(table, now_ms)
-    if lane is None:
-        work = dict(plan_lanes(lake, table, now_ms, force, scope))
-    else:
-        work = {lane: plan_work(lake, table, lane, now_ms, force, scope)}
+    work = dict(plan_lanes(lake, table, now_ms, force, scope, (lane,) if lane else tuple(Lane)))
     plans = [one for own in work.values() for one in own.plans]
     stages = open_stages(lake, plans) if write else []
     _show_plans(table, work, limit, as_json)

@@ -11,11 +11,10 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Final
 
-from firnlake.clock import ahead, show_ms, show_seconds
+from firnlake.clock import ahead
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
@@ -69,8 +68,6 @@ class LanePlans:
     """Due plans that failed before on the same segments (C20)."""
     states: list[State]
     """The states of the topic partitions from which the plans were made."""
-    behind: tuple[str, ...] = ()
-    """A line if the clock is behind that of an earlier commit of Firn; the same for all lanes of a run."""
 
     def left(self) -> Iterator[str]:
         """Yield a line for each failed plan, and those of ``later``."""
@@ -110,8 +107,6 @@ def plan_table(
     """
     check_clock(identifier, now_ms)
     work = plan_work(lake, identifier, lane, now_ms, force, scope, lanes)
-    for line in work.behind:
-        log.warning("%s: %s", identifier, line)
     work.warn()
     return work.plans
 
@@ -161,7 +156,9 @@ def plan_lanes(
     lanes: Collection[Lane] = tuple(Lane),
 ) -> Iterator[tuple[Lane, LanePlans]]:
     """Yield the plans of ``plan_work`` for a run of those ``lanes`` that can keep to ``scope``; the table is read
-    once."""
+    once. Raises RefusedError if there is only one lane, and it can't."""
+    if len(lanes) == 1:
+        scope.check(*lanes)
     chosen = [lane for lane in lanes if not scope.obstacle(lane)]
     with lake.answering():
         run = _Run(lake, read_once(lake, identifier, now_ms, scope=scope), chosen, force, str(scope))
@@ -200,7 +197,7 @@ class _Run:
             plans, postponed = admit(plans, states[0].policy.run_max_bytes)
         elif lane.traits.writes == "deletes":
             plans = _relieving(plans, segments.relieved)
-        return LanePlans(segments.identifier, plans, postponed, list(failed.values()), states, self._behind)
+        return LanePlans(segments.identifier, plans, postponed, list(failed.values()), states)
 
     def _without_repeated(self, due: Sequence[Plan]) -> list[Plan]:
         """Those of ``due`` whose segments the highest lane of the run does not take anyway.
@@ -212,16 +209,6 @@ class _Run:
             return [*due]
         taken = {plan.topic_partition: plan for plan in self.work(top).plans}
         return [plan for plan in due if not ((own := taken.get(plan.topic_partition)) and own.takes(plan))]
-
-    @cached_property
-    def _behind(self) -> tuple[str, ...]:
-        now_ms = self.sensed.now_ms
-        behind = behind_ms(self.sensed.segments, now_ms)
-        line = (
-            f"the clock {show_ms(now_ms)} is {show_seconds(behind)} behind the newest commit of Firn; new delete "
-            "horizons count from that commit"
-        )
-        return (line,) if behind else ()
 
 
 def due_plans(
