@@ -43,7 +43,6 @@ HARMLESS: Mapping[str, str] = {
     "Plan.unread": "a search for a certificate reads every file, whatever its name",
     "Plan.segment_bytes": SIZES,
     "Plan.position_deletes_max": SIZES,
-    "Plan.waiting_segments": "it decides when the next cleaning is due",
     "Plan.may_stay": "such a segment is searched all the same; the judge looks there for what had to change",
     "Change.plan": "it is the plan of the job, which no document of a change holds",
     "Changes.spec_id": "publishing compares the partitioning with the table's",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TEXTS = st.text(max_size=20) | st.sampled_from(HOSTILE_NAMES) | JSON.map(json.dumps)
 NUMBERS = st.sampled_from(["0", "-1", "1", "nan", "inf", "1e400", "9" * 400, "9" * 5000, "१२", "1_0", " 1", "0x1"])
 PROPERTIES = ("retention.ms", "segment.bytes", "merge.segments", "min.cleanable.dirty.ratio", "cleanup.policy")
-SUMMARY = ("now-ms", "waiting-topic-partitions", "job-id", "lane", "reason", "topic-partition", "plans")
+SUMMARY = ("now-ms", "job-id", "lane", "reason", "topic-partition", "plans")
 
 
 @pytest.fixture
@@ -119,7 +119,6 @@ def test_c21_any_properties(scenario: Scenario, properties: dict[str, str]) -> N
 )
 @fuzzed_less
 @example({"firn.now-ms": "9" * 5000})
-@example({"firn.now-ms": "1", "firn.waiting-topic-partitions": "{"})
 @example({"firn.job-id": "x"})
 def test_any_summary_of_a_snapshot(scenario: Scenario, summary: dict[str, str]) -> None:
     """Summaries are written by everybody who appends."""

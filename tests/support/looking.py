@@ -69,8 +69,7 @@ FACTS: Final = {
 """Facts of a segment that are numbers; ``?`` where metadata does not tell.
 
 Others: age, oldest, newest, commit and written (times before NOW), horizon (first..last, after NOW), problem (``_`` for
-a blank), foreign (another engine wrote it), part (its full clean had no room for all), own (of lane
-`erase`), empty.
+a blank), foreign (another engine wrote it), own (of lane `erase`), empty.
 """
 _SEGMENT: Final = re.compile(
     r"(?:(?P<times>\d+)\*)?(?:(?P<topic>[\w.]+):)?(?:(?P<partition>\d+)/)?L(?P<level>[0-3])"
@@ -88,7 +87,6 @@ class Decided(NamedTuple):
     segments: tuple[Segment, ...]
     clean_below: int | None
     log_end: int
-    waiting: int
 
 
 class Looking:
@@ -201,8 +199,7 @@ class Looking:
                 if force or (lane in outlook.yielding and Lane.FULL not in lanes):
                     plan = plan_partition(lane, self._table(), state, force)
                 if plan:
-                    rested = f"; waiting segments {plan.waiting_segments}" if plan.waiting_segments else ""
-                    yield f"{where}{lane} takes {_shown(plan)}: {plan.reason}{rested}"
+                    yield f"{where}{lane} takes {_shown(plan)}: {plan.reason}"
                 elif force:
                     yield f"{where}{lane} takes nothing"
                 else:
@@ -299,7 +296,7 @@ class Looking:
     # How it is put together.
 
     def _decided(self, plan: Plan) -> Decided:
-        return Decided(str(plan.lane), plan.inputs, plan.clean_below, plan.log_end_offset, plan.waiting_segments)
+        return Decided(str(plan.lane), plan.inputs, plan.clean_below, plan.log_end_offset)
 
     @property
     def _alone(self) -> bool:
@@ -362,7 +359,6 @@ class Looking:
             "row_deletes": facts.get("equality_deletes", 0),
             "committed_ms": hour_ago,
             "by_firn": level > 0,
-            "whole": level > 0,
         }
         self._made += 1
         own = facts.pop("own", level > 0 and facts.get("by_firn", True))
@@ -395,8 +391,8 @@ def _facts(text: str) -> dict[str, Any]:
             found |= {end: None if moment == "?" else NOW + span(moment) for end, moment in ends.items()}
         elif name == "problem":
             found["problem"] = value.replace("_", " ")
-        elif word in ("foreign", "part"):
-            found |= {"whole": False} | ({"by_firn": False} if word == "foreign" else {})
+        elif word == "foreign":
+            found["by_firn"] = False
         elif word in ("empty", "own"):
             found[word] = True
         else:

@@ -97,8 +97,6 @@ class Plan(FrozenModel):
     clock_behind_ms: Count = 0
     """Milliseconds by which ``now_ms`` is behind the clock of an earlier commit of Firn, from which new delete horizons
     count instead (C8)."""
-    waiting_segments: Count = 0
-    """Lane `full`: number of cleanable segments that had no room in this plan and wait for the next one."""
     transactional: bool = False
     """True when the inputs may hold transactional or control records that the plan's lane treats specially (C10)."""
     markers: tuple[Marker, ...] = ()

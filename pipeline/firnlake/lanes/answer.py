@@ -35,8 +35,6 @@ class Work:
     reason: str
     beside: tuple[Segment, ...] = ()
     """Segments of removed tombstones that the plan reads as well."""
-    waiting_segments: int = 0
-    """Lane `full`: number of cleanable segments past the inputs, for which the plan has no room."""
     inputs_per_segment: int | None = None
     """Lane `merge`: number of inputs of each segment that the plan writes."""
     requests: tuple[str, ...] = ()

@@ -31,12 +31,7 @@ def look(state: State, force: bool) -> Work | Waits:
     if reason is None:
         return _waits(state, dirty)
     inputs = tuple(sorted((*dirty, *state.tail), key=lambda segment: segment.order))
-    return Work(
-        inputs,
-        reason,
-        beside=_may_come_back(state, dirty),
-        waiting_segments=len(possible) - len(dirty),
-    )
+    return Work(inputs, reason, beside=_may_come_back(state, dirty))
 
 
 def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
@@ -84,7 +79,7 @@ def dirty_reason(state: State) -> str | None:
         return None
     interval = f"full.interval.ms = {exact_span(policy.full_interval_ms)}"
     if since is None:
-        return f"no complete full clean in the table's history, and {interval} asks for one"
+        return f"no full clean in the table's history, and {interval} asks for one"
     ago = show_span(state.now_ms - since)
     told = (
         f"the last full clean was {ago} ago"
@@ -95,16 +90,12 @@ def dirty_reason(state: State) -> str | None:
 
 
 def last_full_ms(state: State) -> int | None:
-    """The time of the last complete full clean, epoch milliseconds; None if the table's history no longer has it.
+    """The time of the last full clean, epoch milliseconds; None if the table's history no longer has it.
 
-    Every full clean writes the tail anew, so the commit that added the tail's newest segment was a full clean. A full
-    clean whose budgets had no room for all cleanable segments is not complete; the next full clean takes the rest.
+    Every full clean writes the tail anew, so the commit that added the tail's newest segment was a full clean.
     """
-    return _newest(segment for segment in state.tail if segment.whole)
-
-
-def _newest(segments: Iterable[Segment]) -> int | None:
-    return max((segment.committed_ms for segment in segments if segment.committed_ms is not None), default=None)
+    cleans = (segment.committed_ms for segment in state.tail if segment.by_firn)
+    return max((at_ms for at_ms in cleans if at_ms is not None), default=None)
 
 
 def tombstone_reason(state: State, left_out: Iterable[Segment]) -> str | None:
@@ -132,7 +123,7 @@ def expired_tombstones(state: State, left_out: Iterable[Segment]) -> int:
     outside = [segment.base_offset for segment in left_out if segment.records]
     outside += [stray.base_offset for stray in state.strays]
     lowest = min(outside, default=None)
-    looked_at = _newest(segment for segment in state.tail if segment.by_firn)
+    looked_at = last_full_ms(state)
     return sum(
         _expired(segment, state, looked_at if segment.by_firn else None)
         for segment in state.tail
@@ -214,8 +205,8 @@ def may_be_due(figures: Figures) -> Bools:
     due: Bools = head_bytes > ALMOST * ratio * (head_bytes + tail_bytes)
     due &= head_bytes >= ALMOST * each(lambda policy: policy.min_dirty_bytes)
     due |= figures.least(fact("oldest_ms"), head) < figures.before(lambda policy: policy.max_compaction_lag_ms)
-    # The last full clean that took everything, or the oldest landing where there is no tail; UNKNOWN is long ago.
-    last = figures.most(fact("committed_ms"), tail & fact("whole"), UNKNOWN)
+    # The last full clean, or the oldest landing where there is no tail; UNKNOWN is long ago.
+    last = figures.most(fact("committed_ms"), tail & fact("by_firn"), UNKNOWN)
     arrived = np.where(fact("committed_ms") == UNKNOWN, fact("newest_ms"), fact("committed_ms"))
     since = np.where(figures.number(tail) > 0, last, figures.least(arrived, head))
     due |= since < figures.before(lambda policy: policy.full_interval_ms)

@@ -332,7 +332,6 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
         sequence_number=segments.snapshot_number if by_position else segments.sequence_number,
         rules=rules_of(lane, policy, segments.mapping),
         clock_behind_ms=behind_ms(segments, state.now_ms),
-        waiting_segments=work.waiting_segments,
         transactional=traits.decides and any(one.transactional or one.control for one in work.inputs),
         markers=state.transactions.deciding(work.inputs) if traits.cleans else (),
         requests=work.requests,

@@ -222,24 +222,21 @@ def _summary(target: Table, job_id: str, changes: Sequence[Change], validation: 
     """The summary of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn maintain`
     removes a document that no snapshot refers to."""
     plans = [one.plan for one in changes]
-    gives_level = plans[0].lane.traits.level_out is not None
     told = CommitSummary(
         job_id=job_id,
         lane=plans[0].lane,
         # The earliest clock is the safe choice: it makes work due a little sooner, never later.
         now_ms=min(plan.now_ms for plan in plans),
-        waiting_segments=sum(plan.waiting_segments for plan in plans) if gives_level else None,
+        requests=" ".join(sorted({request for plan in plans for request in plan.requests})),
         validation=validation,
         counts=Counts.total(one.counts for one in changes),
     )
     if [plan.id for plan in plans] == [job_id]:
         (plan,) = plans
         same = {name: getattr(plan, name) for name in ("topic_partition", "reason")}
-        return told.model_copy(update={**same, "planned_on": plan.snapshot_id, "requests": " ".join(plan.requests)})
-    waiting = frozenset(str(plan.topic_partition) for plan in plans if plan.waiting_segments)
-    several = {"plans": len(plans), "waiting_topic_partitions": waiting}
+        return told.model_copy(update={**same, "planned_on": plan.snapshot_id})
     document = write_document(target, job_id, [one.published for one in changes])
-    return told.model_copy(update={**several, "plans_document": document})
+    return told.model_copy(update={"plans": len(plans), "plans_document": document})
 
 
 def _sequence_numbers(chosen: Sequence[Change]) -> dict[str, int]:

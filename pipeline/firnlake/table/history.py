@@ -12,7 +12,7 @@ from functools import cache
 from itertools import islice
 from typing import Annotated, Final, Self
 
-from pydantic import ConfigDict, Field, Json, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -128,17 +128,12 @@ class CommitSummary(FrozenModel):
     planned_on: int | None = None
     """Id of main's snapshot on which the plan was made; for several plans, their document says it."""
     requests: str = ""
-    """Ids of the requests that the plan served, with blanks between them; for several plans, their document says it."""
+    """Ids of the requests that the plans served, with blanks between them."""
     plans: _Number = 1
     plans_document: str | None = None
     """Location of the document that describes several plans."""
     now_ms: _Number
     """The time for which the plan was made (its clock), epoch milliseconds; for several plans, the earliest clock."""
-    waiting_segments: _Number | None = None
-    """Number of cleanable segments that had no room in the plans; None if the lane gives segments no level, so that
-    those that the commit wrote do not count as the work of another lane."""
-    waiting_topic_partitions: Json[frozenset[str]] = frozenset()
-    """Topic partitions of the waiting segments, if the commit published several plans."""
     validation: str | None = None
     """Name of Great Expectations' run that judged the plans."""
     counts: Counts
@@ -157,17 +152,8 @@ class CommitSummary(FrozenModel):
 
     def properties(self) -> dict[str, str]:
         """The properties of the snapshot's summary."""
-        told = self.model_dump(mode="json", by_alias=True, exclude={"counts"}, exclude_defaults=True, round_trip=True)
+        told = self.model_dump(mode="json", by_alias=True, exclude={"counts"}, exclude_defaults=True)
         return {name: str(value) for name, value in told.items()} | self.counts.summary()
-
-    @property
-    def is_whole(self) -> bool:
-        """True when the commit's plan, or each of its plans, took everything cleanable; a commit of several plans also
-        when it names the ``waiting_topic_partitions``, so that it was whole for all others.
-
-        Without a count, the clean may have been partial; assuming so costs at most one more full clean.
-        """
-        return self.waiting_segments == 0 or bool(self.waiting_topic_partitions)
 
 
 _DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])

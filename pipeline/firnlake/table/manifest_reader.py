@@ -143,15 +143,9 @@ def _dated(listed: pa.Table, snapshots: Sequence[Snapshot], times_of_commits: bo
 
     times = [told.now_ms if told else at_ms for _, at_ms, told in commits]
     committed = column(times, pa.int64())
-    by_firn = column((told is not None and told.waiting_segments is not None for *_, told in commits), pa.bool_())
-    whole = column((told is not None and told.is_whole for *_, told in commits), pa.bool_())
-    # A commit of several plans was whole for the topic partitions in which no segment waits.
-    waiting = [f"{of}-{name}" for of, _, told in commits if told for name in told.waiting_topic_partitions]
-    if waiting:
-        owners = (pc.cast(listed[name], pa.string()) for name in ("snapshot_id", "topic", "partition"))
-        names = pc.binary_join_element_wise(*owners, "-")
-        whole = pc.and_(whole, pc.invert(pc.is_in(names, value_set=pa.array(waiting))))
-    columns = {"committed_ms": committed, "by_firn": by_firn.fill_null(False), "whole": whole.fill_null(False)}  # noqa: FBT003  # Arrow's
+    # A commit that served requests keeps levels, so its segments are not the work of a lane that gives them.
+    by_firn = column((told is not None and not told.requests for *_, told in commits), pa.bool_())
+    columns = {"committed_ms": committed, "by_firn": by_firn.fill_null(False)}  # noqa: FBT003  # Arrow's
     if times_of_commits:
         columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(committed, min(times, default=0))
     return columns

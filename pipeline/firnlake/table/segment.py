@@ -46,8 +46,6 @@ class Segment:
     """Time of writing as the store reports it; None if every record has a timestamp, or if the time is unknown."""
     by_firn: bool = False
     """True when a lane except `erase`, which keeps levels, added the file; then its commit time is the plan's clock."""
-    whole: bool = False
-    """True when Firn's commit took every cleanable segment; otherwise a full clean may have been partial."""
     keys: int | None = None
     """Number of distinct user keys; None when metadata does not tell, so that each record may have a different key."""
     stamped: int = 0
