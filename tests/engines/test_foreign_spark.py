@@ -188,7 +188,7 @@ def test_c29_c30_sparks_maintenance_keeps_the_requests_and_its_deletes_are_searc
     topic.lake.set_properties(topic.table, {"write.delete.mode": "merge-on-read"})
     topic.spark.sql(f"DELETE FROM {name_of(topic)} WHERE offset = 1")  # noqa: S608
     found = search(topic.lake.table(topic.table), topic.table, before, topic.engine)
-    problems = found.requests[1].problems
+    problems = found.problems[before[1].request.id]
     assert any(one.where == "branch main" for one in problems), "the record is there, though hidden"
 
 

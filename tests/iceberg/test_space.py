@@ -10,11 +10,11 @@ from pyiceberg.table import Table
 from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.gather import history_space, status_of
-from firnlake.inspect.status import TableSpace, TopicSpace
+from firnlake.inspect.status import TopicSpace
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
 from tests.support.faults import Nth, watched
-from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, publish, ready, row
+from tests.support.lakes import TABLE, Fates, append, only_plan, publish, ready, row
 from tests.support.row_deletes import data_files
 from tests.support.scenario import Scenario
 
@@ -76,10 +76,6 @@ def test_c29_what_was_removed_is_held_until_its_snapshots_go(removed_twice: Tabl
     assert freed[0] == told[0] > freed[1] > freed[2] == 0
 
 
-def space(lake: Lake, now_ms: int = NOW) -> TableSpace:
-    return status_of(lake, TABLE, now_ms).space
-
-
 def live(lake: Lake, branch: str = "main") -> int:
     """Bytes of the data files on a branch."""
     return sum(sizes(lake.table(TABLE), heads(lake.table(TABLE))[branch]).values())
@@ -99,28 +95,16 @@ def test_c29_status_tells_what_keeps_the_bytes_and_what_expiry_frees(lake: Lake,
     landed = clean(lake)
     newest = max(one.timestamp_ms for one in lake.table(table).metadata.snapshots)
     found = status_of(lake, table, newest)
-    told, (orders,) = found.space, found.topics
-    assert (told.main_bytes, told.side_bytes) == (live(lake), live(lake, QUARANTINE))
-    assert (told.history_bytes, told.expirable_bytes) == (landed, 0)
-    assert orders == TopicSpace(topic="orders", **told.model_dump(include=set(TopicSpace.model_fields) - {"topic"}))
+    assert found.topics == (TopicSpace(topic="orders", main_bytes=live(lake), side_bytes=live(lake, QUARANTINE)),)
+    assert (found.history_bytes, found.expirable_bytes) == (landed, 0)
     after = newest + 5 * 86_400_000 + 1
-    assert space(lake, after).expirable_bytes == landed
+    assert status_of(lake, TABLE, after).expirable_bytes == landed
     lake.set_properties(table, {"history.expire.min-snapshots-to-keep": "100"})
-    assert space(lake, after).expirable_bytes == 0
+    assert status_of(lake, TABLE, after).expirable_bytes == 0
     lake.set_properties(table, {"history.expire.max-snapshot-age-ms": "a week"})
     found = status_of(lake, table, newest + 10**12)
-    assert found.space.expirable_bytes == 0
+    assert found.expirable_bytes == 0
     assert "history.expire.max-snapshot-age-ms" in found.doubts[0]
-
-
-def test_garbage_is_estimated_by_what_cleanings_removed(lake: Lake, table: str) -> None:
-    landed = clean(lake)
-    append(lake, [row(3, value=b"newer" * 300)])
-    found = status_of(lake, table, NOW)
-    cleanable = sum(level.bytes for part in found.partitions for level in part.levels if level.level == 0)
-    share = found.saved_bytes / landed
-    assert 0 < share < 1
-    assert found.space.compactable_bytes == round(share * cleanable)
 
 
 @pytest.fixture

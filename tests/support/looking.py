@@ -7,7 +7,7 @@
     bounds offsets=2..9 ages=3h..1h · override ...        what a person asks of one run
     at 1d                                                 the clock, from NOW
     look merge full · look! full                          the work of these lanes or of all, or why they wait
-    state · plan full · order full · since full           figures, a plan, the order of work, since when work is due
+    state · plan full · order full                        figures, a plan, the order of work
 
 A segment without offsets follows the last one of its topic partition, with ten records of ten bytes, an hour old;
 ``2*`` writes it twice. `1/L0` is in partition 1, `t:L0` in topic t. Ages are times before NOW, horizons after it.
@@ -29,8 +29,7 @@ import pyarrow as pa
 from firnlake.errors import FirnError
 from firnlake.inspect.outlook import Outlook
 from firnlake.lanes import Lane
-from firnlake.lanes.answer import Work
-from firnlake.lanes.look import has_work, look, since, until
+from firnlake.lanes.look import has_work, until
 from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
@@ -246,12 +245,6 @@ class Looking:
         yield " ".join(str(plan.topic_partition) for plan in taken) or "nothing due"
         yield from map(str, postponed)
 
-    def do_since(self, rest: str) -> Iterator[str]:
-        """Since when the lane has been due for what it takes, if it is forced."""
-        for state in self._states():
-            work = look(Lane(rest), state, force=True)
-            yield _ago(since(Lane(rest), state, work.inputs)) if isinstance(work, Work) else "nothing due"
-
     def do_doubts(self, _: str) -> Iterable[str]:
         """Why the maximum lag can't be met."""
         return self._policies().doubts()
@@ -406,10 +399,6 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 def _before(text: str) -> int:
     return NOW - span(text)
-
-
-def _ago(moment: int) -> str:
-    return f"{_span(NOW - moment)} before NOW" if moment <= NOW else f"{_span(moment - NOW)} after NOW"
 
 
 def _span(milliseconds: int) -> str:

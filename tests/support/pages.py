@@ -14,7 +14,6 @@ from firnlake.inspect.status import (
     PartitionCondition,
     PartitionStatus,
     Status,
-    TableSpace,
     TopicSpace,
     sums,
     write,
@@ -34,15 +33,6 @@ YOUNG = "segment 00003.parquet and later ones are not cleaned until 2026-11-22T0
 REFUSED = (
     "plan 38c89567529d45fc (full) was refused by validate 3 h ago: expect_newest_record_kept: 2 newer records are "
     "missing; it waits until its segments change, or for `firn retry`"
-)
-
-
-SPACE = TableSpace(
-    main_bytes=14_000_000_000,
-    side_bytes=21_000_000,
-    history_bytes=38_000_000_000,
-    expirable_bytes=29_500_000_000,
-    compactable_bytes=3_100_000_000,
 )
 
 
@@ -94,7 +84,6 @@ def level_of(level: int, size: int, segments: int) -> Level:
 def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = None, **facts: Any) -> Status:
     """The status of ``table`` with ``parts``, overridden by ``facts``."""
     parts = parts_of(300) if parts is None else parts
-    live = sum(part.bytes for part in parts)
     made: dict[str, Any] = {
         "table": table,
         "snapshot_id": 2652639534576512999,
@@ -110,11 +99,16 @@ def status_of(table: str = "shop.orders", parts: list[PartitionStatus] | None = 
         "written_bytes": 139_000_000_000,
         "saved_bytes": 62_000_000_000,
         "since_ms": TAKEN - 30 * 24 * HOUR,
-        "space": SPACE.model_copy(update={"main_bytes": live}),
+        "history_bytes": 38_000_000_000,
+        "expirable_bytes": 29_500_000_000,
         "publications": tuple(map(publication_of, range(8))),
         "quarantine": tuple(batch_of(part) for part in parts if part.quarantined)[:20],
         "topics": tuple(
-            topic_of(topic, main_bytes=sum(part.bytes for part in parts if part.topic_partition.topic == topic))
+            TopicSpace(
+                topic=topic,
+                main_bytes=sum(part.bytes for part in parts if part.topic_partition.topic == topic),
+                side_bytes=21_000_000,
+            )
             for topic in dict.fromkeys(part.topic_partition.topic for part in parts)
         ),
         "strays": (),
@@ -136,12 +130,6 @@ def batch_of(part: PartitionStatus) -> Batch:
     first = part.first_dirty_offset or 0
     size = part.quarantined * 900
     return Batch(part.topic_partition, "null key", "38c89567529d45fc", part.quarantined, size, first, first + 400)
-
-
-def topic_of(topic: str, **others: Any) -> TopicSpace:
-    """The space of one topic."""
-    figures: dict[str, Any] = SPACE.model_dump(include=set(TopicSpace.model_fields) - {"topic"})
-    return TopicSpace(topic=topic, **figures | others)
 
 
 def publication_of(number: int) -> LaneCommit:

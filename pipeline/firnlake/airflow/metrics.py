@@ -27,7 +27,7 @@ def send(lake: "Lake", table: str, now_ms: int) -> "Status":
 
 def metrics(status: "Status") -> Mapping[str, float]:
     """Metrics by name, without metrics that do not apply to the table's current state."""
-    last, space = status.last_publication, status.space
+    last = status.last_publication
     values: dict[str, float | None] = {
         # Kafka's metrics: the dirtiest log, the logs that can't be cleaned, the longest wait, the last commit.
         "max-dirty-percent": 100 * status.max_dirty_ratio,
@@ -39,10 +39,9 @@ def metrics(status: "Status") -> Mapping[str, float]:
         "saved-bytes": status.saved_bytes,
         "quarantined-records": status.quarantined_records,
         "segments": sum(level.segments for level in status.levels),
-        "main-bytes": space.main_bytes,
-        "side-bytes": space.side_bytes,
-        "history-bytes": space.history_bytes,
-        "expirable-bytes": space.expirable_bytes,
-        "compactable-bytes": space.compactable_bytes,
+        "main-bytes": status.main_bytes,
+        "side-bytes": status.side_bytes,
+        "history-bytes": status.history_bytes,
+        "expirable-bytes": status.expirable_bytes,
     }
     return {name: value for name, value in values.items() if value is not None}

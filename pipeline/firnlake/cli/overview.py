@@ -1,5 +1,6 @@
 """Subcommands that show and explain, and change nothing: `status`, `checkpoint` and `explain`."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -12,17 +13,17 @@ from firnlake.cli.keys import ONE_KEY, key_columns, parse_key
 from firnlake.cli.options import AsJson, Limit, Now, OneTopicPartition, Partition, TableName, at
 from firnlake.cli.show import Size
 from firnlake.clock import show_ms, show_span
-from firnlake.errors import FirnError
+from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.checkpoint import checkpoint_text
 from firnlake.inspect.explain_key import Fate, KeyExplanation, explain_key
 from firnlake.inspect.gather import each_status, status_of
 from firnlake.inspect.outlook import Outlook, RemovingCommit, SegmentExplanation, explain_segment, outlooks
-from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionStatus, Space, Status
+from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionStatus, Status
 from firnlake.inspect.versions import Version
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Reason
+from firnlake.plan.read_states import read_once
 from firnlake.table.segment import LANDED, Segment
 from firnlake_expectations.wording import count
 
@@ -31,9 +32,10 @@ SHOWN: Final = 20
 _UNKNOWN: Final = {
     "tombstones": "a condition on columns says which records are tombstones, and metadata does not count them",
     "cleaned through": "nothing is cleaned yet",
-    "compactable (estimate)": "no cleaning is known from which to estimate",
 }
 """What a dash means, by heading."""
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+"""The names that Kafka allows for topics."""
 
 
 def status(
@@ -73,11 +75,26 @@ def status(
 def checkpoint(table: TableName) -> None:
     """Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint.
 
-    A topic whose name Kafka does not allow is left out and named.
+    A topic whose name Kafka does not allow could not be read back, so it is left out and named.
     """
-    text, odd = checkpoint_text(Lake.load(), table)
-    print(text, end="")
-    show.end(odd)
+    # Kafka's OffsetCheckpointFile: its version, the number of entries, and for each log that has been cleaned once, an
+    # entry with its first dirty offset (C16).
+    states = read_once(Lake.load(), table, now_ms=0, look_at_transactions=False).states()
+    cleaned = sorted(
+        (*one.topic_partition, one.first_dirty_offset) for one in states if one.cleaned_through is not None
+    )
+    entries = [f"{topic} {partition} {offset}" for topic, partition, offset in cleaned if _LEGAL.fullmatch(topic)]
+    print(0, len(entries), *entries, sep="\n")
+    show.end(
+        [
+            RefusedError(
+                f"table {table}: topic {topic!r} (partition {partition}) can't be written to a checkpoint; allowed: "
+                "letters, digits, '.', '_' and '-'"
+            )
+            for topic, partition, _ in cleaned
+            if not _LEGAL.fullmatch(topic)
+        ]
+    )
 
 
 def _document(name: str, found: Status | FirnError) -> dict[str, Any]:
@@ -196,20 +213,22 @@ def _show_some(subject: str, lines: list[str], limit: int, noun: str) -> None:
 
 def show_bytes(status: Status, limit: int = SHOWN) -> None:
     """Print the bytes of the largest topics and of the table, and the bytes that Firn's commits wrote and saved."""
-    table, space, topics = status.table, status.space, status.topics
+    table, topics = status.table, status.topics
     largest = sorted(topics, key=lambda topic: (-topic.main_bytes, topic.topic))[:limit]
     show.table(
         f"{table}: bytes",
-        ("topic", "main", "side branches", "compactable (estimate)"),
-        [(name, *_sizes(one)) for name, one in (*((one.topic, one) for one in largest), ("all", space))],
-        _UNKNOWN,
+        ("topic", "main", "side branches"),
+        [
+            *((one.topic, Size(one.main_bytes), Size(one.side_bytes)) for one in largest),
+            ("all", Size(status.main_bytes), Size(status.side_bytes)),
+        ],
     )
-    if space.side_bytes:
+    if status.side_bytes:
         show.line("side branches: quarantined records, removed tombstones, and what `firn mend` took")
     show.more(table, len(topics), limit, "topic")
     show.message(
-        f"{table}: history alone holds {count(space.history_bytes, 'byte')}; expiring snapshots now would free "
-        f"{count(space.expirable_bytes, 'byte')}"
+        f"{table}: history alone holds {count(status.history_bytes, 'byte')}; expiring snapshots now would free "
+        f"{count(status.expirable_bytes, 'byte')}"
     )
     if status.since_ms is not None:
         amplification = status.write_amplification
@@ -218,11 +237,6 @@ def show_bytes(status: Status, limit: int = SHOWN) -> None:
             f"compaction wrote {status.written_bytes:,} and saved {status.saved_bytes:,}; write amplification "
             f"{'–' if amplification is None else f'{amplification:.2f}'}"
         )
-
-
-def _sizes(space: Space) -> Iterable[Size | None]:
-    sizes = (space.main_bytes, space.side_bytes, space.compactable_bytes)
-    return [None if size is None else Size(size) for size in sizes]
 
 
 def explain(

@@ -6,7 +6,7 @@ The bytes of history come from snapshot summaries, which cost nothing to read bu
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from itertools import groupby, islice, pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from pyiceberg.table import Table
@@ -26,7 +26,6 @@ from firnlake.inspect.status import (
     PartitionCondition,
     PartitionStatus,
     Status,
-    TableSpace,
     TopicSpace,
     sums,
     write,
@@ -41,7 +40,6 @@ from firnlake.table.history import CommitSummary, appended_bytes, is_mending, re
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
 from firnlake.table.records import is_table_of_records
-from firnlake.table.segment import MERGED
 from firnlake.table.state import State
 from firnlake_expectations.table_report import Seen, Tombstones
 from firnlake_expectations.wording import count, log_name
@@ -115,10 +113,6 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     conditions = Counter(part.condition for part in parts)
     history = list(ancestors(table))
     commits = [_commit(snapshot, summary) for snapshot in history if (summary := CommitSummary.of(snapshot))]
-    landed = sum(map(appended_bytes, history))
-    topics = tuple(
-        _spaces(table, identifier, by_partition.values(), quarantined, _removed_share(states, commits, landed))
-    )
     doubts, staying = list(policies.doubts()), {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     try:
         staying = {*retained(identifier, table.metadata, now_ms).snapshots}
@@ -130,9 +124,9 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
         snapshot_id=segments.snapshot_id,
         taken_ms=now_ms,
         since_ms=history[-1].timestamp_ms if history else None,
-        landed_bytes=landed,
+        landed_bytes=sum(map(appended_bytes, history)),
         written_bytes=sum(commit.bytes_out for commit in commits),
-        saved_bytes=_saved(commits),
+        saved_bytes=sum(commit.bytes_in - commit.bytes_out for commit in commits),
         topic_partitions=len(parts),
         levels=sums(parts),
         conditions={condition: conditions[condition] for condition in PartitionCondition},
@@ -140,16 +134,11 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
         max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
         quarantined_records=moved.total(),
         tombstones=_tombstones(states, now_ms),
-        space=TableSpace(
-            main_bytes=sum(topic.main_bytes for topic in topics),
-            side_bytes=sum(topic.side_bytes for topic in topics),
-            compactable_bytes=_sum(topic.compactable_bytes for topic in topics),
-            history_bytes=history_bytes,
-            expirable_bytes=expirable_bytes,
-        ),
+        history_bytes=history_bytes,
+        expirable_bytes=expirable_bytes,
         publications=tuple(commits[:PUBLICATIONS_SHOWN]),
         quarantine=tuple(quarantined[:QUARANTINED_SHOWN]),
-        topics=topics,
+        topics=tuple(_spaces(table, identifier, states, quarantined)),
         strays=tuple(str(stray) for stray in segments.strays),
         doubts=tuple(doubts),
         partitions=parts,
@@ -196,19 +185,14 @@ def _lag_ms(state: State) -> int | None:
 
 
 def _levels(state: State) -> Iterable[Level]:
-    ordered = sorted(state.segments, key=lambda segment: segment.level)
-    for level, group in groupby(ordered, key=lambda segment: segment.level):
-        own = list(group)
-        filled = [segment for segment in own if segment.records and segment.base_offset >= 0]
+    for level in sorted({segment.level for segment in state.segments}):
+        own = [segment for segment in state.segments if segment.level == level]
         yield Level(
             level=level,
             segments=len(own),
             records=sum(segment.records for segment in own),
             bytes=sum(segment.bytes for segment in own),
             tombstones=_sum(segment.tombstones for segment in own),
-            hidden=_sum(segment.hidden for segment in own),
-            base_offset=min((segment.base_offset for segment in filled), default=None),
-            last_offset=max((segment.last_offset for segment in filled), default=None),
         )
 
 
@@ -235,21 +219,14 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 def _spaces(
-    table: Table, identifier: str, outlooks: Iterable[Outlook], quarantined: Iterable[Batch], share: float | None
+    table: Table, identifier: str, states: Iterable[State], quarantined: Iterable[Batch]
 ) -> Iterator[TopicSpace]:
-    """The space of each topic, by name; ``share`` is that of cleanable bytes that a cleaning is expected to remove."""
-    main, side, compactable, unknown = Counter[str](), Counter[str](), Counter[str](), set[str]()
-    on_main = set[str]()
-    for outlook in outlooks:
-        state, topic = outlook.state, outlook.state.topic_partition.topic
+    """The space of each topic, by name."""
+    main, side, on_main = Counter[str](), Counter[str](), set[str]()
+    for state in states:
         on_main |= {segment.path for segment in state.segments}
-        main[topic] += sum(segment.bytes for segment in state.segments)
-        side[topic] += sum(segment.bytes for segment in state.removed_tombstones)
-        dropping = (work for lane, work in outlook.works.items() if lane.traits.writes == "nothing")
-        dropped = {segment.path: segment.bytes for work in dropping for segment in work.inputs}
-        cleanable = sum(segment.bytes for segment in state.cleanable if segment.path not in dropped)
-        compactable[topic] += sum(dropped.values()) + round((share or 0.0) * cleanable)
-        unknown |= {topic} if share is None and state.cleanable else set()
+        main[state.topic_partition.topic] += sum(segment.bytes for segment in state.segments)
+        side[state.topic_partition.topic] += sum(segment.bytes for segment in state.removed_tombstones)
     for batch in quarantined:
         side[batch.topic_partition.topic] += batch.bytes
     mended = read(on_branch(table, MENDED), identifier).each() if MENDED in table.metadata.refs else ()
@@ -257,19 +234,7 @@ def _spaces(
         # After a rollback, main may have some of what was mended again.
         side[segment.topic_partition.topic] += 0 if segment.path in on_main else segment.bytes
     for topic in sorted({*main, *side}):
-        estimate = None if topic in unknown else compactable[topic]
-        yield TopicSpace(topic=topic, main_bytes=main[topic], side_bytes=side[topic], compactable_bytes=estimate)
-
-
-def _removed_share(states: Iterable[State], commits: Iterable[LaneCommit], landed: int) -> float | None:
-    """Of the bytes that cleanings have read, the share that they removed; None if the history has no cleaning."""
-    # No cleaning has read the segments of levels 0 and 1 yet.
-    cleaned = landed - sum(segment.bytes for state in states for segment in state.head if segment.level <= MERGED)
-    removed = _saved(commit for commit in commits if commit.lane in _CLEANING)
-    return min(1.0, max(0.0, removed / cleaned)) if cleaned > 0 and removed else None
-
-
-_CLEANING: Final = frozenset(lane for lane in Lane if lane.traits.cleans)
+        yield TopicSpace(topic=topic, main_bytes=main[topic], side_bytes=side[topic])
 
 
 def _commit(snapshot: Snapshot, summary: CommitSummary) -> LaneCommit:
@@ -282,10 +247,6 @@ def _commit(snapshot: Snapshot, summary: CommitSummary) -> LaneCommit:
         validation=summary.validation,
         **summary.counts.model_dump(),
     )
-
-
-def _saved(commits: Iterable[LaneCommit]) -> int:
-    return sum(commit.bytes_in - commit.bytes_out for commit in commits)
 
 
 def history_space(table: Table, staying: Collection[int]) -> tuple[int, int]:

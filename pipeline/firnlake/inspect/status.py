@@ -32,7 +32,7 @@ from firnlake_expectations.wording import count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One level of one topic partition, or of all together. Offsets are inclusive, and None if they are not known."""
+    """One level of one topic partition, or of all together."""
 
     level: int
     segments: int = 0
@@ -40,10 +40,6 @@ class Level:
     bytes: int = 0
     tombstones: int | None = None
     """Number of tombstones; None if metadata does not have the number."""
-    hidden: int | None = None
-    """Maximum number of records that row-level deletes hide; None if metadata gives no bound."""
-    base_offset: int | None = None
-    last_offset: int | None = None
 
 
 class PartitionCondition(StrEnum):
@@ -146,32 +142,14 @@ class LaneCommit(Counts):
     """Name of Great Expectations' run that judged the plans; None if the summary does not say."""
 
 
-class Space(FrozenModel):
-    """File bytes of a table or a topic on main and on Firn's branches. Only files of known topics are counted."""
+class TopicSpace(FrozenModel):
+    """File bytes of one topic on main and on Firn's branches."""
 
+    topic: str
     main_bytes: int
     """Bytes of the data files that readers of main see."""
     side_bytes: int
     """Bytes of the data files on Firn's side branches: quarantine, removed tombstones and mended files."""
-    compactable_bytes: int | None
-    """Estimate of the bytes that cleaning and retention would remove from main now; None without a basis for it."""
-
-
-class TopicSpace(Space):
-    """The space of one topic."""
-
-    topic: str
-
-
-class TableSpace(Space):
-    """The space of a table, and of its history, by the sizes that the summaries of snapshots tell."""
-
-    history_bytes: int
-    """Bytes of the data and delete files that commits removed from main or from Firn's branches, but that an older
-    snapshot still holds."""
-    expirable_bytes: int
-    """The part of ``history_bytes`` that the expiry of snapshots would free now, by the limits ``history.expire.*``,
-    unless a tag or another writer's branch shares the files."""
 
 
 STRAYS: Final = "what belongs to no topic partition"
@@ -202,7 +180,12 @@ class Status(FrozenModel):
     """Longest time that a cleanable record has waited, milliseconds; None if nothing is cleanable."""
     quarantined_records: int
     tombstones: Tombstones
-    space: TableSpace
+    history_bytes: int
+    """Bytes of the data and delete files that commits removed from main or from Firn's branches, but that an older
+    snapshot still holds, by the sizes that the summaries of snapshots tell."""
+    expirable_bytes: int
+    """The part of ``history_bytes`` that the expiry of snapshots would free now, by the limits ``history.expire.*``,
+    unless a tag or another writer's branch shares the files."""
     publications: tuple[LaneCommit, ...]
     """The latest, newest first."""
     quarantine: tuple[Batch, ...]
@@ -235,6 +218,16 @@ class Status(FrozenModel):
     def bytes(self) -> int:
         """All live bytes."""
         return sum(level.bytes for level in self.levels)
+
+    @property
+    def main_bytes(self) -> int:
+        """Bytes of the data files that readers of main see, without those of no known topic."""
+        return sum(one.main_bytes for one in self.topics)
+
+    @property
+    def side_bytes(self) -> int:
+        """Bytes of the data files on Firn's side branches, without those of no known topic."""
+        return sum(one.side_bytes for one in self.topics)
 
     @property
     def due_lanes(self) -> frozenset[str]:

@@ -1,11 +1,11 @@
 """What each lane says of a topic partition: `look` is the only answer to whether a lane is due.
 
-Plans, `firn status`, `firn explain`, the trigger and dry runs all show it. Since when a lane has had work, and from
-when on it will have some, is found by asking at other clocks.
+Plans, `firn status`, `firn explain`, the trigger and dry runs all show it. From when on a lane will have work is found
+by asking at other clocks.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate, chain
 
@@ -15,7 +15,6 @@ from firnlake.lanes import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.figures import Figures
 from firnlake.table.policy import LONG_MAX
-from firnlake.table.segment import Segment
 from firnlake.table.segments import Bools
 from firnlake.table.state import State
 
@@ -57,23 +56,6 @@ def until(state: State, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
     asked = [*lanes][::-1]
     first = bisect_left(clocks, True, key=lambda clock: has_work(replace(state, now_ms=clock), asked))  # noqa: FBT003  # the value
     return clocks[first] if first < len(clocks) else None
-
-
-def since(lane: Lane, state: State, inputs: Sequence[Segment]) -> int:
-    """The clock (epoch milliseconds) since which ``lane`` has had work, by the arrivals of the segments that are there.
-
-    If it would have none without the last of ``inputs``, or was forced, that arrival counts.
-    """
-    arrived = {segment.arrived_ms for segment in inputs}
-    passed = {clock for clock in _turning_points(state) if clock <= state.now_ms}
-    clocks = sorted(arrived | passed)
-
-    def worked(clock: int) -> bool:
-        there = tuple(segment for segment in state.segments if segment.arrived_ms <= clock)
-        return has_work(replace(state, now_ms=clock, segments=there), [lane])
-
-    first = bisect_left(clocks, True, key=worked)  # noqa: FBT003  # the value
-    return clocks[first] if first < len(clocks) else max(arrived)
 
 
 def _turning_points(state: State) -> Iterator[int]:

@@ -2,9 +2,9 @@
 
 1. Overdue plans come first, and among them the plan that has been overdue longest. A plan is overdue if its topic
    partition is past ``max.compaction.lag.ms``, if it has records below a removed tombstone (readers may see a deleted
-   value, C9), or if it has been due for longer than ``PATIENCE_MS``. Time before the lane's last work on the topic
-   partition does not count. So no plan starves: an overdue plan waits only for plans that were overdue earlier, and
-   once the lane has worked on a topic partition, its next plan moves to the end of the queue.
+   value, C9), or if the oldest segment of its head arrived more than ``PATIENCE_MS`` ago. Time before the lane's last
+   work on the topic partition does not count. So no plan starves: an overdue plan waits only for plans that were
+   overdue earlier, and once the lane has worked on a topic partition, its next plan moves to the end of the queue.
 2. Among all other plans, the plan whose topic partition has the highest dirty ratio comes first (C12).
 """
 
@@ -24,7 +24,7 @@ from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.full import may_stay
-from firnlake.lanes.look import look, since
+from firnlake.lanes.look import look
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
 from firnlake.table.policy import DAY_MS
 from firnlake.table.segment import TAIL, Segment
@@ -34,7 +34,7 @@ from firnlake.table.state import State
 log = logging.getLogger(__name__)
 
 PATIENCE_MS: Final = DAY_MS
-"""Milliseconds after which a plan that is due, but has had no room in any run, is overdue."""
+"""Milliseconds after which a plan that is due is overdue."""
 SHOWN = 20
 """Maximum number of lines for each kind of omission, because a table may have a million topic partitions."""
 MOST_JOBS: Final = 1000
@@ -216,31 +216,29 @@ def due_plans(
 ) -> list[Plan]:
     """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
     works = [(work, state) for state in states if isinstance(work := look(lane, state, force), Work)]
-    in_order = sorted(works, key=lambda one: _rank(lane, *one))
+    in_order = sorted(works, key=lambda one: _rank(*one))
     plans = (plan_of(lane, work, segments, state, asked) for work, state in in_order)
     return [plan for plan in plans if plan is not None and plan.changes]
 
 
-def _rank(lane: Lane, work: Work, state: State) -> tuple[bool, int, float, str, int]:
-    """The place of the plan for ``work`` of ``lane`` in the order of work; the lowest comes first."""
-    limit = _limit_ms(lane, work, state)
+def _rank(work: Work, state: State) -> tuple[bool, int, float, str, int]:
+    """The place of the plan for ``work`` in the order of work; the lowest comes first."""
+    limit = _limit_ms(work, state)
     overdue = limit < state.now_ms
     return not overdue, limit if overdue else 0, -state.dirty_ratio, *state.topic_partition
 
 
-def _limit_ms(lane: Lane, work: Work, state: State) -> int:
+def _limit_ms(work: Work, state: State) -> int:
     """The time (epoch milliseconds) after which ``work`` is overdue; the clock of ``state`` or later if it is not."""
     last = _last_work_ms(state, work.inputs)
-    limits = []
-    # To look at earlier clocks takes time, and can't find a plan overdue whose oldest segment came within the patience.
-    if max(min(segment.arrived_ms for segment in state.segments), last) + PATIENCE_MS < state.now_ms:
-        limits.append(max(since(lane, state, work.inputs), last) + PATIENCE_MS)
+    head = (segment.arrived_ms for segment in work.inputs if segment.level != TAIL)
+    limits = [max(min(head, default=last), last) + PATIENCE_MS]
     if state.cleanable:
         oldest = min(segment.oldest_ms for segment in state.cleanable)
         limits.append(max(oldest + state.policy.max_compaction_lag_ms, last))
     if state.late:
         limits.append(max(min(segment.arrived_ms for segment in state.late), last))
-    return min(limits, default=state.now_ms)
+    return min(*limits, state.now_ms)
 
 
 def _last_work_ms(state: State, inputs: Sequence[Segment]) -> int:

@@ -88,7 +88,9 @@ def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
     reports = home() / "reports"
     table = table_of(reports, path)
     if table is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
+        raise HTTPException(
+            HTTPStatus.NOT_FOUND, f"There is no report {path}. A run writes the pages of what it has judged."
+        )
     may_read(table, request, user)
     file = reports / path
     return FileResponse(file, media_type=TYPES[file.suffix], headers=HEADERS)

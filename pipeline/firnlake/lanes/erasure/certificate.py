@@ -28,7 +28,7 @@ from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.snapshots import max_snapshot_age
 from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write_certificate
-from firnlake.lanes.erasure.search import OLDER, Problem, Search, Searched, search
+from firnlake.lanes.erasure.search import OLDER, Problem, Search, search
 from firnlake.table.manifest_cache import ManifestCache
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import LONG_MAX, Policies
@@ -84,10 +84,12 @@ def certify(
         result = search(table, identifier, ready, engine)
         versions = _kept_versions(table, identifier)
         issued = []
-        for one in result.requests:
-            request_id, document = one.erasure.request.id, one.erasure.certificate
-            if one.problems or isinstance(versions, Problem):
-                blocked[request_id] = one.problems + ([versions] if isinstance(versions, Problem) else [])
+        for one in ready:
+            request_id, document = one.request.id, one.certificate
+            if result.problems[request_id] or isinstance(versions, Problem):
+                blocked[request_id] = result.problems[request_id] + (
+                    [versions] if isinstance(versions, Problem) else []
+                )
                 continue
             if document is None:
                 document = _certificate(table, identifier, one, result, now_ms, versions)
@@ -183,13 +185,13 @@ def _kept_versions(table: Table, identifier: str) -> str | Problem:
 
 
 def _certificate(
-    table: Table, identifier: str, one: Searched, result: Search, now_ms: int, versions: str
+    table: Table, identifier: str, one: Erasure, result: Search, now_ms: int, versions: str
 ) -> dict[str, Any]:
     """The certificate of ``one`` request, whose search has this ``result``; all times in it are ISO 8601, UTC.
 
     ``versions`` says why no older versions of deleted files are kept.
     """
-    request = one.erasure.request
+    request = one.request
     current = table.current_snapshot()
     found = {position for read in one.reads.values() for position in read.found | read.newer}
     newer = {position for path, read in one.reads.items() if path in result.sizes for position in read.newer}

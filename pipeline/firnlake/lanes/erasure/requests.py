@@ -216,8 +216,8 @@ class Erasure:
     """A request with what is known of it."""
 
     request: Request
-    reads: Mapping[str, Read]
-    """The files that were read, by path."""
+    reads: dict[str, Read]
+    """The files that were read, by path; a search adds to them."""
     served: Mapping[int, int]
     """By partition, the highest sequence number of main at which no live segment held a covered record."""
     certificate: Mapping[str, Any] | None
@@ -230,11 +230,13 @@ class Erasure:
         read = self.reads.get(path)
         return read if read is not None and read.bytes == size else None
 
-    def found_in(self, read: Read, sequence_number: int | None) -> int:
-        """Number of records in a file that the request covers, by what was ``read`` of it.
+    def covered(self, path: str, sequence_number: int | None) -> int | None:
+        """Number of records in the file at ``path`` that the request covers; None if nobody has read the file.
 
         ``sequence_number`` is the file's; None if nothing tells it.
         """
+        if (read := self.reads.get(path)) is None:
+            return None
         later = sequence_number is not None and sequence_number > self.request.sequence_number
         return read.records if later else read.records + read.newer_records
 

@@ -72,34 +72,13 @@ class Problem:
         return f"{subject}: {self.why}; ended by: {self.remedy}"
 
 
-@dataclass
-class Searched:
-    """What a search has found for one request."""
-
-    erasure: Erasure
-    reads: dict[str, Read]
-    """The files that were read by this search or before, by path."""
-    problems: list[Problem] = field(default_factory=list)
-
-    def covered(self, path: str, sequence_number: int | None) -> int | None:
-        """Number of records in the file at ``path`` that the request covers; None if nobody has read the file.
-
-        ``sequence_number`` is the file's; None if nothing tells it.
-        """
-        read = self.reads.get(path)
-        return None if read is None else self.erasure.found_in(read, sequence_number)
-
-
 def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: Engine) -> "Search":
     """Search every file of ``table`` for the records that ``erasures`` cover, and write down what was read.
 
-    Raises UnavailableError when the store does not answer.
+    Raises an OSError or UnavailableError when the store does not answer.
     """
-    try:
-        finished = Search(table, identifier, [Searched(erasure, dict(erasure.reads)) for erasure in erasures])
-        finished.run(engine)
-    except OSError as error:
-        raise UnavailableError(f"table {identifier}: its files can't be read now: {error}") from error
+    finished = Search(table, identifier, erasures)
+    finished.run(engine)
     return finished
 
 
@@ -109,7 +88,9 @@ class Search:
 
     table: Table
     identifier: str
-    requests: Sequence[Searched]
+    erasures: Sequence[Erasure]
+    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
+    """What prevents the certificate of each request, by its id."""
     sizes: dict[str, int] = field(default_factory=dict)
     """The number of bytes of each file that was searched, by its path."""
     _unread: dict[str, str] = field(default_factory=dict)
@@ -125,10 +106,6 @@ class Search:
         for path in self.sizes:
             self._look_at(path)
         self._look_at_manifests(others)
-        for one in self.requests:
-            known = one.erasure.reads
-            fresh = [read for path, read in one.reads.items() if read.searched and known.get(path) != read]
-            write_reads(self.table, one.erasure.request.id, fresh)
 
     def by_name(self) -> Mapping[str, list[int]]:
         """The numbers of bytes of the files that were searched, by what names them; a file may have several names."""
@@ -154,10 +131,10 @@ class Search:
     def _owner(self, file: DataFile) -> TopicPartition | None:
         return self.columns.owner(self.table, file)
 
-    def _concerned(self, file: DataFile | None) -> list[Searched]:
+    def _concerned(self, file: DataFile | None) -> list[Erasure]:
         """The requests that may cover a record in ``file``; None stands for any file."""
         owner = self._owner(file) if file else None
-        return [one for one in self.requests if owner is None or owner.topic == one.erasure.request.topic]
+        return [one for one in self.erasures if owner is None or owner.topic == one.request.topic]
 
     # What must be read, and reading it.
 
@@ -174,8 +151,8 @@ class Search:
 
     def _outside(self) -> Iterator[Stored]:
         """Files that were named outside the table's folders at some time, and that nothing names any more."""
-        outside = {path for one in self.requests for path in one.erasure.request.outside}
-        outside |= {path for one in self.requests for path, read in one.reads.items() if read.records}
+        outside = {path for one in self.erasures for path in one.request.outside}
+        outside |= {path for one in self.erasures for path, read in one.reads.items() if read.records}
         within = tuple(f"{location}/" for location in locations_of(self.table))
         for path in sorted(outside - self.named.files.keys()):
             if not path.startswith(within):
@@ -196,7 +173,7 @@ class Search:
 
     def _is_searched(self, source: Source) -> bool:
         """True when earlier searches have read the file for every request."""
-        reads = [one.erasure.read(source.path, source.bytes) for one in self.requests]
+        reads = [one.read(source.path, source.bytes) for one in self.erasures]
         return all(read is not None and read.searched for read in reads)
 
     def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
@@ -205,7 +182,8 @@ class Search:
         harmless = {part.name for spec in specs for part in spec.fields} - shown
         columns = (column for schema in self.table.schemas().values() for column in schema.fields)
         former = {column.field_id for column in columns if column.name in self.columns.key} - {*key_ids(self.table)}
-        requests = [one.erasure.request for one in self.requests]
+        requests = [one.request for one in self.erasures]
+        fresh: list[Sequence[Read]] = []
         reader = _Reader(
             self.files,
             self.columns,
@@ -221,12 +199,14 @@ class Search:
             if isinstance(answer, Exception):
                 raise answer
             if not isinstance(answer, str):
-                for one, read in zip(self.requests, answer, strict=True):
-                    one.reads[path] = read
+                fresh.append(answer)
             elif answer != _GONE or path in self.named.files or path in self.named.metadata:
                 self._unread[path] = answer
             else:
                 del self.sizes[path]  # it went away while it was looked for, and nothing names it
+        for one, reads in zip(self.erasures, zip(*fresh, strict=True), strict=bool(fresh)):
+            one.reads.update((read.path, read) for read in reads)
+            write_reads(self.table, one.request.id, reads)
 
     # What was found.
 
@@ -236,17 +216,17 @@ class Search:
         if path in self._unread:
             self._add(self._concerned(named.file if named else None), path, self._unread[path])
             return
-        for one in self.requests:
+        for one in self.erasures:
             if number := one.covered(path, named.sequence_number if named and named.is_data else None):
                 self._add([one], path, f"it holds {count(number, 'record')} of keys to erase")
 
     def _look_at_manifests(self, others: Iterable[Stored]) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
         for location, problem in self.named.unreadable.items():
-            self._add(self.requests, location, problem)
+            self._add(self.erasures, location, problem)
         for location, spec_id in self.named.specs.items():
             if shown := key_fields(self.table, self.columns, self.table.specs()[spec_id]):
-                self._add(self.requests, location, f"its files are partitioned by the key ({', '.join(shown)})")
+                self._add(self.erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
         there = {path_of(path) for path in self.named.files} | {path_of(file.path) for file in others}
         keys = {self.table.schema().find_field(name).field_id for name in self.columns.key}
 
@@ -269,9 +249,9 @@ class Search:
 
         The ``entry`` of the file is None in a manifest that nothing names.
         """
-        for one in self.requests:
+        for one in self.erasures:
             number = one.covered(path, entry.file_sequence_number if entry else None)
-            if number is None and entry and self._is_newer(entry, one.erasure):
+            if number is None and entry and self._is_newer(entry, one):
                 continue
             if number is None or number:
                 held = "nobody has read" if number is None else "held a key to erase"
@@ -292,12 +272,12 @@ class Search:
 
     # Names of files.
 
-    def _add(self, requests: Iterable[Searched], path: str, why: str) -> None:
+    def _add(self, erasures: Iterable[Erasure], path: str, why: str) -> None:
         """Add a problem for each name of the file at ``path``."""
         for where in self._holders(path):
             problem = Problem(where, path, why, self._remedy(where, path))
-            for one in requests:
-                one.problems.append(problem)
+            for one in erasures:
+                self.problems[one.request.id].append(problem)
 
     def _holders(self, path: str) -> list[str]:
         """What names the file at ``path``: branches and tags, otherwise older snapshots, otherwise nothing."""
@@ -313,11 +293,10 @@ class Search:
         if where == OLDER:
             return "firn maintain, once these snapshots have expired (history.expire.*)"
         if where == NOTHING:
-            if job := job_of(path):
-                return f"firn discard {self.identifier}/{job}, or firn maintain once older than 3 days"
-            if path.rpartition("/")[2].startswith(("_", ".")) or path in self._unread:
-                return "deletion by whoever wrote it"
-            return "its deletion, or firn maintain once older than 3 days (with orphans in firn.maintenance)"
+            return (
+                "its deletion by whoever wrote it, or firn maintain once older than 3 days (files that are not Firn's: "
+                "with orphans in firn.maintenance)"
+            )
         if kind == "tag" or name not in (MAIN_BRANCH, *SIDE_BRANCHES):
             return f"ALTER TABLE … DROP {kind.upper()} {name}, then firn maintain"
         named = self.named.files.get(path)
