@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from firnlake_expectations.duck import Duck
 from firnlake_expectations.findings import Findings, samples_of, weight
 from firnlake_expectations.promises.table import rules_of
-from firnlake_expectations.retention_views import derive_retention
 from firnlake_expectations.tables import Filler, Layout, Part
-from firnlake_expectations.views import COPIES, derive, start
+from firnlake_expectations.views import COPIES, derive, derive_retention, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from firnlake_expectations.claim import Claim, JudgedColumns
-    from firnlake_expectations.erasure_views import Requested
     from firnlake_expectations.promises.promise import Rule
-    from firnlake_expectations.retention_views import Retained
+    from firnlake_expectations.tables import Requested, Retained
     from firnlake_expectations.wording import Shown
 
 

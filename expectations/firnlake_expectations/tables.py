@@ -1,21 +1,27 @@
 """The tables that promises query, in one DuckDB: records read, records written, and records that stayed in place.
 
 They are filled from parts, in threads, with the records that readers see. DuckDB may spill them to disk, so no plan is
-too large for a task.
+too large for a task. Lane `retain` reads no record: whole segments are dropped, so it takes metadata alone to judge it
+(C4, C19).
+
+Lane `erase` (C30) has a table of requests. A request names a key by its HMAC-SHA256 (RFC 2104) under the table's UUID,
+and covers the offsets below a bound. The HMAC covers these bytes: bytes and UUIDs unchanged, text as UTF-8, numbers
+little-endian (integers in 8 bytes, unscaled decimals in 16, dates as days in 4, times as microseconds in 8). In a
+composite key, the length of each column in 8 bytes precedes its bytes. The digest is computed by SQL alone.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firnlake_expectations.fingerprint import hashed, plain_columns
+from firnlake_expectations.fingerprint import hashed, plain_columns, plain_type
 from firnlake_expectations.visible import loaded
 
 if TYPE_CHECKING:
@@ -23,8 +29,6 @@ if TYPE_CHECKING:
 
     from firnlake_expectations.claim import Claim, JudgedColumns
     from firnlake_expectations.duck import Duck
-    from firnlake_expectations.erasure_views import Requested
-    from firnlake_expectations.retention_views import Retained
     from firnlake_expectations.visible import Listed, Visible
 
 
@@ -74,6 +78,96 @@ class Part:
     def has_deletes(self) -> bool:
         """True when a row-level delete may apply to it."""
         return self.listed is not None and bool(self.listed.deletes)
+
+
+class Retained(NamedTuple):
+    """A segment with records of the topic partition of a plan, or a file that may hold some.
+
+    name             its name in reports
+    first, last      its offsets, both inclusive
+    records, bytes   their number, and the size of the file; 0 if nobody knows how many are of the topic partition
+    since_ms         the time from which its age counts, epoch milliseconds; None: unknown
+    goes             True when the plan drops it
+    retention_ms, retention_bytes   the limits of the topic; -1: none
+    """
+
+    name: str
+    first: int
+    last: int
+    records: int
+    bytes: int
+    since_ms: int | None
+    goes: bool
+    retention_ms: int = -1
+    retention_bytes: int = -1
+
+
+_BLOCK: Final = 64
+"""Bytes of a block of SHA-256, to which HMAC pads its secret."""
+
+
+@dataclass(frozen=True)
+class Requested:
+    """The requests that plans serve: index of the claim, digest of the key, and the offset below which it is erased."""
+
+    secret: bytes = field(repr=False)
+    rows: tuple[tuple[int, bytes, int], ...] = field(repr=False)
+
+    def make(self, duck: Duck) -> None:
+        """Create the table of requests."""
+        kinds = pa.schema([("plan", pa.int32()), ("digest", pa.binary()), ("below", pa.int64())])
+        columns = list(zip(*self.rows, strict=True)) or [(), (), ()]
+        told = pa.table([pa.array(column, kind.type) for column, kind in zip(columns, kinds, strict=True)], kinds)
+        with duck.seeing(told=told):
+            duck.run("CREATE TABLE requests AS SELECT * FROM told")
+
+    def digest(self, key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
+        """SQL for the digest of a key; `key` is the SQL of a key in the form that the judge's tables hold."""
+        inner, outer = (_literal(bytes(byte ^ pad for byte in self.secret.ljust(_BLOCK, b"\0"))) for pad in (54, 92))
+        return f"unhex(sha256({outer} || unhex(sha256({inner} || {key_bytes(key, schema, reading)}))))"
+
+    def only_named(self, query: str, schema: pa.Schema, reading: JudgedColumns, *, control: bool) -> str:
+        """SQL for the records of `query` that a request names; `control` tells if `query` has that column."""
+        user = "key IS NOT NULL" + (" AND NOT control" if control else "")
+        return f"""SELECT * FROM ({query}) AS stays SEMI JOIN requests ON requests.plan = stays.plan
+            AND stays."offset" < requests.below AND requests.digest = {self.digest("stays.key", schema, reading)}
+            WHERE {user} AND "offset" < (SELECT max(below) FROM requests)"""
+
+
+def key_bytes(key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
+    """SQL for the bytes that the digest of `key` covers; the key's columns are those of `reading` in `schema`."""
+    kinds = [plain_type(schema.field(name).type) for name in reading.key]
+    if len(kinds) == 1:
+        return _bytes(key, kinds[0])
+    parts = [_bytes(f"{key}.k{number}", kind) for number, kind in enumerate(kinds)]
+    return " || ".join(f"{_little_endian(f'octet_length({part})', 8)} || {part}" for part in parts)
+
+
+def _bytes(value: str, kind: pa.DataType) -> str:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return f"encode({value})"
+    if pa.types.is_boolean(kind):
+        return _little_endian(f"{value}::INTEGER", 1)
+    if pa.types.is_integer(kind):
+        return _little_endian(f"{value}::BIGINT", 8)
+    if pa.types.is_date(kind):
+        return _little_endian(f"({value} - DATE '1970-01-01')", 4)
+    if pa.types.is_timestamp(kind):
+        return _little_endian(f"epoch_us({value})", 8)
+    if pa.types.is_decimal(kind):
+        return _little_endian(f"replace({value}::VARCHAR, '.', '')::HUGEINT", 16)
+    return value
+
+
+def _little_endian(number: str, width: int) -> str:
+    """SQL for the two's complement of a number."""
+    # `lpad` would cut a negative number, of which `hex` gives all digits, at the wrong end.
+    digits = f"right(lpad(hex({number}), 32, '0'), {2 * width})"
+    return f"unhex(array_to_string(list_reverse(regexp_extract_all({digits}, '..')), ''))"
+
+
+def _literal(value: bytes) -> str:
+    return f"unhex('{value.hex()}')"
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from firnlake_expectations.claim import BURIED, QUARANTINED, TAIL
-from firnlake_expectations.erasure_views import LEVELS, take_out_erased
+from firnlake_expectations.claim import BURIED, QUARANTINED, RUN, TAIL
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from firnlake_expectations.claim import Claim
     from firnlake_expectations.duck import Duck
-    from firnlake_expectations.tables import Layout
+    from firnlake_expectations.tables import Layout, Requested, Retained
 
 
 _HASHED_KEY = "hash(1, key)"
@@ -94,7 +93,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool)
     if compares:
         duck.run(_groups(copies, keeps_levels=layout.requested is not None))
         if layout.requested:
-            duck.run(LEVELS)
+            duck.run(_LEVELS)
     duck.run("DROP TABLE looked_at")
     return compares
 
@@ -109,7 +108,7 @@ def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
     duck.run(_side("after", AFTER, layout))
     duck.run("CREATE TABLE erased (plan INTEGER, records BIGINT)")
     if layout.requested:
-        take_out_erased(duck, layout, layout.requested)
+        _take_out_erased(duck, layout, layout.requested)
 
 
 def _plans(claims: Sequence[Claim]) -> pa.Table:
@@ -387,3 +386,68 @@ def _transactions(layout: Layout) -> list[str]:
             WINDOW whole AS (PARTITION BY plan, producer, number)
         ) GROUP BY plan, "offset" HAVING aborted OR undecided OR ended""",
     ]
+
+
+_MEANT = '("offset" < below AND NOT control)'
+"""True when a request covers the record."""
+_LAST = f'(level != {BURIED} AND "offset" = log_end)'
+"""True for the log end, which stays (C4)."""
+
+
+def _take_out_erased(duck: Duck, layout: Layout, requested: Requested) -> None:
+    """Create `before`, the records of `come` that must be written; `erased`, the number of the others; and `remaining`,
+    requested records that are still there."""
+    schema = layout.schema
+    control = "control" if layout.transactions else "false AS control"
+    every = " UNION ALL ".join(
+        f"SELECT plan, key, {control if name == IN_PLACE else 'control'} FROM {name}"
+        for name in ("come", "after", IN_PLACE)
+    )
+    for statement in (
+        f"""CREATE TABLE named AS SELECT plan, key, max(below) AS below FROM (
+            SELECT DISTINCT plan, key FROM ({every}) WHERE key IS NOT NULL AND NOT control
+        ) AS keys JOIN requests USING (plan) WHERE digest = {requested.digest("key", schema, layout.reading)}
+        GROUP BY plan, key""",
+        f"""CREATE VIEW before AS SELECT come.* FROM come JOIN plans USING (plan) LEFT JOIN named USING (plan, key)
+            WHERE NOT coalesce({_MEANT}, false) OR {_LAST}""",
+        f"""INSERT INTO erased SELECT plan, count(*) FROM come JOIN plans USING (plan) JOIN named USING (plan, key)
+            WHERE {_MEANT} AND NOT {_LAST} AND level != {BURIED} GROUP BY plan""",
+        f"""CREATE VIEW remaining AS SELECT plan, "offset", key, lies FROM (
+            SELECT plan, "offset", key, level, control, 'written' AS lies FROM after
+            UNION ALL SELECT plan, "offset", key, level, {control}, 'in a segment left in place' FROM {IN_PLACE}
+        ) JOIN plans USING (plan) JOIN named USING (plan, key) WHERE {_MEANT} AND NOT {_LAST}""",
+    ):
+        duck.run(statement)
+
+
+_LEVELS = f"""CREATE VIEW levels AS SELECT * FROM (
+    SELECT plan, in_max AS "offset", key, unnest(levels_in) AS level_in, unnest(levels_out) AS a_level
+    FROM groups WHERE n_in = n_out
+) WHERE a_level != level_in AND NOT (level_in = {TAIL} AND a_level = {RUN})"""
+"""Records whose level has changed."""
+
+
+def derive_retention(duck: Duck, segments: Iterable[Iterable[Retained]]) -> dict[int, dict[str, int]]:
+    """Create the table that the promises of lane `retain` query, from the segments of each plan in offset order, and
+    `plans`; returns the figures of each plan."""
+    rows = [
+        {"plan": plan, "number": number, **one._asdict()}
+        for plan, every in enumerate(segments)
+        for number, one in enumerate(every)
+    ]
+    with duck.seeing(told=pa.Table.from_pylist(rows)):
+        duck.run(
+            """CREATE TABLE segments AS SELECT told.*, "first" AS "offset", NULL AS key, kept_from, now,
+                coalesce(sum(bytes) OVER (PARTITION BY plan ORDER BY number
+                    ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), 0)::BIGINT AS later_bytes,
+                max("last") FILTER (goes) OVER (PARTITION BY plan) AS dropped_through,
+                retention_ms >= 0 AND coalesce(now // 1000 - since_ms > retention_ms, false) AS is_old,
+                retention_bytes >= 0 AND later_bytes >= retention_bytes AS is_beyond
+            FROM told JOIN plans USING (plan)"""
+        )
+    counted = duck.dicts(
+        """SELECT plan, count_if(goes) AS dropped, count_if(NOT goes AND records > 0) AS staying,
+            coalesce(sum(records) FILTER (goes), 0)::BIGINT AS records_in
+        FROM plans LEFT JOIN segments USING (plan) GROUP BY plan"""
+    )
+    return {row.pop("plan"): row for row in counted}

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pytest
 
-from firnlake_expectations.erasure_views import Requested
 from firnlake_expectations.judge import judge
 from firnlake_expectations.promises.table import PROMISES
-from firnlake_expectations.tables import AFTER, BEFORE
+from firnlake_expectations.tables import AFTER, BEFORE, Requested
 from firnlake_expectations.visible import Deletes, Listed
 from tests.support.judged import (
     CLEANING,

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from firnlake.lanes.erasure.digests import key_bytes as cleaners_key_bytes
 from firnlake_expectations.claim import JudgedColumns
 from firnlake_expectations.duck import Duck
-from firnlake_expectations.erasure_views import key_bytes
 from firnlake_expectations.fingerprint import Fingerprint
 from firnlake_expectations.judge import judge
-from firnlake_expectations.tables import AFTER, BEFORE, Layout
+from firnlake_expectations.tables import AFTER, BEFORE, Layout, key_bytes
 from firnlake_expectations.wording import KEY_BYTES, KEY_CHARACTERS, Shown, digest, shown_key
 from tests.support.judged import part, plan, said
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from firnlake_expectations.erasure_views import Requested
+    from firnlake_expectations.tables import Requested
     from firnlake_expectations.wording import Shown
 from collections.abc import Callable
 

@@ -31,12 +31,11 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Basis
 from firnlake_expectations.claim import Claim, JudgedColumns
-from firnlake_expectations.retention_views import Retained
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part, Retained
 from firnlake_expectations.visible import Deletes, Listed
 
 if TYPE_CHECKING:
-    from firnlake_expectations.erasure_views import Requested
+    from firnlake_expectations.tables import Requested
 
 _NONE: Final[Mapping[str, Listed]] = {}
 _NEWEST: Final = 2**63 - 1
@@ -223,7 +222,7 @@ def _scope(delete: DeleteFile) -> str | None:
 
 def requested(cases: Sequence[Case]) -> "Requested | None":
     """The requests that ``cases`` serve, in the judge's terms; None unless the cases are of lane `erase`."""
-    from firnlake_expectations.erasure_views import Requested
+    from firnlake_expectations.tables import Requested
 
     secret = next((case.secret for case in cases if case.secret is not None), None)
     rows = ((number, *one) for number, case in enumerate(cases) for one in case.digests)
