@@ -102,13 +102,12 @@ def verdicts(
 
 
 def evidence_of(verdict: Verdict) -> dict[str, str | int]:
-    """The plan's row in the evidence, with 0 for what its lane promises only of other plans."""
+    """The plan's row in the evidence."""
     claim = verdict.claim
     return {
         "plan": claim.plan_id,
         "topic_partition": claim.log,
         "snapshot": str(claim.snapshot_id or "unknown"),
-        **{promise.name: 0 for promise in promises_for(claim.lane)},
         **{one.name: one.broken for one in verdict.expectations if one.contract},
         OWN_SUITES.name: sum(not one.passed for one in verdict.expectations if not one.contract),
     }

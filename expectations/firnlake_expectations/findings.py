@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from firnlake_expectations.claim import Finding, Sample
 from firnlake_expectations.promises.promise import HORIZON
-from firnlake_expectations.promises.table import FINGERPRINT, promises_of
+from firnlake_expectations.promises.table import FINGERPRINT, promises_for
 from firnlake_expectations.wording import count, moment, none_of, shown_key
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Findings:
 def of_promises(claim: Claim, findings: Findings) -> tuple[Finding, ...]:
     """What was found about each promise of the plan of `claim`. Nothing counts as 0 if it is missing: KeyError is
     raised."""
-    return tuple(_of_promise(promise, claim, findings) for promise in promises_of(claim))
+    return tuple(_of_promise(promise, claim, findings) for promise in promises_for(claim.lane))
 
 
 def _of_promise(promise: Promise, claim: Claim, findings: Findings) -> Finding:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from firnlake_expectations.duck import Duck
 from firnlake_expectations.findings import Findings, samples_of, weight
-from firnlake_expectations.promises.table import rules_of
+from firnlake_expectations.promises.table import promises_for
 from firnlake_expectations.tables import Filler, Layout, Part
 from firnlake_expectations.views import COPIES, derive, derive_retention, start
 
@@ -115,19 +115,20 @@ def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Show
     else:
         compares = derive(duck, layout, claims, settle=settle)
         figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES, compares=compares)
+    # Rules that several promises of a lane share have one name.
+    every = {rule.name: rule for promise in promises_for(claims[0].lane) for rule in promise.rules}
     absent = () if compares else ("groups", "levels")
-    rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view not in absent}
+    rules = {name: rule for name, rule in every.items() if rule.view not in absent}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
     findings = []
     for number, claim in enumerate(claims):
         figures[number]["told"] = len(claim.figures)
-        names = [rule.name for rule in rules_of(claim)]
         findings.append(
             Findings(
                 figures[number],
-                {name: broken.get((number, name), 0) for name in names},
-                {name: shown[number, name] for name in names if (number, name) in shown},
+                {name: broken.get((number, name), 0) for name in every},
+                {name: shown[number, name] for name in every if (number, name) in shown},
                 fingerprints[number],
                 layout.closely,
             )

@@ -58,7 +58,6 @@ class Promise:
     rules       the rules
     differences   if it has no rules: the differences between figures measured and figures told
     note        what else a reader should know about a plan, such as what can't be judged, and why; may be empty
-    transactional   True if it applies only to plans that may have read control records
     """
 
     number: str
@@ -70,11 +69,6 @@ class Promise:
     rules: tuple[Rule, ...] = ()
     differences: Callable[[Figures, Claim], tuple[Sample, ...]] | None = None
     note: Callable[[Figures, Claim], str] | None = None
-    transactional: bool = False
-
-    def made_for(self, claim: Claim) -> bool:
-        """True when the promise applies to the plan of `claim`."""
-        return claim.lane in self.lanes and (claim.transactional or not self.transactional)
 
 
 CLEAN = "(clean_below IS NULL OR in_max < clean_below)"

@@ -410,7 +410,6 @@ PROMISES = (
                 *("{written} in this form", "as it was read, once"),
             ),
         ),
-        transactional=True,
     ),
     Promise(
         number="C14, C15, C16",
@@ -510,16 +509,6 @@ OWN_SUITES = Promise(
 """What the suites of the table's owner say of a plan; the judge has no rule for it."""
 
 
-def promises_of(claim: Claim) -> tuple[Promise, ...]:
-    """The promises about the plan of `claim`."""
-    return tuple(promise for promise in PROMISES if promise.made_for(claim))
-
-
 def promises_for(lane: str) -> tuple[Promise, ...]:
-    """The promises about `lane`; some of them are made only for some of its plans (see `promises_of`)."""
+    """The promises about `lane`."""
     return tuple(promise for promise in PROMISES if lane in promise.lanes)
-
-
-def rules_of(claim: Claim) -> tuple[Rule, ...]:
-    """The rules that the plan of `claim` can break, each once."""
-    return tuple({rule.name: rule for promise in promises_of(claim) for rule in promise.rules}.values())
