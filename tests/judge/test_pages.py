@@ -9,8 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from firnlake_expectations.checkpoint import build_data_docs
-from firnlake_expectations.docs import REFUSED, build_pages
-from firnlake_expectations.table_report import Refusal, Seen, Tombstones, page_of
+from firnlake_expectations.data_quality import REFUSED, Refusal, Seen, Tombstones, build_pages, page_of
 from firnlake_expectations.templates import CERTIFICATES, POSITIONS, RESULTS, certificate_page, write_page
 from tests.support.judged import CLAIM, CLEANING, verdicts_on
 from tests.support.pages import Page, text_of

@@ -41,7 +41,7 @@ from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies
 from firnlake.table.records import is_table_of_records
 from firnlake.table.state import State
-from firnlake_expectations.table_report import Seen, Tombstones
+from firnlake_expectations.data_quality import Seen, Tombstones
 from firnlake_expectations.wording import count, log_name
 
 QUARANTINED_SHOWN: Final = 100

@@ -146,7 +146,7 @@ def report_refusals(lake: Lake, step: str, refused: Sequence[tuple[Plan, str]]) 
 
     Raises UnavailableError when catalog or store do not answer.
     """
-    from firnlake_expectations.table_report import Refusal
+    from firnlake_expectations.data_quality import Refusal
 
     with lake.answering(), new_reports(lake.table(refused[0][0].table)) as reports:
         for plan, reason in refused:

@@ -127,7 +127,7 @@ def judge(commit: Committed, engine: Engine) -> list[Verdict]:
 
 def build_reports(lake: Lake) -> Path:
     """Build the data-quality pages of all stored validation results; returns the path of the first page."""
-    from firnlake_expectations.docs import build_pages
+    from firnlake_expectations.data_quality import build_pages
 
     return build_pages(lake.reports_folder)
 

@@ -22,7 +22,7 @@ from firnlake.airflow.dag.params import ALL, clock_of, scope_of
 from firnlake.airflow.dag.spark import use_spark
 from firnlake.airflow.site.links import address_of, links_of
 from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, RefusedError, UnavailableError
-from firnlake_expectations.table_report import report_of
+from firnlake_expectations.data_quality import report_of
 from firnlake_expectations.wording import count
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from firnlake.airflow.site.page import CONTENT_POLICY, overview_html, problem_ht
 from firnlake.errors import RefusedError
 from firnlake.inspect import status as stored
 from firnlake.inspect.status import PartitionCondition, Status
-from firnlake_expectations.docs import table_of
+from firnlake_expectations.data_quality import table_of
 
 TYPES = {".html": "text/html", ".json": "application/json"}
 

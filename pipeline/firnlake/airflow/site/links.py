@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 import attrs
 from airflow.sdk import BaseOperatorLink, conf
 
-from firnlake_expectations.table_report import report_of
+from firnlake_expectations.data_quality import report_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator

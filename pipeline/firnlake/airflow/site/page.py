@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from firnlake.clock import show_ms, show_seconds
 from firnlake.inspect.status import PartitionCondition, Status
-from firnlake_expectations.table_report import report_of
+from firnlake_expectations.data_quality import report_of
 from firnlake_expectations.templates import environment as pages
 from firnlake_expectations.wording import count, size
 
