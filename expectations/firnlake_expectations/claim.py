@@ -62,6 +62,7 @@ class Claim:
     aborted               records of aborted transactions, dropped regardless of their key (C10)
     markers_removed       markers dropped because their transaction has no records left (C10)
     erased                records dropped because their keys are to be erased (C30)
+    expired               records of segments that retention drops (C19)
     segments_in_place     tail segments that lose no record and stay in place (C16); they count neither as read nor
                           as written
     bytes_in_place        their size in bytes
@@ -100,6 +101,7 @@ class Claim:
     aborted: int = 0
     markers_removed: int = 0
     erased: int = 0
+    expired: int = 0
     segments_in_place: int = 0
     bytes_in_place: int = 0
     records_in_place: int = 0
@@ -110,8 +112,7 @@ class Claim:
     @property
     def gone(self) -> dict[str, int]:
         """The numbers of records that were read and not kept, by fate (`wording.FATES`)."""
-        expired = self.records_in if self.lane == "retain" else 0
-        return {name: expired if name == "expired" else getattr(self, name) for name in FATES}
+        return {name: getattr(self, name) for name in FATES}
 
     @property
     def end(self) -> int:

@@ -150,7 +150,6 @@ _FIGURES = {
     "keys_in": "(role = 'key' AND n_in > 0)::INT",
     "keys_out": "(role = 'key' AND n_out > 0)::INT",
     "tombstones_in": "(role = 'key' AND n_in > 0 AND in_tombstone)::INT",
-    "tombstones_out": "CASE WHEN role = 'key' THEN tombstones_out END",
 }
 """Figures that are always counted, as SQL over a row of `groups`."""
 

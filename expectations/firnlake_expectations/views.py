@@ -227,8 +227,8 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
     """`groups`: one row per group of the records that are compared. The `role` defines the group:
 
     key    records that a cleaning judges by their key: all records of a key, in `key`
-    copy   records that must come out unchanged (all of a lane that copies; those without a key): those with the same
-           offset in `slot` and the same `mark`
+    copy   records without a key, which must come out unchanged: those with the same offset in `slot` and `mark`
+    kept   all records of a lane that copies: like copies, regardless of their key
     aborted, control    records of aborted transactions, control records: like copies, regardless of their key
 
     A tombstone removed earlier (read at level BURIED) counts only if it is newer than every record read of its key, and
@@ -245,7 +245,7 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
     # A stamp counts only if Firn wrote it: levels 0 and 1 come from any writer.
     stamped = f"({read} AND level >= 2 AND horizon IS NOT NULL)"
     role = (
-        "'copy'"
+        "'kept'"
         if copies
         else (
             "CASE WHEN aborted THEN 'aborted' WHEN control THEN 'control' WHEN key IS NULL THEN 'copy' ELSE 'key' END"
@@ -293,7 +293,6 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
             arg_max_null(horizon, "offset") FILTER ({written}) AS out_horizon,
             count_if({now}) AS n_buried,
             arg_max_null(mark, "offset") FILTER ({now}) AS buried_mark,
-            count_if({written} AND tombstone) AS tombstones_out,
             count_if({written} AND level != level_expected) AS n_level,
             max(level) FILTER ({written} AND level != level_expected) AS a_level,
             bool_or(ended) AS ended,
@@ -305,7 +304,7 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
         FROM records GROUP BY plan, role, of_key, slot, of_mark
     )
     SELECT plan, role, coalesce(key, any_key) AS key, settled, n_in, n_out, in_min, out_max, out_min, out_mark,
-        out_horizon, n_buried, buried_mark, tombstones_out, n_level, a_level, ended, n_undecided,
+        out_horizon, n_buried, buried_mark, n_level, a_level, ended, n_undecided,
         n_transaction, end_in, end_out, levels_in, levels_out, now, stamp, clean_below, log_end, kept_from, told,
         coalesce(before_max > read_max, false) AS risen,
         CASE WHEN risen THEN before_max ELSE read_max END AS in_max,

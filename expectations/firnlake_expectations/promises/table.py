@@ -53,7 +53,6 @@ _COPIED = (
     ),
 )
 """The rules of lanes that copy; a record that readers see without equality deletes counts as written."""
-_LEVEL = ("record", "at the wrong level", "level {a_level}", "level {level_out}")
 
 
 def _first_horizon(_: Figures, claim: Claim) -> str:
@@ -412,22 +411,19 @@ PROMISES = (
         ),
     ),
     Promise(
-        number="C14, C15, C16",
+        number="C13 to C16",
         name="expect_output_level",
-        lanes=CLEANINGS,
+        lanes=("merge", *CLEANINGS),
         sentence="Every record written is at the level of its lane.",
         checked="records_out",
         noun="record",
-        rules=(Rule("level", "groups", f"CASE WHEN {KEYED} OR {CONTROL} THEN n_level ELSE 0 END", *_LEVEL),),
-    ),
-    Promise(
-        number="C13",
-        name="expect_output_level",
-        lanes=("merge",),
-        sentence="Every record written is at the level of its lane.",
-        checked="records_out",
-        noun="record",
-        rules=(Rule("level_of_copies", "groups", "n_level", *_LEVEL),),
+        rules=(
+            Rule(
+                *("level", "groups", f"CASE WHEN {COPIED} OR {ABORTED} THEN 0 ELSE n_level END"),
+                *("record", "at the wrong level"),
+                *("level {a_level}", "level {level_out}"),
+            ),
+        ),
     ),
     Promise(
         number="C1",

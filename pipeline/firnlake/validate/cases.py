@@ -253,7 +253,7 @@ def _claim(change: Change, basis: Basis, found: Mapping[str, Any], figures: Figu
         markers=tuple(basis.markers(plan)) if decides else (),
         figures=tuple((name, str(told), str(one)) for name, (told, one) in figures.items()),
         **{name: found[name] for name in own},
-        **change.counts.model_dump(exclude={"expired"}),
+        **change.counts.model_dump(),
     )
 
 
@@ -266,10 +266,11 @@ def _counted(change: Change, removed: Sequence[DataFile]) -> Figures:
         "segments written": (counts.segments_out, _number(change.kept)),
         "bytes written": (counts.bytes_out, _bytes([*change.kept, *change.deletes])),
     }
+    expired = 0
     if writes == "nothing":  # no judge reads its records
-        told["records read"] = (counts.records_in, sum(one.record_count for one in removed))
-    else:
-        told["records expired"] = (counts.expired, 0)
+        expired = sum(one.record_count for one in removed)
+        told["records read"] = (counts.records_in, expired)
+    told["records expired"] = (counts.expired, expired)
     if writes != "deletes":
         told["delete files written or merged"] = (len(change.deletes) + len(change.merged), 0)
     return told
