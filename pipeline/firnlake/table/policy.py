@@ -193,9 +193,6 @@ class Policy(BaseModel):
     validate_suites: Annotated[str, Setting(table_only=True, allowed="none, or suites separated by commas")] = "none"
     """Suites of Great Expectations that every result must pass before it is published: locations of JSON, or
     `module:function`."""
-    validate_suites_large: Annotated[Literal["fail", "skip"], Setting(table_only=True)] = "fail"
-    """What becomes of a result that is larger than `FIRN_SUITES_BYTES`, so that `validate.suites` can't judge it: it
-    counts as failed (`fail`), or is published anyway (`skip`)."""
     maintenance: Annotated[
         Maintenance,
         Setting(

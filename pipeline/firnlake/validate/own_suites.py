@@ -65,8 +65,9 @@ def own_findings(
                 frame = engine.read(_readers(records, case), _plain(records))
             else:
                 observed = f"Not judged: {size:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}."
-                skips = policy.validate_suites_large == "skip"
-                found[case.claim.plan_id] = (Finding("firn.validate.suites", sentence, skips, observed),)
+                found[case.claim.plan_id] = (
+                    Finding("firn.validate.suites", sentence, passed=False, observed=observed),
+                )
                 continue
             offset = records.reading.offset
             found[case.claim.plan_id] = findings_of_suites(suites, frame, identifier, offset, samples, reports)
