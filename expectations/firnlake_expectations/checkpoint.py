@@ -27,7 +27,11 @@ import great_expectations as gx
 import pandas as pd
 from great_expectations import Checkpoint, ExpectationSuite, ValidationDefinition
 from great_expectations.core.run_identifier import RunIdentifier
-from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
+from great_expectations.data_context.types.base import (
+    DataContextConfig,
+    InMemoryStoreBackendDefaults,
+    ProgressBarsConfig,
+)
 from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
 
 from firnlake_expectations.claim import Verdict
@@ -41,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from great_expectations.checkpoint.actions import ValidationAction
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
@@ -131,14 +134,13 @@ def check(found: Sequence[Verdict], job: str, reports: Path) -> str:
 def _run(
     evidence: Sequence[Mapping[str, str | int]], claim: Claim, run_name: str, context: EphemeralDataContext
 ) -> ExpectationSuiteValidationResult:
-    actions = _actions()
     asset = context.data_sources.add_pandas("firn").add_dataframe_asset(file_name(claim.table))
     suite = context.suites.add(suite_of(claim.lane))
     batches = asset.add_batch_definition_whole_dataframe("all")
     definition = ValidationDefinition(name=suite.name, data=batches, suite=suite)
     run_id, rows = RunIdentifier(run_name=run_name), {"dataframe": pd.DataFrame(evidence)}
     told = {"result_format": "COMPLETE", "unexpected_index_column_names": ["plan", "topic_partition", "snapshot"]}
-    if actions is None:
+    if not os.environ.get(ACTIONS):
         # Without actions a checkpoint adds nothing to the result, and doubles the time.
         return definition.run(run_id=run_id, batch_parameters=rows, result_format=told)
     with _of_actions():
@@ -147,7 +149,7 @@ def _run(
                 name=suite.name,
                 validation_definitions=[context.validation_definitions.add(definition)],
                 result_format=told,
-                actions=actions(claim.table),
+                actions=function_named(os.environ[ACTIONS])(claim.table),
             )
         )
         done = checkpoint.run(run_id=run_id, batch_parameters=rows)
@@ -184,18 +186,9 @@ def _of_actions() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UnjudgedError(f"the actions of {ACTIONS}: {type(error).__name__}: {error}") from error
-
-
-def _actions() -> Callable[[str], list[ValidationAction]] | None:
-    """The function that FIRN_CHECKPOINT_ACTIONS names; None if it names none."""
-    named = os.environ.get(ACTIONS)
-    try:
-        return function_named(named) if named else None
-    except ValueError as error:
         raise UnjudgedError(
-            f"{ACTIONS} is {named!r}, but {error}; allowed: module:function, which takes a table's name and returns "
-            "Great Expectations' actions"
+            f"the actions of {ACTIONS} = {os.environ[ACTIONS]!r}: {type(error).__name__}: {error}; allowed: "
+            "module:function, which takes a table's name and returns Great Expectations' actions"
         ) from error
 
 
@@ -245,24 +238,13 @@ def context_of(reports: Path) -> EphemeralDataContext:
     No suite, data source or configuration is stored as a file, so processes share no mutable state.
     Usage statistics are off.
     """
-    memory = {"store_backend": {"class_name": "InMemoryStoreBackend"}}
     config = DataContextConfig(
-        stores={
-            "expectations": {"class_name": "ExpectationsStore", **memory},
-            "checkpoints": {"class_name": "CheckpointStore", **memory},
-            "validation_definition_store": {"class_name": "ValidationDefinitionStore", **memory},
-            "results": {
-                "class_name": "ValidationResultsStore",
-                "store_backend": {**_configured(reports / RESULTS), "suppress_store_backend_id": True},
-            },
-        },
-        expectations_store_name="expectations",
-        checkpoint_store_name="checkpoints",
-        validation_results_store_name="results",
-        data_docs_sites={},
+        store_backend_defaults=InMemoryStoreBackendDefaults(),
         analytics_enabled=False,
         progress_bars=ProgressBarsConfig(globally=False),
     )
+    stored = config.stores[config.validation_results_store_name]
+    stored["store_backend"] = {**_configured(reports / RESULTS), "suppress_store_backend_id": True}
     return gx.get_context(mode="ephemeral", project_config=config)
 
 

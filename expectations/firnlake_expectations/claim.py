@@ -174,13 +174,12 @@ class JudgedColumns:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One record that breaks a promise: its offset and key, what was found, and what was expected. The key is shown as
-    reports may show it (`wording.shown_key`)."""
+    """One record that breaks a promise: its offset, its key as reports may show it (`wording.shown_key`), and what was
+    found."""
 
     offset: int | None
     key: str | None
     found: str
-    expected: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Queries see Arrow tables by name, within a block of `seeing`.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -25,17 +26,34 @@ _SETTINGS = {
 }
 
 
-class Duck:
-    """A connection to a database of its own, for one thread at a time.
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a database.
 
     threads     maximum number of threads per query
     memory      maximum memory in bytes; None: DuckDB's default, 80 % of the machine's
     spill       folder for data beyond this memory; None: nothing is spilled, and the query fails
     """
 
-    def __init__(self, *, threads: int = 1, memory: int | None = None, spill: str | None = None) -> None:
-        bounds = {} if memory is None else {"memory_limit": f"{memory}B"}
-        config: dict[str, Any] = {**_SETTINGS, **bounds, "threads": str(threads), "temp_directory": spill or ""}
+    threads: int = 1
+    memory: int | None = None
+    spill: str | None = None
+
+
+DEFAULTS = Limits()
+
+
+class Duck:
+    """A connection to a database of its own, for one thread at a time."""
+
+    def __init__(self, limits: Limits = DEFAULTS) -> None:
+        memory = {} if limits.memory is None else {"memory_limit": f"{limits.memory}B"}
+        config: dict[str, Any] = {
+            **_SETTINGS,
+            **memory,
+            "threads": str(limits.threads),
+            "temp_directory": limits.spill or "",
+        }
         self._connection = duckdb.connect(":memory:", config=config)
 
     def beside(self) -> Self:

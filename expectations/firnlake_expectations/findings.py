@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from firnlake_expectations.claim import Finding, Sample
 from firnlake_expectations.promises.promise import HORIZON
 from firnlake_expectations.promises.table import FINGERPRINT, promises_for
-from firnlake_expectations.wording import count, moment, none_of, shown_key
+from firnlake_expectations.wording import moment, none_of, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +69,7 @@ def _of_promise(promise: Promise, claim: Claim, findings: Findings) -> Finding:
         number, said = sum(broken.values()), "; ".join(rule.say(times) for rule, times in broken.items() if times)
     else:
         samples = promise.differences(findings.figures, claim)
-        number, said = len(samples), "; ".join(f"{sample.found} ({sample.expected})" for sample in samples)
+        number, said = len(samples), "; ".join(sample.found for sample in samples)
     told = said or none_of(checked, promise.noun)
     note = promise.note(findings.figures, claim) if promise.note else ""
     observed = "; ".join(filter(None, (told, note))) + "."
@@ -109,7 +109,6 @@ def samples_of(
                 row["at_offset"],
                 shown_key(row["of_key"], shown, uuids),
                 rule.found.format_map(words),
-                rule.expected.format_map(words),
             )
             place = (row["plan"], name)
             samples[place] = (*samples.get(place, ()), sample)
@@ -118,55 +117,24 @@ def samples_of(
 
 def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
     """The values that a rule's templates can use besides the columns of a row."""
-    of_claim = {
-        "log": claim.log,
-        "log_end": claim.log_end_offset,
-        "level_out": claim.level_out,
-    }
     if view == "segments":
-        since, limit_ms, limit_bytes = row["since_ms"], row["retention_ms"], row["retention_bytes"]
+        since, limits = row["since_ms"], (row["retention_ms"], row["retention_bytes"])
         age = "of unknown age" if since is None else f"from {moment(since)}"
-        old = f"segments older than retention.ms = {limit_ms} at {moment(claim.now_ms)}"
-        return {"age": age, "limits": f"{old}, or with retention.bytes = {limit_bytes} after them (-1: none)"}
+        return {"age": age, "limits": "retention.ms = {}, retention.bytes = {} (-1: none)".format(*limits)}
     if view != "groups":
-        return of_claim
-    written, low, high = row["n_out"], row["out_min"], row["out_max"]
-    there = (
-        "no record of this key"
-        if written == 0
-        else f"only offset {high}"
-        if written == 1
-        else f"{written} records, offsets {low} to {high}"
-    )
-    read = f"only records with offsets {row['in_min']} to {row['in_max']} were read"
+        return {"log": claim.log, "level_out": claim.level_out}
+    written = row["n_out"]
     return {
-        **of_claim,
-        "there": there,
-        "written": f"{count(written, 'record')} written",
-        "known_offsets": read if row["n_in"] else "nothing: the key was not read",
-        "newest": "tombstone" if row["in_tombstone"] else "record",
-        "reason": _why_it_stays(row, claim),
+        "level_out": claim.level_out,
+        "there": f"{written:,} there, offsets {row['out_min']} to {row['out_max']}" if written else "not there",
         "stamp_in": _stamp(row["in_horizon"]),
         "stamp_out": _stamp(row["out_horizon"]),
         "stamp_expected": _stamp(row["expected_horizon"]),
-        "removed_tombstones": count(row["n_buried"], "record"),
     }
 
 
 def _stamp(micros: int | None) -> str:
     return "no delete horizon" if micros is None else moment(micros // 1000)
-
-
-def _why_it_stays(row: Mapping[str, Any], claim: Claim) -> str:
-    if row["in_max"] is not None and row["in_max"] >= claim.end:
-        return "it is the end of the log"
-    if row["in_min"] != row["in_max"]:
-        return "it must outlive the older records of its key"
-    if row["in_horizon"] is None:
-        return "no earlier cleaning has stamped it"
-    if row["in_horizon"] > claim.now_ms * 1000:
-        return f"its delete horizon is {_stamp(row['in_horizon'])}"
-    return f"a segment outside the plan may hold records from offset {claim.clean_below} on"
 
 
 def weight(rule: Rule) -> str:

@@ -6,10 +6,10 @@ finds a violation in a plan, the plan is examined again closely, with values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from firnlake_expectations.duck import Duck
+from firnlake_expectations.duck import DEFAULTS, Duck, Limits
 from firnlake_expectations.findings import Findings, samples_of, weight
 from firnlake_expectations.promises.table import promises_for
 from firnlake_expectations.tables import Filler, Layout, Part
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from firnlake_expectations.wording import Shown
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits on the judge's resources: threads, memory in bytes, and a folder for data that exceeds it."""
-
-    threads: int = 1
-    memory: int | None = None
-    spill: str | None = None
-
-    def duck(self) -> Duck:
-        """Open a database within these limits."""
-        return Duck(threads=self.threads, memory=self.memory, spill=self.spill)
-
-
 def judge(
     parts: Sequence[Part],
     schema: pa.Schema,
@@ -47,7 +34,7 @@ def judge(
     *,
     fingerprints: Sequence[int] | None = None,
     samples: Shown = "keys",
-    bounds: Limits = Limits(),  # frozen
+    bounds: Limits = DEFAULTS,
     requested: Requested | None = None,
     segments: Sequence[Sequence[Retained]] = (),
 ) -> list[Findings]:
@@ -97,7 +84,7 @@ def examine(
     settle: bool = True,
 ) -> list[Findings]:
     """The findings about each of `claims`, from one run of the SQL. Without `settle`, every record is compared."""
-    duck = bounds.duck()
+    duck = Duck(bounds)
     try:
         layout.make(duck)
         Filler(duck, layout, claims).fill(parts, bounds.threads)

@@ -141,4 +141,4 @@ def _failed(raised: Mapping[str, Any], columns: Sequence[str], shown: Shown) -> 
 
 def _samples(unexpected: Sequence[Mapping[str, Any]] | None, offset: str) -> tuple[Sample, ...]:
     offsets = sorted(int(place[offset]) for place in unexpected or ())[:SAMPLES_PER_RULE]
-    return tuple(Sample(one, None, "unexpected", "as the suite says") for one in offsets)
+    return tuple(Sample(one, None, "unexpected") for one in offsets)

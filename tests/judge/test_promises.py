@@ -384,7 +384,7 @@ def test_c23_a_file_with_another_number_of_records_than_its_manifest_says(side: 
     (found,) = judge(parts, SCHEMA, [CLEANING.claim], KAFKAS)
     assert (said(CLEANING.claim, found), dict(found.broken)) == ("whole_files", {"torn_file": 1})
     (sample,) = found.samples["torn_file"]
-    assert (sample.found, sample.expected) == (f"record count {records} in x.parquet", "record count 99")
+    assert sample.found == f"record count {records} in x.parquet, not 99"
 
 
 @pytest.mark.parametrize(("name", "promise"), [("clean", "records_unchanged"), ("erase", "other_records_unchanged")])

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firnlake_expectations.judge import Limits, examine
+from firnlake_expectations.duck import Limits
+from firnlake_expectations.judge import examine
 from firnlake_expectations.tables import AFTER, BEFORE, Layout
 from tests.judge.test_promises import TABLES, requested
 from tests.support.examples import times

@@ -29,7 +29,7 @@ class Rule:
     view        the view it reads (see `views`), or `strangers` or `files`; None: it is judged after all counting
     broken      SQL over a row of the view: the number of violations in it, or true for one; NULL counts as one
     noun, breach      noun for an item that breaks it, and what is wrong with one or with several of them
-    found, expected   templates for a sample, filled with the columns of its row and the values that `_told` adds
+    found           template for a sample, filled with the columns of its row and the values that `_told` adds
     """
 
     name: str
@@ -38,7 +38,6 @@ class Rule:
     noun: str
     breach: str
     found: str = ""
-    expected: str = ""
 
     def say(self, number: int) -> str:
         """`1 key with more than one record`, `2 keys with more than one record`."""
@@ -126,12 +125,12 @@ def count_differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
     """The differences between claimed and measured counts, and the equations of either that do not add up."""
     claimed = asdict(claim)
     wrong = [
-        Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")
+        Sample(None, None, f"{measured[name]:,} {words} ({claimed[name]:,} claimed)")
         for name, words in (_COUNTED | _OTHERS).items()
         if measured[name] != claimed[name]
     ]
     wrong += [
-        Sample(None, None, f"{equation(figures)} as {side}", f"{figures['records_in']:,} on both sides")
+        Sample(None, None, f"{equation(figures)} as {side} ({figures['records_in']:,} on both sides)")
         for side, figures in (("measured", measured), ("claimed", claimed))
         if figures["records_in"] != _explained(figures)
     ]
@@ -154,4 +153,4 @@ def _explained(figures: Figures) -> int:
 def figures_told_wrong(_: Figures, claim: Claim) -> tuple[Sample, ...]:
     """The figures of `claim` that are told otherwise than the judge has found them."""
     wrong = ((name, told, found) for name, told, found in claim.figures if told != found)
-    return tuple(Sample(None, None, f"{name} {found}", f"{told} told") for name, told, found in wrong)
+    return tuple(Sample(None, None, f"{name} {found} ({told} told)") for name, told, found in wrong)

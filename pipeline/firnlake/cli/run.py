@@ -312,9 +312,7 @@ def _show_verified(snapshot_id: int, one: "Verdict") -> None:
         observed = f"broken by {found.observed}" if found.observed.startswith("0 of ") else found.observed
         show.line(f"  {'kept  ' if found.passed else 'broken'}  {found.name} ({found.contract}): {observed}")
         for sample in found.samples:
-            show.line(
-                f"          offset {sample.offset}, key {sample.key}: {sample.found}; expected: {sample.expected}"
-            )
+            show.line(f"          offset {sample.offset}, key {sample.key}: {sample.found}")
 
 
 def _document(one: "Verdict") -> dict[str, object]:

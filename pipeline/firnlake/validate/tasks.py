@@ -38,7 +38,8 @@ class _JudgeTask:
     threads: int
 
     def __call__(self) -> "list[Findings]":
-        from firnlake_expectations.judge import Limits, judge
+        from firnlake_expectations.duck import Limits
+        from firnlake_expectations.judge import judge
 
         taken = [case.fingerprint for case in self.cases if case.fingerprint is not None]
         with temporary_folder() as folder:
