@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from firnlake_expectations.duck import DEFAULTS, Duck, Limits
 from firnlake_expectations.findings import Findings, samples_of, weight
+from firnlake_expectations.promises.promise import CONVERT, COPIES
 from firnlake_expectations.promises.table import promises_for
 from firnlake_expectations.tables import Filler, Layout, Part
-from firnlake_expectations.views import COPIES, derive, derive_retention, start
+from firnlake_expectations.views import derive, derive_retention, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,7 +50,7 @@ def judge(
     requested      lane `erase`: the requests that the plans serve
     segments       lane `retain`: the segments of each plan's topic partition
     """
-    same_files = claims[0].lane == "convert"
+    same_files = claims[0].lane == CONVERT
     layout = Layout(
         schema, reading, closely=fingerprints is None, requested=requested, same_files=same_files, segments=segments
     )

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from firnlake_expectations.claim import BURIED, QUARANTINED, RUN, TAIL
+from firnlake_expectations.promises.promise import COPIES
 from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
 
 if TYPE_CHECKING:
@@ -46,10 +47,6 @@ MARK = f'hash(hash({_HASHED_KEY}, "offset"))'
 """Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
 _SLICE = f"({_HASHED_KEY} >> 52)::INTEGER"
 """One of 4096 slices of the keys, as SQL."""
-
-COPIES = ("merge", "convert", "erase")
-"""Lanes after which every record that was visible, and is not to be erased, is there unchanged, repeated ones included.
-"""
 
 _PLANS = pa.schema(
     {

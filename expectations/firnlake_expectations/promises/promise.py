@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 CLEANINGS = ("clean", "tier", "full")
-EVERY_LANE = ("erase", "convert", "merge", *CLEANINGS)
+CONVERT = "convert"
+"""The lane that leaves the data files as they are, with other deletes."""
+COPIES = ("erase", CONVERT, "merge")
+"""Lanes after which every record that was visible, and is not to be erased, is there unchanged, repeated ones included.
+"""
+EVERY_LANE = (*COPIES, *CLEANINGS)
 """Every lane whose results are records or delete files."""
 
 Figures = Mapping[str, int]
