@@ -48,14 +48,10 @@ NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
 """Pattern of a verdict's name, which becomes the name of a page."""
 NEWEST = 500
 """Maximum number of verdicts on a table's page; the pages of older ones stay."""
-LISTED = 50
-"""Maximum number of broken promises, and of topic partitions that were not judged, on a table's page."""
-REFUSED = 10
-"""Maximum number of refused plans under the row of a run."""
+LISTED = 20
+"""Maximum number of lines in any other list: broken promises, what was not judged, the refused plans of a run."""
 REASON = 1_000
 """Maximum number of characters of a refusal's reason."""
-ON_FRONT = 5
-"""Maximum number of a table's broken promises on the front page."""
 
 
 def page_of(table: str) -> str:
@@ -169,12 +165,12 @@ class Run:
         return len({one.claim.plan_id for one in self.judged} | {one.plan_id for one in self.refused})
 
     @property
-    def also_gone(self) -> str:
-        """What went in addition to records superseded or expired, and to tombstones."""
+    def gone(self) -> str:
+        """What became of the records that were read and not kept, in words."""
         gone = Counter[str]()
         for one in self.judged:
             gone.update(one.claim.gone)
-        return fates(gone, but=("superseded", "expired", "tombstones_removed"))
+        return fates(gone)
 
     @property
     def failed(self) -> int:
@@ -300,7 +296,7 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     certificates = list(_certificates(reports))
     tables = tables_of(stored, _documents(reports / REFUSALS, Refusal), seen, now)
     pages = environment()
-    pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, most_refused=REFUSED, most_reason=REASON)
+    pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, listed=LISTED, most_reason=REASON)
     for one in stored:
         target = reports / PLANS / f"{one.run_name}.html"
         if not target.exists():
@@ -309,12 +305,9 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
         page = pages.get_template("table.html.j2").render(
             report=table,
             certificates=[one for one in certificates if one.table == table.table],
-            listed=LISTED,
         )
         write_page(reports / page_of(table.table), page)
-    front = pages.get_template("index.html.j2").render(
-        tables=tables, now_ms=now, listed=ON_FRONT, certificates=certificates
-    )
+    front = pages.get_template("index.html.j2").render(tables=tables, now_ms=now, certificates=certificates)
     return write_page(reports / "index.html", front)
 
 

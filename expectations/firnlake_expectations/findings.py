@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from firnlake_expectations.claim import Finding, Sample
-from firnlake_expectations.promises.promise import HORIZON
+from firnlake_expectations.promises.promise import HORIZON, NOUNS
 from firnlake_expectations.promises.table import FINGERPRINT, promises_for
 from firnlake_expectations.wording import moment, none_of, shown_key
 
@@ -70,7 +70,7 @@ def _of_promise(promise: Promise, claim: Claim, findings: Findings) -> Finding:
     else:
         samples = promise.differences(findings.figures, claim)
         number, said = len(samples), "; ".join(sample.found for sample in samples)
-    told = said or none_of(checked, promise.noun)
+    told = said or none_of(checked, NOUNS[promise.checked])
     note = promise.note(findings.figures, claim) if promise.note else ""
     observed = "; ".join(filter(None, (told, note))) + "."
     return Finding(promise.name, promise.sentence, not number, observed, samples, promise.number, checked, number)

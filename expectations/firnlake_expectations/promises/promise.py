@@ -26,6 +26,22 @@ Figures = Mapping[str, int]
 """Figures measured for a plan, by name (see `judge`)."""
 
 
+NOUNS: Mapping[str, str] = {
+    "control_in": "control record",
+    "dropped": "segment",
+    "end_in": "log end",
+    "files": "file",
+    "keys_in": "key",
+    "keys_out": "key",
+    "records_in": "record",
+    "records_out": "record",
+    "staying": "segment",
+    "told": "figure",
+    "tombstones_in": "tombstone",
+}
+"""The noun for an item that is counted, by figure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One way to break a promise.
@@ -58,7 +74,6 @@ class Promise:
     lanes       the lanes it applies to
     sentence    the statement
     checked     the figure that counts the items checked
-    noun        the noun for such an item
     rules       the rules
     differences   if it has no rules: the differences between figures measured and figures told
     note        what else a reader should know about a plan, such as what can't be judged, and why; may be empty
@@ -69,7 +84,6 @@ class Promise:
     lanes: tuple[str, ...]
     sentence: str
     checked: str
-    noun: str
     rules: tuple[Rule, ...] = ()
     differences: Callable[[Figures, Claim], tuple[Sample, ...]] | None = None
     note: Callable[[Figures, Claim], str] | None = None

@@ -68,7 +68,6 @@ PROMISES = (
         lanes=("retain",),
         sentence="Every segment that is dropped is past retention.ms, or retention.bytes remain without it.",
         checked="dropped",
-        noun="segment",
         rules=(
             Rule(
                 *("not_expired", "segments", "goes AND NOT (is_old OR is_beyond)"),
@@ -83,7 +82,6 @@ PROMISES = (
         lanes=("retain",),
         sentence="Every record that stays is newer than all dropped records.",
         checked="staying",
-        noun="segment",
         rules=(
             Rule(
                 *("out_of_order", "segments", 'NOT goes AND coalesce("first" <= dropped_through, false)'),
@@ -98,7 +96,6 @@ PROMISES = (
         lanes=("retain",),
         sentence="The record at the end of the log is kept.",
         checked="dropped",
-        noun="segment",
         rules=(
             Rule(
                 *("log_end_dropped", "segments", 'goes AND "last" >= kept_from'),
@@ -113,7 +110,6 @@ PROMISES = (
         lanes=("erase",),
         sentence="No segment, written or left in place, holds a record that a request names.",
         checked="records_in",
-        noun="record",
         rules=(
             Rule(
                 *("remaining", "remaining", "1"),
@@ -131,7 +127,6 @@ PROMISES = (
             "delete horizon, and no other record was written."
         ),
         checked="records_out",
-        noun="record",
         rules=(*_COPIED, _OTHER_FINGERPRINT),
     ),
     Promise(
@@ -140,7 +135,6 @@ PROMISES = (
         lanes=("erase",),
         sentence="Every record keeps its level, except that a tail may be written as a run.",
         checked="records_out",
-        noun="record",
         rules=(Rule("level_kept", "levels", "1", "record", "at another level", "level {a_level}, not {level_in}"),),
     ),
     Promise(
@@ -149,7 +143,6 @@ PROMISES = (
         lanes=("convert",),
         sentence="Without the equality deletes, readers see exactly the records that they saw with them.",
         checked="records_in",
-        noun="record",
         rules=_COPIED,
     ),
     Promise(
@@ -161,7 +154,6 @@ PROMISES = (
             "and delete horizons."
         ),
         checked="records_in",
-        noun="record",
         rules=(*_COPIED, _OTHER_FINGERPRINT),
     ),
     Promise(
@@ -170,7 +162,6 @@ PROMISES = (
         lanes=CLEANINGS,
         sentence="Every key has exactly one record: in what was written, and in segments left in place.",
         checked="keys_out",
-        noun="key",
         rules=(
             Rule(
                 *("repeated_key", "groups", f"{KEYED} AND n_out > 1"),
@@ -190,7 +181,6 @@ PROMISES = (
         lanes=CLEANINGS,
         sentence="The newest record of every key is kept, and no record that a newer record supersedes.",
         checked="keys_in",
-        noun="key",
         rules=(
             Rule(
                 *("lost", "groups", f"{KNOWN} AND NOT in_tombstone AND NOT {KEPT}"),
@@ -213,7 +203,6 @@ PROMISES = (
             "record of its key can come back."
         ),
         checked="tombstones_in",
-        noun="tombstone",
         rules=(
             Rule(
                 *("tombstone_lost", "groups", f"{KNOWN} AND in_tombstone AND NOT {MAY} AND NOT {KEPT}"),
@@ -231,7 +220,6 @@ PROMISES = (
             "offset."
         ),
         checked="tombstones_in",
-        noun="tombstone",
         rules=(
             Rule(
                 *("tombstone_left", "groups", f"{MAY} AND {KEPT}"),
@@ -269,7 +257,6 @@ PROMISES = (
             "delete horizon; no other record has one."
         ),
         checked="records_out",
-        noun="record",
         note=_first_horizon,
         rules=(
             Rule(
@@ -289,7 +276,6 @@ PROMISES = (
         lanes=("erase", *CLEANINGS),
         sentence="The record at the end of the log is kept if it was read, whether or not a request names it.",
         checked="end_in",
-        noun="log end",
         rules=(
             Rule(
                 *("log_end", "groups", "end_in > 0 AND end_out = 0"),
@@ -312,7 +298,6 @@ PROMISES = (
             "record was written."
         ),
         checked="records_out",
-        noun="record",
         rules=(
             Rule(
                 *("changed", "groups", f"{KEPT} AND in_mark != out_mark"),
@@ -335,7 +320,6 @@ PROMISES = (
         lanes=CLEANINGS,
         sentence="Every record without a key is quarantined unchanged, except the record at the end of the log.",
         checked="records_in",
-        noun="record",
         rules=(
             Rule(
                 *("null_lost", "groups", f"CASE WHEN {COPIED} THEN greatest(least(n_in, 1) - n_out, 0) ELSE 0 END"),
@@ -360,7 +344,6 @@ PROMISES = (
         lanes=CLEANINGS,
         sentence="Every transaction read has ended, and no record of an aborted transaction remains.",
         checked="records_in",
-        noun="record",
         rules=(
             Rule(
                 *("aborted_left", "groups", f"CASE WHEN {ABORTED} THEN n_out ELSE 0 END"),
@@ -388,7 +371,6 @@ PROMISES = (
             "has passed."
         ),
         checked="control_in",
-        noun="control record",
         rules=(
             Rule(
                 *("marker_lost", "groups", f"{MARKER} AND n_out = 0 AND NOT coalesce({MARKER_MAY}, false)"),
@@ -413,7 +395,6 @@ PROMISES = (
         lanes=("merge", *CLEANINGS),
         sentence="Every record written is at the level of its lane.",
         checked="records_out",
-        noun="record",
         rules=(
             Rule(
                 *("level", "groups", f"CASE WHEN {COPIED} OR {ABORTED} THEN 0 ELSE n_level END"),
@@ -428,7 +409,6 @@ PROMISES = (
         lanes=CLEANINGS,
         sentence="No offset holds two different records.",
         checked="records_in",
-        noun="record",
         rules=(
             Rule(
                 *("contradiction", "offsets", "differ"),
@@ -443,7 +423,6 @@ PROMISES = (
         lanes=EVERY_LANE,
         sentence="Every record read or written belongs to its topic partition and has an offset.",
         checked="records_in",
-        noun="record",
         rules=(
             Rule(
                 *("foreign", "strangers", "1"),
@@ -458,7 +437,6 @@ PROMISES = (
         lanes=EVERY_LANE,
         sentence="Every data file read or written holds as many records as its manifest says.",
         checked="files",
-        noun="file",
         rules=(
             Rule(
                 *("torn_file", "files", "told != found"),
@@ -473,7 +451,6 @@ PROMISES = (
         lanes=EVERY_LANE,
         sentence="The record counts are those that the result states, and they add up.",
         checked="records_in",
-        noun="record",
         differences=count_differences,
         note=lambda figures, _: equation(figures),
     ),
@@ -485,7 +462,6 @@ PROMISES = (
             "The figures with which the work was done are those of the table when it was planned, and of the files."
         ),
         checked="told",
-        noun="figure",
         differences=figures_told_wrong,
     ),
 )
@@ -497,7 +473,6 @@ OWN_SUITES = Promise(
     lanes=(),
     sentence="The records that were written meet the suites of the table's owner.",
     checked="expectations",
-    noun="expectation",
 )
 """What the suites of the table's owner say of a plan; the judge has no rule for it."""
 
