@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from great_expectations import ExpectationSuite
-from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.expectations.registry import list_registered_expectation_implementations
 
 from firnlake_expectations.checkpoint import ONE_AT_A_TIME, context_of, function_named
@@ -73,32 +72,29 @@ def findings_of_suites(
     reports: Path,
 ) -> tuple[Finding, ...]:
     """The findings of `suites` in the `records` of a result (a data frame of pandas or of Spark), whose column `offset`
-    tells them apart: one for each expectation. An expectation that can't be checked has failed."""
+    tells them apart: one for each expectation. An expectation that can't be checked has failed.
+
+    Raises an error if a suite can't be run as a whole."""
     with ONE_AT_A_TIME:
         sources = context_of(reports).data_sources
         in_pandas = isinstance(records, pd.DataFrame)
         source = sources.add_pandas("firn-staged") if in_pandas else sources.add_spark("firn-staged")
         asset = source.add_dataframe_asset(file_name(table))
         batch = asset.add_batch_definition_whole_dataframe("staged").get_batch({"dataframe": records})
-        found = tuple(finding for suite in suites for finding in _findings(suite, batch, offset, shown))
-        if not isinstance(records, pd.DataFrame):
-            # Great Expectations has persisted it, for its many passes.
-            records.unpersist()
-        return found
+        try:
+            return tuple(finding for suite in suites for finding in _findings(suite, batch, offset, shown))
+        finally:
+            if not isinstance(records, pd.DataFrame):
+                records.unpersist()  # Great Expectations has persisted it, for its many passes
 
 
 def _findings(suite: ExpectationSuite, batch: Batch, offset: str, shown: Shown) -> list[Finding]:
     asked = {"result_format": "COMPLETE", "unexpected_index_column_names": [offset], "include_unexpected_rows": False}
-    try:
-        result: Any = batch.validate(suite, result_format=asked)
-    except GreatExpectationsError as error:
-        return [Finding(suite.name, "The suite can be run.", passed=False, observed=f"{type(error).__name__}.")]
+    results: Any = batch.validate(suite, result_format=asked).results
+    if len(results) != len(suite.expectations):
+        raise ValueError(f"{len(results)} of {count(len(suite.expectations), 'expectation')} checked")
     columns = batch.columns()
-    given = [_finding(suite.name, one.to_json_dict(), columns, offset, shown) for one in result.results]
-    if len(given) != len(suite.expectations):
-        number = f"{len(given)} of {count(len(suite.expectations), 'expectation')}"
-        given.append(Finding(suite.name, "Every expectation is checked.", passed=False, observed=f"{number} checked."))
-    return given
+    return [_finding(suite.name, one.to_json_dict(), columns, offset, shown) for one in results]
 
 
 def _finding(suite: str, one: Mapping[str, Any], columns: Sequence[str], offset: str, shown: Shown) -> Finding:
