@@ -185,7 +185,8 @@ class Policy(BaseModel):
     """A job that is older than this is not published. An expiry keeps the snapshots on which younger jobs were planned:
     the judge needs them."""
     report_samples: Annotated[Samples, Setting(table_only=True)] = "keys"
-    """What reports and errors show of a record: nothing, the digest of its key, or its key and value."""
+    """What reports and errors show of a record: nothing, the digest of its key, or its key. With `full`, errors about
+    different records at one offset show their columns, too."""
     validate_by: Annotated[Validation, Field(alias="validate"), Setting(table_only=True)] = "fingerprint"
     """`fingerprint`: the judge reads the written values once, and compares the sum of their hashes with the sum that
     `compact` computed from the inputs; `full`: it reads inputs and results, and trusts nothing that `compact`
