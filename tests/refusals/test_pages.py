@@ -1,8 +1,5 @@
 """C36: the data-quality page of a table tells what a mending took, at once and for as long as the table knows of it."""
 
-import shutil
-
-from infra.foreign.files import on_disk
 from tests.support.pages import text_of
 from tests.support.scenario import Scenario
 
@@ -30,14 +27,3 @@ def test_a_report_that_can_not_be_written_keeps_nobody_from_mending(scenario: Sc
         scenario.answer(line)
     scenario.opened.lake.reports_folder.write_text("no folder")
     assert (scenario.answer("mend 1"), scenario.answer("read")) == ([], ["a=1@0"])
-
-
-def test_a_name_that_several_files_have_is_refused(scenario: Scenario) -> None:
-    """The files of a landing have names of their own, but another writer may use a name again."""
-    for line in ("land a=1 | b=1", "files"):
-        scenario.answer(line)
-    path = on_disk(scenario.named[0])
-    shutil.copy(path, scenario.folder / path.name)
-    scenario.loaded().add_files([f"file://{scenario.folder / path.name}"], check_duplicate_files=False)
-    (said,) = scenario.answer(f"firn mend {scenario.name} --file {path.name}")
-    assert "2 data files of main have the name {name 0}" in said

@@ -2,7 +2,6 @@
 and lost data files out of a table, as a person asks."""
 
 import shlex
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated
@@ -19,7 +18,7 @@ from firnlake.iceberg.deleter import Finding
 from firnlake.inspect.gather import write_snapshot
 from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table
-from firnlake.maintain.mend import LeftInLog, NamedFile, NamedFiles, named_files
+from firnlake.maintain.mend import NamedFile, NamedFiles, in_words, named_files
 from firnlake_expectations.wording import count
 
 
@@ -113,7 +112,7 @@ def mend(
     lake = Lake.load()
     named = named_files(lake, table, list(dict.fromkeys(files)))
     for path, past in named.mended.items():
-        show.line(f"{table}: {path} was taken by {past}; nothing to do")
+        show.line(f"{table}: {path} was taken by {in_words(past)}; nothing to do")
     if not named.files:
         return
     _show_files(named)
@@ -140,9 +139,7 @@ def _show_files(named: NamedFiles) -> None:
         show.line(f"  {one.path}")
         show.line(f"    {_holding(one)}")
         show.message(f"    {_state(one)}")
-    for left in named.left:
-        for text in _missing(left):
-            show.line(f"  {left.topic_partition}: {text}")
+    show.line("  readers will miss these records, and may see older records of their keys again, deleted ones too")
 
 
 def _holding(one: NamedFile) -> str:
@@ -163,22 +160,6 @@ def _state(one: NamedFile) -> str:
         return f"nothing is wrong with it: all records can be read; branch {MENDED} keeps it"
     readable = f"{one.readable:,} of {one.file.record_count:,} records can be read"
     return f"damaged: {readable}; branch {MENDED} keeps it ({one.problem})"
-
-
-def _missing(left: LeftInLog) -> Sequence[str]:
-    end = f"the log ends at offset {left.former_log_end}"
-    if left.log_end != left.former_log_end:
-        end += f", afterwards at offset {left.log_end}" if left.log_end >= 0 else ", and is empty afterwards"
-    older, newer = (count(number, "other file") for number in (left.older_files, left.newer_files))
-    return (
-        end,
-        f"readers may see older records of its keys again, deleted ones too, from {older}"
-        if left.older_files
-        else "no other file has older records of its keys",
-        f"newer records of its keys may be in {newer}; keys without one there lose their newest record"
-        if left.newer_files
-        else "no other file has newer records of its keys, so these lose their newest record",
-    )
 
 
 def _report(lake: Lake, table: str) -> None:

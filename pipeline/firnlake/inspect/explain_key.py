@@ -21,6 +21,7 @@ from firnlake.compact.survey import latest_per_key
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, ancestors, head_of, on_branch
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import path_of
 from firnlake.iceberg.keys import NO_KEY
 from firnlake.inspect.outlook import Outlook, RemovingCommit, never_taken, outlooks, taken
 from firnlake.inspect.versions import Key, Version, Versions
@@ -29,7 +30,7 @@ from firnlake.lanes import SERVING, TOP, Lane
 from firnlake.lanes.answer import Reason
 from firnlake.lanes.erasure.digests import digests_of, named_values
 from firnlake.lanes.erasure.requests import erasures_of
-from firnlake.maintain.mend import mended_entries
+from firnlake.maintain.mend import in_words, taken_files
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import CommitSummary
 from firnlake.table.segment import RUN
@@ -322,12 +323,9 @@ def _mended(table: Table, versions: Versions) -> tuple[list[Fate], list[str]]:
         return [], []
     mended: list[Fate] = []
     unreadable: list[str] = []
-    candidates = versions.files(head.snapshot_id)
-    for entry, past in mended_entries(table):
-        path = entry.data_file.file_path
-        if path not in candidates:
-            continue
-        reason = Reason("C36", f"taken by {past or 'firn mend, with a snapshot that has expired'}")
+    taken = taken_files(table)
+    for path in sorted(versions.files(head.snapshot_id)):
+        reason = Reason("C36", f"taken by {in_words(taken.get(path_of(path)))}")
         try:
             mended += [Fate(one, reason) for one in versions.of(head.snapshot_id, among=frozenset({path}))]
         except (OSError, RefusedError, pa.ArrowException):

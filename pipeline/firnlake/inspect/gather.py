@@ -280,8 +280,7 @@ def _mended(lake: Lake, identifier: str) -> tuple[str, ...]:
     """What the newest mendings took; nothing if a manifest of a snapshot before a mending is gone or damaged."""
     try:
         with lake.answering():
-            files = islice(mended(lake.table(identifier), identifier), MENDED_SHOWN)
-            return tuple(f"{one.path} {one.contents}; {one.taken}" for one in files)
+            return tuple(islice(mended(lake.table(identifier), identifier), MENDED_SHOWN))
     except (FirnError, *DAMAGED) as error:
         log.warning("table %s: its report lists no mendings: %s", identifier, error)
         return ()
