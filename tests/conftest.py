@@ -89,7 +89,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """Two threads of this process."""
-    from firnlake.engine.local import LocalEngine
+    from firnlake.engine.engine import LocalEngine
 
     one = LocalEngine(2)
     yield one

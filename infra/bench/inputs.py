@@ -18,8 +18,7 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from firnlake.engine.engine import Engine
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.lanes import Lane

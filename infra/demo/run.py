@@ -24,7 +24,7 @@ from rich.table import Table as Printed
 
 from firnlake import clock
 from firnlake.door import MaintainedTable, OpenCatalog
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
 from firnlake.inspect.gather import write_snapshot

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 JOB = """
-from firnlake.engine.choice import Engines
+from firnlake.engine.engine import Engines
 
 with Engines("spark", "firn set-up") as engines:
     assert engines.of(0).map(abs, [-1, 2]) == [1, 2]

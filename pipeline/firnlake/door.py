@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from firnlake import clock
-from firnlake.engine.choice import Engines
+from firnlake.engine.engine import Engines
 from firnlake.lanes import Lane
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.table.topic_partition import TopicPartition
@@ -49,7 +49,7 @@ class OpenCatalog:
     lake: Lake
     now: Callable[[], int] = clock.now_ms
     engine: Engine | None = None
-    """Where tasks run; without one, in this process or on Spark, by the number of bytes (``engine.choice``)."""
+    """Where tasks run; without one, in this process or on Spark, by the number of bytes (``engine.engine``)."""
 
     def tables(self) -> list[str]:
         """Names of all tables of the catalog, maintained or not."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from firnlake.clock import now_ms
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import LocalEngine
 from firnlake.inspect.status import read
 from firnlake.lanes import Lane
 from firnlake.lanes.erasure.requests import ask, erasures_of

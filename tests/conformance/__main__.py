@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from firnlake.engine.choice import Engines
+from firnlake.engine.engine import Engines
 from firnlake.iceberg.catalog import Lake
 from tests.conformance.compare import Tally, run
 from tests.conformance.workloads import groups

@@ -14,8 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from firnlake.compact.spark_survey import survey_on_spark
-from firnlake.engine.choice import Engines
-from firnlake.engine.engine import Engine, attempt
+from firnlake.engine.engine import Engine, Engines, attempt
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake

@@ -12,11 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnlake.engine.choice import Engines
-from firnlake.engine.engine import BYTES_PER_GROUP, MOST_ROUNDS, Engine, WorkerLostError, attempt, balanced
-from firnlake.engine.local import LocalEngine
-from firnlake.engine.session import ends_with_command, obstacle, shown, start
-from firnlake.engine.spark import SparkEngine, reason
+from firnlake.engine.engine import (
+    BYTES_PER_GROUP,
+    MOST_ROUNDS,
+    Engine,
+    Engines,
+    LocalEngine,
+    WorkerLostError,
+    attempt,
+    balanced,
+)
+from firnlake.engine.spark import SparkEngine, ends_with_command, obstacle, reason, shown, start
 from firnlake.errors import RefusedError
 from firnlake.progress import time_left
 from tests.support.engine_contract import EngineContract, SparkContract, die_on, square

@@ -33,7 +33,7 @@ OF_THE_JVM = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 """Java's answer to an option that Spark's launcher always adds; nothing takes it back."""
 WORK = """
 import json, os, sys
-from firnlake.engine.choice import Engines
+from firnlake.engine.engine import Engines
 from firnlake.errors import FirnError
 
 def worker(_):

@@ -3,7 +3,7 @@
 import pytest
 
 from firnlake import clock
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import LocalEngine
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.lanes.erasure.certificate import certify

@@ -12,8 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.engine.engine import Engine
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.iceberg.branches import ancestors, firn_properties
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange

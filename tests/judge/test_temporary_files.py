@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from firnlake.compact import survey
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import LocalEngine
 from firnlake.validate import tasks
 from firnlake.validate.cases import Case, JudgedRecords
 from firnlake_expectations.findings import Findings

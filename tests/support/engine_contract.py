@@ -16,8 +16,7 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.engine.engine import Engine, WorkerLostError, attempt
-from firnlake.engine.session import start
-from firnlake.engine.spark import SparkEngine
+from firnlake.engine.spark import SparkEngine, start
 from firnlake.errors import ConflictError, GoneError, NotFoundError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
 from firnlake.lanes import Lane

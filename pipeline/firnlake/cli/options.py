@@ -6,7 +6,7 @@ import typer
 
 from firnlake import clock
 from firnlake.cli import show
-from firnlake.engine.choice import CHOICES, Engines
+from firnlake.engine.engine import CHOICES, Engines
 from firnlake.errors import RefusedError
 from firnlake.table.topic_partition import TopicPartition
 

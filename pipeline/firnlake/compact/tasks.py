@@ -20,8 +20,7 @@ from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target, rewrite
 from firnlake.compact.spark_survey import suits_spark, survey_on_spark
 from firnlake.compact.survey import NO_SURVEY, M, Survey, has_many_keys, survey
-from firnlake.engine.engine import Engine
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
 from firnlake.iceberg.branches import REMOVED

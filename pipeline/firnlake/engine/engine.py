@@ -1,12 +1,16 @@
-"""The interface of an engine, and helpers of engines: task errors as data, balanced groups."""
+"""Where tasks run: the contract of an engine, threads of this process, and the choice between these and Spark."""
 
 import heapq
-import pickle
-import traceback
+import os
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from firnlake.errors import UnavailableError
+from firnlake.errors import RefusedError, UnavailableError
+from firnlake.progress import Progress
+
+if TYPE_CHECKING:
+    from firnlake.engine.spark import SparkEngine
 
 BYTES_PER_GROUP = 256 * 2**20
 MOST_ROUNDS = 4
@@ -85,34 +89,130 @@ def attempt(function: Callable[..., R], *arguments: object) -> R | Exception:
         return error
 
 
-def pickled(value: object) -> bytes:
-    """Pickle ``value``, including functions that belong to no module."""
-    from pyspark import cloudpickle
+class LocalEngine:
+    """Threads of this process, without a JVM: ``threads`` tasks at a time, by default one per processor of the machine.
 
-    return bytes(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+    Arrow, DuckDB and zstd release the interpreter's lock.
+    Threads start and end with each call, so that the process may fork between two calls.
+    """
+
+    name = "local"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.parallelism = threads or os.cpu_count() or 1
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
+    ) -> list[R | Exception]:
+        """See Engine."""
+        order = heaviest_first(weights) if weights is not None else list(range(len(tasks)))
+        results: dict[int, R | Exception] = {}
+        threads = min(self.parallelism, len(tasks))
+        work = weights or [0] * len(tasks)
+        with Progress(title, len(tasks), weight=sum(work), parallel=threads) as progress:
+            if threads == 1:
+                for position in order:
+                    results[position] = attempt(function, tasks[position])
+                    progress.advance(weight=work[position])
+            else:
+                with ThreadPoolExecutor(threads or 1, "firn") as pool:
+                    running = {pool.submit(attempt, function, tasks[position]): position for position in order}
+                    try:
+                        for done in as_completed(running):
+                            position = running[done]
+                            results[position] = done.result()
+                            progress.advance(weight=work[position])
+                    except BaseException:
+                        # After an interrupt, or if a task exits, never start the remaining tasks.
+                        pool.shutdown(wait=False, cancel_futures=True)
+                        raise
+        return [results[position] for position in range(len(tasks))]
+
+    def close(self) -> None:
+        """Do nothing: no thread outlives a call."""
 
 
-def portable(value: object) -> bytes:
-    """Pickle ``value``. If it is an exception or can't be pickled, pickle an exception that can be unpickled."""
-    if isinstance(value, Exception):
-        return _portable_error(value)
+CHOICES = ("spark", "local", "auto")
+LOCAL_MAX_BYTES = 256 * 2**20
+
+
+class Engines:
+    """The engines of one command. Each engine starts at its first use, and only once.
+
+    ``choice`` is one of CHOICES, by default FIRN_ENGINE, or ``auto`` if that is not set. With ``auto``, a job runs in
+    this process if it has fewer input bytes than ``local_max_bytes`` (by default FIRN_LOCAL_MAX_BYTES, or 256 MiB), or
+    if Spark can't run. ``title`` names the Spark application. ``tell`` gets a line about the application once it runs,
+    or the reason why Spark can't run. Raises RefusedError for any other ``choice``.
+    """
+
+    def __init__(
+        self,
+        choice: str | None = None,
+        title: str = "firn",
+        *,
+        local_max_bytes: int | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.choice = choice or os.environ.get("FIRN_ENGINE") or "auto"
+        if self.choice not in CHOICES:
+            raise RefusedError(f"engine {self.choice!r}; allowed: {', '.join(CHOICES)}")
+        self.local_max_bytes = _local_max_bytes() if local_max_bytes is None else local_max_bytes
+        self._title = title
+        self._tell = tell
+        self._spark: SparkEngine | None = None
+        self._without: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def of(self, input_bytes: int) -> Engine:
+        """The engine for a job that reads ``input_bytes`` bytes.
+
+        Raises UnavailableError when Spark does not start, and RefusedError when Spark is not installed or its workers
+        can't run Firn.
+        """
+        if self.choice == "local" or (self.choice == "auto" and not self._spark_suits(input_bytes)):
+            return LocalEngine()
+        if self._spark is None:
+            self._spark = self._started()
+        return self._spark
+
+    def close(self) -> None:
+        """Close the started engines."""
+        if self._spark:
+            self._spark.close()
+            self._spark = None
+
+    def _spark_suits(self, input_bytes: int) -> bool:
+        if input_bytes < self.local_max_bytes or self._without:
+            return False
+        from firnlake.engine.spark import lacking
+
+        self._without = lacking()
+        if self._without and self._tell:
+            self._tell(f"{input_bytes:,} bytes are compacted in this process: {self._without}")
+        return not self._without
+
+    def _started(self) -> "SparkEngine":
+        from firnlake.engine.spark import SparkEngine, application, ends_with_command, start
+
+        session = start(self._title)
+        said = application(session)
+        if said and self._tell:
+            self._tell(said)
+        engine = SparkEngine(session, owned=ends_with_command())
+        engine.check()
+        return engine
+
+
+def _local_max_bytes() -> int:
+    text = os.environ.get("FIRN_LOCAL_MAX_BYTES", "")
+    if not text:
+        return LOCAL_MAX_BYTES
     try:
-        return pickled(value)
-    except Exception as error:  # noqa: BLE001  # whatever pickling calls
-        return _portable_error(
-            TypeError(f"a result of type {type(value).__name__} can't be sent back by its worker: {error}")
-        )
-
-
-def _portable_error(error: Exception) -> bytes:
-    """Pickle ``error`` with the worker's stack as a note, or a RuntimeError with its text if that fails."""
-    stack = "".join(traceback.format_exception(error))
-    try:
-        error.add_note(stack)
-        document = pickle.dumps(error)
-        pickle.loads(document)  # noqa: S301  # made in the line above
-    except Exception:  # noqa: BLE001  # whatever pickling calls
-        plain = RuntimeError(f"{type(error).__name__}: {error}")
-        plain.add_note(stack)
-        return pickle.dumps(plain)
-    return document
+        return int(text)
+    except ValueError:
+        raise RefusedError(f"FIRN_LOCAL_MAX_BYTES is {text!r}; allowed: a number of bytes") from None

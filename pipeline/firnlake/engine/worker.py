@@ -3,15 +3,15 @@
 import gc
 import pickle
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 from zipimport import zipimporter
 
 import pyarrow as pa
 
-from firnlake.engine.engine import attempt, portable
+from firnlake.engine.engine import attempt
 
 _NEW_MODULES = 50
 
@@ -58,9 +58,11 @@ def complaint(expected: str) -> str | None:
 def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> Batches:
     """The pickled results of the tasks in every group whose number is in ``batches``."""
     run = attempt(pickle.loads, function)
-    for group in _picked(batches, groups):
-        results = [portable(_result(run, tasks[number])) for number in group]
-        yield pa.RecordBatch.from_arrays([pa.array(group, pa.int32()), pa.array(results, pa.binary())], schema=_ARROW)
+    for batch in batches:
+        for group in (groups[number] for number in batch.column("id").to_pylist()):
+            results = [portable(_result(run, tasks[number])) for number in group]
+            columns = [pa.array(group, pa.int32()), pa.array(results, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
     keep_reuse_cheap()
 
 
@@ -78,17 +80,38 @@ def run_write(batches: Batches, task: bytes) -> Batches:
     keep_reuse_cheap()
 
 
-def _picked(batches: Batches, groups: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            yield groups[number]
-
-
 def _result(run: Any, task: bytes) -> Any:
-    if isinstance(run, Exception):
-        return run
-    return attempt(partial(_loaded, run, task))
+    return run if isinstance(run, Exception) else attempt(lambda: run(pickle.loads(task)))  # noqa: S301  # the driver's own
 
 
-def _loaded(run: Any, task: bytes) -> Any:
-    return run(pickle.loads(task))  # noqa: S301  # the driver's own
+def pickled(value: object) -> bytes:
+    """Pickle ``value``, including functions that belong to no module."""
+    from pyspark import cloudpickle
+
+    return bytes(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
+def portable(value: object) -> bytes:
+    """Pickle ``value``. If it is an exception or can't be pickled, pickle an exception that can be unpickled."""
+    if isinstance(value, Exception):
+        return _portable_error(value)
+    try:
+        return pickled(value)
+    except Exception as error:  # noqa: BLE001  # whatever pickling calls
+        return _portable_error(
+            TypeError(f"a result of type {type(value).__name__} can't be sent back by its worker: {error}")
+        )
+
+
+def _portable_error(error: Exception) -> bytes:
+    """Pickle ``error`` with the worker's stack as a note, or a RuntimeError with its text if that fails."""
+    stack = "".join(traceback.format_exception(error))
+    try:
+        error.add_note(stack)
+        document = pickle.dumps(error)
+        pickle.loads(document)  # noqa: S301  # made in the line above
+    except Exception:  # noqa: BLE001  # whatever pickling calls
+        plain = RuntimeError(f"{type(error).__name__}: {error}")
+        plain.add_note(stack)
+        return pickle.dumps(plain)
+    return document

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from firnlake.engine.engine import Engine, threads_per_task
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import Engine, LocalEngine, threads_per_task
 from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
 from firnlake.validate.cases import Case, JudgedRecords, requested
 from firnlake_expectations.temporary import temporary_folder

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
-from firnlake.engine.engine import Engine
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles

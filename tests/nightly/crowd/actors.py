@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 
 from firnlake import clock
 from firnlake.door import OpenCatalog
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import LocalEngine
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from tests.support.faults import Ending, Forgetful, Gate, Repeating, through

@@ -18,7 +18,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 
 import firnlake
 from firnlake.door import MaintainedTable, OpenCatalog
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import LocalEngine
 from firnlake.errors import FirnError
 from firnlake.table.settings import change
 from tests.nightly.trials.checker import Checker

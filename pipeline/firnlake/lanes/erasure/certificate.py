@@ -19,8 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.clock import show_ms
-from firnlake.engine.engine import Engine
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import number_of_main
 from firnlake.iceberg.catalog import Lake
