@@ -25,8 +25,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.delete_files import POSITION
-from firnlake.iceberg.deletes import FILE_PATH
+from firnlake.iceberg.deletes import FILE_PATH, POSITION
 from firnlake.iceberg.manifests import manifest_writer
 from infra.foreign.files import on_disk
 

@@ -131,7 +131,8 @@ def test_the_size_decides_unless_somebody_chooses(monkeypatch: pytest.MonkeyPatc
     for name in ("FIRN_ENGINE", "FIRN_LOCAL_MAX_BYTES"):
         monkeypatch.delenv(name, raising=False)
     assert Engines().choice == "auto"
-    with Engines("auto", local_max_bytes=100) as engines:
+    monkeypatch.setenv("FIRN_LOCAL_MAX_BYTES", "100")
+    with Engines("auto") as engines:
         assert engines.of(99).name == "local"
     with Engines("local") as engines:
         assert engines.of(2**50).name == "local"
@@ -153,7 +154,8 @@ def test_auto_takes_local_where_java_is_missing_and_says_so_once_and_spark_is_re
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     said: list[str] = []
-    with Engines("auto", local_max_bytes=100, tell=said.append) as engines:
+    monkeypatch.setenv("FIRN_LOCAL_MAX_BYTES", "100")
+    with Engines("auto", tell=said.append) as engines:
         assert [engines.of(size).name for size in (10, 1000, 2000)] == ["local"] * 3
     (line,) = said
     assert line.startswith("1,000 bytes are compacted in this process: ")

@@ -10,7 +10,7 @@ import pytest
 
 from firnlake.compact import convert
 from firnlake.compact.inputs import PlanInputs
-from firnlake.iceberg.delete_files import HiddenRecords
+from firnlake.iceberg.deletes import HiddenRecords
 from infra.foreign.files import on_disk
 from tests.support.judged import replaced
 from tests.support.row_deletes import data_files, delete_files

@@ -20,8 +20,7 @@ from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Rewritten, Target
 from firnlake.compact.tasks import Attempt, by_bytes
 from firnlake.iceberg.data_files import DataFiles
-from firnlake.iceberg.delete_files import positions_by_file, write_positions
-from firnlake.iceberg.deletes import DeleteFile
+from firnlake.iceberg.deletes import DeleteFile, positions_by_file, write_positions
 from firnlake.iceberg.files import MARKS
 from firnlake.iceberg.keys import Longs
 from firnlake.job.outcomes import ByPlan

@@ -18,8 +18,7 @@ from pyiceberg.types import BinaryType, IntegerType, LongType, StringType
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.delete_files import HiddenRecords
-from firnlake.iceberg.deletes import DeleteFile, FileDeletes
+from firnlake.iceberg.deletes import DeleteFile, FileDeletes, HiddenRecords
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles, position

@@ -140,8 +140,8 @@ class Engines:
     """The engines of one command. Each engine starts at its first use, and only once.
 
     ``choice`` is one of CHOICES, by default FIRN_ENGINE, or ``auto`` if that is not set. With ``auto``, a job runs in
-    this process if it has fewer input bytes than ``local_max_bytes`` (by default FIRN_LOCAL_MAX_BYTES, or 256 MiB), or
-    if Spark can't run. ``title`` names the Spark application. ``tell`` gets a line about the application once it runs,
+    this process if it has fewer input bytes than FIRN_LOCAL_MAX_BYTES (256 MiB if that is not set), or if Spark can't
+    run. ``title`` names the Spark application. ``tell`` gets a line about the application once it runs,
     or the reason why Spark can't run. Raises RefusedError for any other ``choice``.
     """
 
@@ -150,13 +150,12 @@ class Engines:
         choice: str | None = None,
         title: str = "firn",
         *,
-        local_max_bytes: int | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self.choice = choice or os.environ.get("FIRN_ENGINE") or "auto"
         if self.choice not in CHOICES:
             raise RefusedError(f"engine {self.choice!r}; allowed: {', '.join(CHOICES)}")
-        self.local_max_bytes = _local_max_bytes() if local_max_bytes is None else local_max_bytes
+        self.local_max_bytes = _local_max_bytes()
         self._title = title
         self._tell = tell
         self._spark: SparkEngine | None = None

@@ -26,7 +26,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.delete_files import HiddenRecords
+from firnlake.iceberg.deletes import HiddenRecords
 from firnlake.iceberg.files import job_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.live_files import read_entries

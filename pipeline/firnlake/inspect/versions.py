@@ -19,8 +19,7 @@ from pyiceberg.table import Table
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.delete_files import HiddenRecords
-from firnlake.iceberg.deletes import FileDeletes
+from firnlake.iceberg.deletes import FileDeletes, HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.iceberg.manifests import manifests_of
 from firnlake.table.columns import ColumnRoles

@@ -152,7 +152,7 @@ def _dated(listed: pa.Table, snapshots: Sequence[Snapshot], times_of_commits: bo
 
 
 _OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes")
-"""Columns with the parts of ``DeleteTotals``."""
+"""Columns with the parts of ``Deletes.totals``."""
 
 
 def _reached(listed: pa.Table, deletes: Deletes, levels_apart: bool) -> _Columns:

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.delete_files import HiddenRecords
+from firnlake.iceberg.deletes import HiddenRecords
 from firnlake.iceberg.manifests import READERS
 from firnlake.table import records
 from firnlake.table.live_files import read_entries

@@ -23,8 +23,7 @@ from firnlake import clock
 from firnlake.clock import show_ms
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.iceberg.delete_files import PATH, compared, positions, values
-from firnlake.iceberg.deletes import DeleteFile, place, place_of
+from firnlake.iceberg.deletes import PATH, DeleteFile, compared, place, place_of, positions, values
 from firnlake.job.change import Change
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
