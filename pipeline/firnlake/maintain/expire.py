@@ -1,8 +1,8 @@
 """Expire snapshots, branches and tags by Iceberg's own rules, and delete the files that only they reached.
 
 The rules are in the Iceberg spec, "Snapshot Retention Policy". Before a commit removes snapshots from the metadata,
-Firn writes down what it removes (``Removal``), below its own folder. Afterwards it loads the table again, and deletes
-the files of the removal that nothing reaches any more. If it is interrupted, the next run goes on with the removal.
+Firn lists the files that lose their last reference, in a document below its own folder. Afterwards it loads the table
+again, and deletes those of the files that nothing reaches any more. If it is interrupted, the next run goes on.
 
 Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.snapshots`), in the same
 commit. A commit can't require that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``),
@@ -13,18 +13,16 @@ on an expiring snapshot goes with the snapshot.
 import os
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
 
 from pyarrow.fs import FileSystem, LocalFileSystem
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -45,7 +43,6 @@ from firnlake.iceberg.files import (
     DATA_PATH,
     EXPIRED_FOLDER,
     METADATA_PATH,
-    FrozenModel,
     Stored,
     files_in,
     metadata_folder,
@@ -69,46 +66,8 @@ another writer commits meanwhile."""
 _REASON: Final = "only expired snapshots referred to it"
 
 
-class Removal(FrozenModel):
-    """What an expiry removes from the metadata: snapshots, and locations and sizes (bytes) of statistics files."""
-
-    snapshots: tuple[Snapshot, ...]
-    statistics: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def of(cls, metadata: TableMetadata, leaving: Collection[int]) -> "Removal":
-        """What leaves ``metadata`` with the snapshots ``leaving``."""
-        statistics = [one for one in statistics_of(metadata) if one.snapshot_id in leaving]
-        return cls(
-            snapshots=tuple(one for one in metadata.snapshots if one.snapshot_id in leaving),
-            statistics=tuple((one.statistics_path, one.file_size_in_bytes) for one in statistics),
-        )
-
-    def gone_from(self, metadata: TableMetadata) -> "Removal":
-        """The part of it that ``metadata`` no longer have."""
-        ids = {one.snapshot_id for one in metadata.snapshots}
-        named = {one.statistics_path for one in statistics_of(metadata)}
-        return Removal(
-            snapshots=tuple(one for one in self.snapshots if one.snapshot_id not in ids),
-            statistics=tuple(one for one in self.statistics if one[0] not in named),
-        )
-
-    def files(self, reached: Reached, contents: Contents, missing: list[str]) -> list[list[tuple[str, int]]]:
-        """Locations and sizes of the data files, and of the metadata files, that nothing else has ``reached``.
-
-        Adds the locations of manifests and manifest lists that are gone or damaged to ``missing``; these stay.
-        """
-        manifests = reached.expired(contents.manifests_of(self.snapshots, missing))
-        data: dict[str, int] = {}
-        for _, files in contents.files_in(manifests, missing):
-            data |= reached.expired(files)
-        sizes = {
-            **{location: 0 for one in self.snapshots if (location := document_of(one))},
-            **{one.manifest_list: contents.list_bytes(one) for one in self.snapshots},
-            **dict(self.statistics),
-        }
-        metadata = manifests | reached.expired(sizes)
-        return [list(data.items()), [one for one in metadata.items() if one[0] not in missing]]
+_FILES: Final = TypeAdapter(dict[str, int])
+"""Content of a document: locations and sizes in bytes of the files that an expiry leaves without a reference."""
 
 
 def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
@@ -148,11 +107,11 @@ class Expiry:
     retention: SnapshotRetention
     leaving: frozenset[int]
     """Ids of the snapshots that expire, and of those that are gone but still have statistics."""
-    written: str
-    """Location of the document that says what this expiry removes."""
-    removals: dict[str, Removal]
-    """What this expiry and earlier ones remove, by the location of the document that says so."""
-    garbage: dict[str, list[Garbage]] = field(default_factory=dict)
+    listed: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The files that this expiry and earlier ones have left without a reference, by the location of their document."""
+    written: str = ""
+    """Location of the document of this expiry."""
+    garbage: Sequence[Garbage] = ()
     missing: list[str] = field(default_factory=list)
 
     @classmethod
@@ -162,41 +121,56 @@ class Expiry:
         retention = _retention(lake, table, identifier, now_ms)
         attached = {one.snapshot_id for one in statistics_of(table.metadata)}
         leaving = frozenset(retention.expired_snapshots) | (attached - retention.snapshots)
-        folder = f"{metadata_folder(table)}/{EXPIRED_FOLDER}"
-        written = f"{folder}/{uuid.uuid4().hex}.json"
-        removals = {written: Removal.of(table.metadata, leaving)} if leaving else {}
-        for file in files_in(*store(table, folder)):
-            location = f"{folder}/{file.path.rpartition('/')[2]}"
-            with suppress(FileNotFoundError, ValidationError), table.io.new_input(location).open() as stream:
-                removals[location] = Removal.model_validate_json(stream.read())
-        return cls(lake, identifier, now_ms, contents, table, retention, leaving, written, removals)
+        return cls(lake, identifier, now_ms, contents, table, retention, leaving)
 
     def look(self, reached: Reached) -> None:
-        """Find the files to delete: those that nothing but the ``leaving`` snapshots has ``reached``."""
-        for location, removal in self.removals.items():
-            # What an earlier expiry has not removed is still in the metadata, or leaves with this one.
-            going = removal if location == self.written else removal.gone_from(self.table.metadata)
-            files = going.files(reached, self.contents, self.missing)
-            self.garbage[location] = [
-                Garbage(Kind.EXPIRED, f"{self.identifier}: {what}", _REASON, list(_own(self.table, own)))
-                for what, own in zip(("data files", "metadata files"), files, strict=True)
-            ]
+        """Find the files to delete: those that nothing but the ``leaving`` snapshots has ``reached``, now or when an
+        earlier expiry listed them."""
+        folder = f"{metadata_folder(self.table)}/{EXPIRED_FOLDER}"
+        for file in files_in(*store(self.table, folder)):
+            location = f"{folder}/{file.path.rpartition('/')[2]}"
+            with suppress(FileNotFoundError, ValidationError), self.table.io.new_input(location).open() as stream:
+                self.listed[location] = _FILES.validate_json(stream.read())
+        if self.leaving:
+            self.written = f"{folder}/{uuid.uuid4().hex}.json"
+            self.listed[self.written] = self._unreferenced(reached)
+        going = {location: size for files in self.listed.values() for location, size in reached.expired(files).items()}
+        if own := list(_own(self.table, going.items())):
+            self.garbage = [Garbage(Kind.EXPIRED, self.identifier, _REASON, own)]
+
+    def _unreferenced(self, reached: Reached) -> dict[str, int]:
+        """The files that nothing but the ``leaving`` snapshots has ``reached``.
+
+        Adds the locations of manifests and manifest lists that are gone or damaged to ``missing``; these stay.
+        """
+        snapshots = [one for one in self.table.metadata.snapshots if one.snapshot_id in self.leaving]
+        manifests = reached.expired(self.contents.manifests_of(snapshots, self.missing))
+        files: dict[str, int] = {}
+        for _, data in self.contents.files_in(manifests, self.missing):
+            files |= reached.expired(data)
+        named = {
+            **{location: 0 for one in snapshots if (location := document_of(one))},
+            **{one.manifest_list: self.contents.list_bytes(one) for one in snapshots},
+            **{
+                one.statistics_path: one.file_size_in_bytes
+                for one in statistics_of(self.table.metadata)
+                if one.snapshot_id in self.leaving
+            },
+        }
+        files |= manifests | reached.expired(named)
+        return {location: size for location, size in files.items() if location not in self.missing}
 
     def findings(self) -> list[Finding]:
         """The findings about it, before anything is changed."""
-        found = [one.finding() for garbage in self.garbage.values() for one in garbage if one.files]
-        return [*self._history(self.retention.expired_snapshots, self.retention.expired_refs), *self._lost(), *found]
+        history = self._history(self.retention.expired_snapshots, self.retention.expired_refs)
+        return [*history, *self._lost(), *(one.finding() for one in self.garbage)]
 
     def delete(self) -> list[Finding]:
-        """Remove it from the metadata, then delete the files; returns the findings.
-
-        Data files go first. As long as one of them can't be deleted, the manifests stay, so that the next run finds it
-        through them. Raises the errors of ``settle``.
-        """
-        if not (self.leaving or self.retention.expired_refs or self.removals):
+        """Remove it from the metadata, then delete the files; returns the findings. Raises the errors of ``settle``."""
+        if not (self.leaving or self.retention.expired_refs or self.listed):
             return []
         if self.leaving:
-            write_whole(self.table, self.written, self.removals[self.written].model_dump_json(by_alias=True).encode())
+            write_whole(self.table, self.written, _FILES.dump_json(self.listed[self.written]))
         if self.leaving or self.retention.expired_refs:
             # What makes removed tombstones void is about to expire.
             drop_void_tombstones(self.lake, self.identifier)
@@ -211,19 +185,15 @@ class Expiry:
             [one for one in self.retention.expired_snapshots if one not in ids],
             [name for name in self.retention.expired_refs if name not in now.refs],
         )
-        found += self._lost()
-        for location, garbage in self.garbage.items():
-            own: list[Finding] = []
-            for one in garbage:
-                if not any(finding.exit_code for finding in own):
-                    own += unless_reached([one], reached)
-            found += own
+        deleted = unless_reached(self.garbage, reached)
+        has_failed = any(one.exit_code for one in deleted)
+        for location, files in self.listed.items():
             # Another process may be about to remove the rest; this one has removed what it could.
-            is_over = location == self.written or self.removals[location].gone_from(now) == self.removals[location]
-            if is_over and not reached.others and not any(finding.exit_code for finding in own):
+            is_over = location == self.written or len(reached.expired(files)) == len(files)
+            if is_over and not reached.others and not has_failed:
                 access, path = store(self.table, location)
                 delete_file(access, Stored(path, 0, None))
-        return found
+        return [*found, *self._lost(), *deleted]
 
     def _commit(self) -> None:
         """Commit until nothing of it is left in the metadata. Raises the errors of ``settle``."""
