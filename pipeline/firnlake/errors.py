@@ -1,7 +1,6 @@
 """Firn's errors. Each message is one line, in which unprintable characters are escaped (contract C26)."""
 
 import logging
-from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -17,10 +16,6 @@ class FirnError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error with its fields, whatever arguments its class takes, so that workers can return errors."""
-        return _revived, (type(self), self.args, self.__dict__)
-
 
 class RefusedError(FirnError):
     """The input is not allowed. Another try without a change gives the same answer."""
@@ -31,11 +26,7 @@ class FailedError(RefusedError):
 
 
 class GoneError(RefusedError):
-    """The table ``identifier`` does not exist or is unreadable."""
-
-    def __init__(self, identifier: str, message: str) -> None:
-        super().__init__(message)
-        self.identifier = identifier
+    """A table or a stage does not exist or is unreadable."""
 
 
 class NotFoundError(GoneError):
@@ -79,12 +70,6 @@ def contained(error: Exception, subject: str) -> FirnError:
     if isinstance(error, OSError):
         return UnavailableError(f"{subject}: {reason}; try again later")
     return FailedError(f"{subject}: {reason}; allowed: what Firn and its libraries can process")
-
-
-def _revived(kind: type[FirnError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> FirnError:
-    error = kind.__new__(kind, *arguments)
-    error.__dict__.update(fields)
-    return error
 
 
 def printable(text: str) -> str:

@@ -17,7 +17,7 @@ from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, Str
 from firnlake import clock
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
-from firnlake.iceberg.catalog import Lake, credentials, without_credentials
+from firnlake.iceberg.catalog import Lake, without_credentials
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear
 from firnlake.inspect.explain_key import explain_key
@@ -67,7 +67,6 @@ def test_credentials_are_struck_out_and_a_lake_prints_none(lake: Lake) -> None:
     shown = {"warehouse": "s3://lake", "token-refresh-enabled": "true", "oauth2-server-uri": "https://login"}
     properties = hidden | shown | {"uri": "postgresql+psycopg2://firn:p%40ss@db/iceberg"}
     secrets = {*hidden.values(), "p%40ss", "p@ss"} - {"AKIA"}
-    assert credentials(properties) == secrets
     for text in ("{'token': 'eyJ'}", "for postgresql://firn:p%40ss@db", "password p@ss is wrong"):
         assert "***" in without_credentials(text, properties)
         assert not any(value in without_credentials(text, properties) for value in secrets)

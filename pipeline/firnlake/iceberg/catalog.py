@@ -49,7 +49,6 @@ Firn needs the whole history, because it finds its own commits there."""
 METADATA_TRIES = 5
 """Number of attempts to load a table whose metadata file is deleted before it is read."""
 
-HIDDEN: Final = "***"
 _CREDENTIAL: Final = re.compile(
     r"(secret-access-key|token|credential|password|account-key|client-secret|connection-string|authorization)$", re.I
 )
@@ -177,7 +176,6 @@ class Lake:
             raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
         if not self.exists:
             raise NotFoundError(
-                identifier,
                 f"table {identifier} does not exist: there is no catalog {self.home / CATALOG_FILE}; allowed: a lake's "
                 "folder as FIRN_HOME, or a catalog in PyIceberg's configuration; `firn create` makes a lake",
             )
@@ -186,7 +184,6 @@ class Lake:
                 return self._loaded(identifier)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise NotFoundError(
-                identifier,
                 f"table {identifier} does not exist in catalog {self.name} ({self.address}); found: "
                 f"{', '.join(self.tables(namespace)[:20]) or f'no table in namespace {namespace}'}"
                 f"{'; FIRN_HOME chooses another lake' if self._is_embedded else ''}",
@@ -207,7 +204,7 @@ class Lake:
         try:
             return attempts(self.catalog.load_table, identifier)
         except FileNotFoundError as error:
-            raise GoneError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
+            raise GoneError(f"table {identifier}: its metadata file is gone: {error}") from error
 
     def tables(self, namespace: str) -> list[str]:
         """Identifiers of all tables in ``namespace``, sorted; empty when the namespace is unknown."""
@@ -325,19 +322,15 @@ def _is_busy(error: BaseException) -> bool:
     return isinstance(error, OperationalError) and not error.connection_invalidated
 
 
-def credentials(properties: Mapping[str, str]) -> frozenset[str]:
-    """The credentials in ``properties``: values of properties named like a credential, and passwords in addresses."""
-    values = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
+def without_credentials(text: str, properties: Mapping[str, str]) -> str:
+    """``text``, such as a library's error message, with every credential of ``properties`` redacted: the values of
+    properties named like a credential, and passwords in addresses."""
+    values = {value for name, value in properties.items() if value and _CREDENTIAL.search(name)}
     for password in filter(None, map(_password, properties.values())):
         values |= {password, unquote(password)}
-    return frozenset(values - {""})
-
-
-def without_credentials(text: str, properties: Mapping[str, str]) -> str:
-    """``text``, such as a library's error message, with every credential of ``properties`` redacted."""
     # The longest credential first, because a shorter one may be part of it.
-    for value in sorted(credentials(properties), key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "***")
     return text
 
 

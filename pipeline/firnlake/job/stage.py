@@ -358,7 +358,7 @@ class Stage:
 def no_stage(identifier: str) -> GoneError:
     """The error for the name of a stage that is not there."""
     table, _ = stage_parts(identifier)
-    return GoneError(identifier, f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists")
+    return GoneError(f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists")
 
 
 def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:
