@@ -24,7 +24,6 @@ from firnlake.engine.engine import (
 )
 from firnlake.engine.spark import SparkEngine, ends_with_command, obstacle, reason, shown, start
 from firnlake.errors import RefusedError
-from firnlake.progress import time_left
 from tests.support.engine_contract import EngineContract, SparkContract, die_on, square
 
 NUMBER = "number bigint"
@@ -111,20 +110,6 @@ def test_groups_are_as_heavy_as_each_other_and_no_more_than_needed() -> None:
     groups = balanced([3, 9, 1, 5, 2], 2)
     assert groups[0][0] == 1, "the heaviest comes first"
     assert [sum((3, 9, 1, 5, 2)[position] for position in group) for group in groups] == [10, 10]
-
-
-@pytest.mark.parametrize(
-    ("passed", "share", "told"),
-    [
-        (4.9, 0.9, ""),
-        (60.0, 0.09, ""),
-        (10.0, 0.1, "about 2 min left"),
-        (3600.0, 0.25, "about 3 h left"),
-        (60.0, 1.5, "about 5 s left"),
-    ],
-)
-def test_the_time_left_is_told_when_it_is_known(passed: float, share: float, told: str) -> None:
-    assert time_left(passed, share) == told
 
 
 def test_the_size_decides_unless_somebody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:

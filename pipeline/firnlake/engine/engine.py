@@ -108,12 +108,11 @@ class LocalEngine:
         order = heaviest_first(weights) if weights is not None else list(range(len(tasks)))
         results: dict[int, R | Exception] = {}
         threads = min(self.parallelism, len(tasks))
-        work = weights or [0] * len(tasks)
-        with Progress(title, len(tasks), weight=sum(work), parallel=threads) as progress:
+        with Progress(title, len(tasks)) as progress:
             if threads == 1:
                 for position in order:
                     results[position] = attempt(function, tasks[position])
-                    progress.advance(weight=work[position])
+                    progress.advance()
             else:
                 with ThreadPoolExecutor(threads or 1, "firn") as pool:
                     running = {pool.submit(attempt, function, tasks[position]): position for position in order}
@@ -121,7 +120,7 @@ class LocalEngine:
                         for done in as_completed(running):
                             position = running[done]
                             results[position] = done.result()
-                            progress.advance(weight=work[position])
+                            progress.advance()
                     except BaseException:
                         # After an interrupt, or if a task exits, never start the remaining tasks.
                         pool.shutdown(wait=False, cancel_futures=True)

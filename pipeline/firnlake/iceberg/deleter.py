@@ -114,7 +114,7 @@ class Garbage:
         gone: list[Stored] = []
         failed: list[str] = []
         title = f"deleting {self.kind}"
-        with ThreadPoolExecutor(WORKERS) as workers, Progress(title, len(self.files), weight=len(self.files)) as shown:
+        with ThreadPoolExecutor(WORKERS) as workers, Progress(title, len(self.files)) as shown:
             for first in range(0, len(self.files), BATCH):
                 batch, before = self.files[first : first + BATCH], len(failed)
                 for (_, file), problem in zip(batch, workers.map(lambda one: delete_file(*one), batch), strict=True):
@@ -122,7 +122,7 @@ class Garbage:
                         gone.append(file)
                     else:
                         failed.append(f"{file.path}: {problem}")
-                shown.advance(len(batch), len(batch))
+                shown.advance(len(batch))
                 if len(failed) - before == len(batch) > 1:
                     break
         found = [self._of(gone)] if gone else []
