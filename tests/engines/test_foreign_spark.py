@@ -23,8 +23,7 @@ from firnlake.ingest.adopt import Choice, adopt, preview
 from firnlake.ingest.quarantine import batches
 from firnlake.lanes import Lane
 from firnlake.lanes.erasure.search import search
-from firnlake.maintain.maintain import maintain_table
-from firnlake.maintain.manifests import rewrite_manifests
+from firnlake.maintain.maintain import maintain_table, rewrite_manifests
 from firnlake.validate.validate import validate
 from infra.environment import CHECKOUT
 from infra.foreign.files import files_under, on_disk

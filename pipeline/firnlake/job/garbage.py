@@ -7,7 +7,7 @@ Only a file that nothing reaches (`table.reached`), and of these:
 2. a file in Firn's own folders, ``_firn/<table UUID>``: at once if its job has ended in this process or if each plan of
    its job has lost an input, otherwise after three days;
 3. any other file below the table's location after three days, and only with `orphans` in ``firn.maintenance``
-   (`maintain.orphans`).
+   (`maintain.maintain`).
 
 No rule needs a lock or a mark, and none trusts the machine's clock. A publisher loads the table, finds the documents of
 its job, and commits on exactly the version that it has loaded. So a job goes in this order: its documents, beginning

@@ -3,29 +3,56 @@
 So a dry run finds exactly what a run would remove. Right before anything is deleted, each part looks again, so that
 several maintenance runs, lane runs and other writers may work at the same time. If a run is interrupted, the next run
 finishes its work. The next run also takes what the commits of this one allow to go.
+
+**Small manifests of data files** are merged, so that readers open few of them. Main lists the same files before and
+after. Earlier snapshots keep the old manifests, which are deleted when those snapshots expire. As long as a request to
+erase keys is open, manifests with entries of removed files are written anew without them, those of delete files too,
+because the bounds in such an entry may be a key (C30).
+
+**Orphans** are files below the table's location that nothing reaches. They may belong to a writer that died, to another
+table, or to this table when it was in another catalog. Therefore they stay, unless the table's operator allows their
+deletion (`orphans` in ``firn.maintenance``), and no other table can own them. They must be older than three days, as
+nothing refers yet to the files of a writer that is about to commit. Firn's own folders are not looked at:
+`job.garbage` has a rule for them.
 """
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import PurePosixPath
 from typing import Final
 
-from pyiceberg.table import Table
+from pyarrow.fs import FileSystem
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.clock import exact_span
+from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import commit_changes
-from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.files import Stored, store
-from firnlake.job.garbage import OwnGarbage
+from firnlake.iceberg.commit import Commit, SnapshotIds, commit_changes, settle
+from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind
+from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, Stored, files_in, name_of, path_of, store
+from firnlake.iceberg.manifests import Manifests, ahead, checked_entries, keeps_every_field, manifest_writer
+from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, store_ms, walk
 from firnlake.lanes.erasure.certificate import certificates
+from firnlake.lanes.erasure.requests import open_requests
 from firnlake.maintain.expire import Expiry
-from firnlake.maintain.manifests import rewrite_manifests
-from firnlake.maintain.orphans import orphans
 from firnlake.table.live_files import read_entries
 from firnlake.table.policy import UNLIMITED, Policies
-from firnlake.table.reached import Contents, Reached, UnknownReferencesError, whole_table
+from firnlake.table.reached import (
+    METADATA_FILE,
+    Contents,
+    Reached,
+    UnknownReferencesError,
+    text_of,
+    uuid_in,
+    whole_table,
+)
 
 GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows the deletion of a table's files."""
@@ -128,3 +155,231 @@ def _removed(table: Table) -> list[Stored]:
         written_ms = added.get(entry.snapshot_id or 0) or Stored.of(access.get_file_info(place)).written_ms
         files.append(Stored(path, size, written_ms))
     return files
+
+
+def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> list[Finding]:
+    """Findings about the manifests on main that are worth rewriting; ``remove`` rewrites them in one commit.
+
+    A manifest is small if it has less than half of ``commit.manifest.target-size-bytes``. Small manifests of data files
+    are merged if there are at least ``commit.manifest.min-count-to-merge`` of one partition spec. Appends that land
+    meanwhile are kept. When another commit replaces a manifest meanwhile, or a manifest is damaged, the finding says so
+    and nothing is changed. Raises RefusedError for an unknown table or a wrong limit, UnavailableError when catalog or
+    store do not answer.
+    """
+    table = lake.table(identifier)
+    names = TableProperties
+    target_bytes = _positive(table, names.MANIFEST_TARGET_SIZE_BYTES, names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
+    least = _positive(table, names.MANIFEST_MIN_MERGE_COUNT, names.MANIFEST_MIN_MERGE_COUNT_DEFAULT)
+    findings: list[Finding] = []
+    try:
+        groups = list(_groups(table, target_bytes, least))
+        findings = [_finding(table, group, reason, now_ms) for group, reason in groups]
+        if remove and groups:
+            _replace(lake, table, [group for group, _ in groups], target_bytes)
+    except ConflictError as error:
+        return [replace(one, goes=False, reason=f"another commit was faster: {error}") for one in findings]
+    except RefusedError as error:
+        return [Finding.of_error(Kind.MANIFESTS, identifier, error)]
+    return findings
+
+
+def _groups(table: Table, target_bytes: int, least: int) -> Iterator[tuple[list[ManifestFile], str]]:
+    """Manifests on main that are worth rewriting, of one partition spec and content (data or deletes), and the reason.
+
+    Encrypted manifests stay as they are, and so do manifests of format version 1, whose entries have no sequence
+    numbers, and those of other writers with fields that PyIceberg's writer would drop.
+    """
+    snapshot = table.current_snapshot()
+    by_kind: defaultdict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
+    for manifest in snapshot.manifests(table.io) if snapshot else []:
+        if manifest.sequence_number and manifest.key_metadata is None:
+            by_kind[manifest.partition_spec_id, manifest.content].append(manifest)
+    has_removed = any(one.deleted_files_count for manifests in by_kind.values() for one in manifests)
+    is_erasing = has_removed and bool(open_requests(table))
+    for (_, content), manifests in by_kind.items():
+        listing = [one for one in manifests if is_erasing and one.deleted_files_count]
+        small = [one for one in manifests if content == ManifestContent.DATA and 2 * one.manifest_length < target_bytes]
+        if len(small) < max(least, 2) or len(small := _whole(table, small)) < max(least, 2):
+            small = []
+        if listing := _whole(table, listing):
+            yield (
+                [one for one in manifests if one in listing or one in small],
+                "rewritten without removed files, whose bounds may reveal keys to erase",
+            )
+        elif small:
+            yield (
+                small,
+                f"merged: {len(small)} small manifests; {TableProperties.MANIFEST_MIN_MERGE_COUNT} is {least}",
+            )
+
+
+def _whole(table: Table, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
+    """Those of ``manifests`` of which nothing is lost when they are written again."""
+    return [one for one, is_kept in ahead(partial(keeps_every_field, table), manifests) if is_kept]
+
+
+def _finding(table: Table, manifests: Sequence[ManifestFile], reason: str, now_ms: int) -> Finding:
+    first = manifests[0]
+    kind = "delete manifests" if first.content == ManifestContent.DELETES else "manifests"
+    times = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.metadata.snapshots}
+    newest = max((times[one.added_snapshot_id] for one in manifests if one.added_snapshot_id in times), default=None)
+    return Finding(
+        Kind.MANIFESTS,
+        f"{'.'.join(table.name())} ({kind} of partition spec {first.partition_spec_id})",
+        goes=True,
+        reason=reason,
+        files=len(manifests),
+        bytes=sum(one.manifest_length for one in manifests),
+        age_ms=None if newest is None else now_ms - newest,
+    )
+
+
+def _replace(lake: Lake, table: Table, groups: Sequence[Sequence[ManifestFile]], target_bytes: int) -> None:
+    """Rewrite ``groups`` of manifests and commit; raises ConflictError when main no longer lists them."""
+    ids = SnapshotIds()
+    snapshot_id = ids.of(table, MAIN_BRANCH)
+    change = BranchChange(
+        replaced=[one.manifest_path for group in groups for one in group],
+        written=[one for group in groups for one in _merged(table, group, snapshot_id, target_bytes)],
+        same_records=True,
+    )
+    commit = Commit(table, [(MAIN_BRANCH, change)], ids)
+    settle(lake, ".".join(table.name()), lambda current: commit.request(current, Manifests(current.io)))
+
+
+def _merged(
+    table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, target_bytes: int
+) -> Iterator[ManifestFile]:
+    """Write the live entries of ``manifests`` to new ones of the target size, and yield these."""
+    entries = (
+        entry
+        for _, read in ahead(partial(checked_entries, table.io), manifests)
+        for entry in read
+        if entry.status != ManifestEntryStatus.DELETED
+    )
+    first = manifests[0]
+    for entry in entries:
+        with manifest_writer(table, first.partition_spec_id, snapshot_id, first.content) as writer:
+            writer.existing(entry)
+            while writer.tell() < target_bytes and (following := next(entries, None)):
+                writer.existing(following)
+        yield writer.to_manifest_file()
+
+
+def _positive(table: Table, name: str, default: int) -> int:
+    text = table.properties.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise RefusedError(f"table {'.'.join(table.name())}: property {name} is {text!r}; allowed: a number above 0")
+    return int(text)
+
+
+_PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
+"""Iceberg's properties for the folders of a table's files; the last two are older names of the first property."""
+_MARKS: Final = ("_", ".")
+"""Beginnings of hidden names."""
+
+
+def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage], list[Finding]]:
+    """What may go from the location of the table, and findings about what stays there, of all files that are not
+    ``reached``; without ``remove``, nothing is written."""
+    table = reached.table
+    location = table.location().rstrip("/")
+    access, folder = store(table, location)
+    fields = {field.name for spec in table.specs().values() for field in spec.fields}
+    partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
+    unknown: list[Stored] = []
+    for part in walk(access, folder):
+        shown = [file for file in part if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
+        unknown += reached.unreached(shown)
+    now_ms = store_ms(table, location, remove=remove)
+    limit_ms = 0 if now_ms is None else now_ms - AGE_MS
+    old = [file for file in unknown if file.is_older(limit_ms)]
+    young = [file for file in unknown if not file.is_older(limit_ms)]
+    staying = []
+    if young:
+        reason = f"unreferenced, but not {OF_AGE}"
+        staying.append(Finding.of_files(Kind.ORPHANS, location, young, now_ms, goes=False, reason=reason))
+    if old:
+        try:
+            check_alone(lake, table, [file.path for file in unknown])
+        except RefusedError as error:
+            staying.append(Finding.of_error(Kind.ORPHANS, location, error, len(old)))
+            old = []
+    by_folder: dict[str, list[Deletable]] = defaultdict(list)
+    for file in old:
+        within, slash, _ = file.path[len(folder) :].lstrip("/").partition("/")
+        by_folder[f"{location}/{within}" if slash else location].append((access, file))
+    reason = f"unreferenced; {OF_AGE}"
+    return [Garbage(Kind.ORPHANS, name, reason, own, now_ms) for name, own in sorted(by_folder.items())], staying
+
+
+def _is_hidden(path: str, partitions: tuple[str, ...]) -> bool:
+    """True when the file at ``path``, relative to the table's location, is hidden, as for Iceberg's
+    ``remove_orphan_files``: a name in it begins with an underscore or a dot, and it is no folder of ``partitions``."""
+    *folders, name = path.split("/")
+    marked = (one for one in folders if one.startswith(_MARKS) and not one.startswith(partitions))
+    return name_of(name).startswith(_MARKS) or any(marked)
+
+
+def check_alone(lake: Lake, table: Table, unknown: Iterable[str]) -> None:
+    """Raise RefusedError when another table's files may be at, above or below the location of ``table``.
+
+    ``unknown`` are the paths on the store of files below it that the table does not reach. Loads every table of the
+    catalog; all must be known.
+    """
+    _check_catalog(lake, table)
+    access, folder = store(table, table.location().rstrip("/"))
+    within = (path for path in unknown if METADATA_FILE.fullmatch(path.rpartition("/")[2]))
+    for where, paths in (("within", within), ("above", _above(access, folder))):
+        for path in paths:
+            uuid = uuid_in(text_of(access, path) or "")
+            if uuid not in (None, str(table.metadata.table_uuid).lower()):
+                raise _refused(table, f"{path}, {where} that location, is of another table (UUID {uuid})")
+
+
+def _check_catalog(lake: Lake, table: Table) -> None:
+    mine = {table.location(), table.properties.get(METADATA_PATH, table.location())}
+    identifier, problem = ".".join(table.name()), "the catalog's tables can't be listed"
+    others: dict[str, set[str]] = {}
+    try:
+        for other in lake.all_tables():
+            problem = f"table {other} can't be loaded"
+            others[other] = _locations(lake.table(other)) if other != identifier else set()
+    except Exception as error:  # the metadata of other tables may be damaged in any way
+        reason = " ".join(str(error).split())
+        raise RefusedError(
+            f"table {identifier}: orphans stay, because another table's files may be among them: {problem}: {reason}; "
+            f"allowed: a catalog in which all tables can be loaded"
+        ) from error
+    for other, locations in others.items():
+        if any(_overlap(location, one) for location in locations for one in mine):
+            raise _refused(table, f"table {other} is at {min(locations)}")
+
+
+def _above(files: FileSystem, folder: str) -> Iterator[str]:
+    """Yield the metadata files in the subfolder ``metadata`` of each folder above ``folder``, if it can be listed."""
+    for parent in PurePosixPath(folder).parents:
+        if str(parent) not in (".", "/"):
+            with suppress(OSError):
+                for file in files_in(files, f"{parent}/metadata", recursive=False):
+                    if METADATA_FILE.fullmatch(file.path.rpartition("/")[2]):
+                        yield file.path
+
+
+def _locations(table: Table) -> set[str]:
+    """The locations of the folders that hold files of ``table``."""
+    told = {table.properties[name] for name in _PATHS if name in table.properties}
+    return {table.location(), table.metadata_location.rpartition("/")[0], *told}
+
+
+def _overlap(one: str, other: str) -> bool:
+    paths = [f"{path_of(location).rstrip('/')}/" for location in (one, other)]
+    return paths[0].startswith(paths[1]) or paths[1].startswith(paths[0])
+
+
+def _refused(table: Table, problem: str) -> RefusedError:
+    return RefusedError(
+        f"table {'.'.join(table.name())}: orphans stay, because other tables may share its location "
+        f"{table.location()}: {problem}; allowed: a location with no other table's files at, below or above it (you "
+        "can remove the files of a dropped table by hand)"
+    )
