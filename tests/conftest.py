@@ -87,13 +87,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Engine:
     """Two threads of this process."""
     from firnlake.engine.engine import LocalEngine
 
-    one = LocalEngine(2)
-    yield one
-    one.close()
+    return LocalEngine(2)
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,6 @@ class Holding:
 
     engine: Engine
     folder: Path
-    name: str = "spark"
 
     @property
     def parallelism(self) -> int:
@@ -89,9 +88,6 @@ class Holding:
         self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
     ) -> list[R | Exception]:
         return self.engine.map(partial(hold_first, self.folder, function), tasks, weights=weights, title=title)
-
-    def close(self) -> None:
-        """The engine is its owner's to close."""
 
 
 class EngineContract:

@@ -60,10 +60,6 @@ class Engine(Protocol):
     """Runs tasks. Functions, tasks and results can be pickled; results are small (facts and counts, never records)."""
 
     @property
-    def name(self) -> str:
-        """``local`` or ``spark``."""
-
-    @property
     def parallelism(self) -> int:
         """Number of tasks that run at the same time."""
 
@@ -76,9 +72,6 @@ class Engine(Protocol):
         progress bars and in Spark's UI. An exception of a task takes the place of its result and is never raised here.
         If a task repeatedly kills its worker, only this task's result becomes a WorkerLostError (C20).
         """
-
-    def close(self) -> None:
-        """Release the resources started for this engine."""
 
 
 def attempt(function: Callable[..., R], *arguments: object) -> R | Exception:
@@ -95,8 +88,6 @@ class LocalEngine:
     Arrow, DuckDB and zstd release the interpreter's lock.
     Threads start and end with each call, so that the process may fork between two calls.
     """
-
-    name = "local"
 
     def __init__(self, threads: int | None = None) -> None:
         self.parallelism = threads or os.cpu_count() or 1
@@ -127,9 +118,6 @@ class LocalEngine:
                         raise
         return [results[position] for position in range(len(tasks))]
 
-    def close(self) -> None:
-        """Do nothing: no thread outlives a call."""
-
 
 CHOICES = ("spark", "local", "auto")
 LOCAL_MAX_BYTES = 256 * 2**20
@@ -140,8 +128,8 @@ class Engines:
 
     ``choice`` is one of CHOICES, by default FIRN_ENGINE, or ``auto`` if that is not set. With ``auto``, a job runs in
     this process if it has fewer input bytes than FIRN_LOCAL_MAX_BYTES (256 MiB if that is not set), or if Spark can't
-    run. ``title`` names the Spark application. ``tell`` gets a line about the application once it runs,
-    or the reason why Spark can't run. Raises RefusedError for any other ``choice``.
+    run. ``title`` names the Spark application. ``tell`` gets a line about the application once it runs, or the reason
+    why Spark can't run. Raises RefusedError for any other ``choice``.
     """
 
     def __init__(
@@ -164,7 +152,9 @@ class Engines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._spark:
+            self._spark.close()
+            self._spark = None
 
     def of(self, input_bytes: int) -> Engine:
         """The engine for a job that reads ``input_bytes`` bytes.
@@ -177,12 +167,6 @@ class Engines:
         if self._spark is None:
             self._spark = self._started()
         return self._spark
-
-    def close(self) -> None:
-        """Close the started engines."""
-        if self._spark:
-            self._spark.close()
-            self._spark = None
 
     def _spark_suits(self, input_bytes: int) -> bool:
         if input_bytes < self.local_max_bytes or self._without:

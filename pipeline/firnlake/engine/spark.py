@@ -242,8 +242,6 @@ class SparkEngine:
     not answer.
     """
 
-    name = "spark"
-
     def __init__(self, session: "SparkSession", *, owned: bool = False) -> None:
         self._session = session
         self._owned = owned
