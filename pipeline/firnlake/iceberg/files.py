@@ -16,7 +16,6 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 
-_CHECKSUM: Final = ".crc"
 _WITH_HOST: Final = frozenset({"hdfs", "viewfs", "file"})
 """Schemes whose authority is a host name. A file may have several host names, but has only one path."""
 _SLASHES: Final = re.compile("/{2,}")
@@ -25,31 +24,19 @@ _SLASHES: Final = re.compile("/{2,}")
 def path_of(location: str) -> str:
     """The path of ``location`` on its store, without a leading slash: ``bucket/a`` for ``s3a://bucket/a``.
 
-    Accepts locations in a table's metadata and paths of a file system. For the checksum file that Hadoop's local file
-    system keeps next to each file (``.<name>.crc``), returns the path of the file itself, because Firn keeps or deletes
-    both together.
+    Accepts locations in a table's metadata and paths of a file system.
     """
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         rest = location
     elif scheme in _WITH_HOST and rest.startswith("//"):
         rest = rest[2:].partition("/")[2]
-    path = rest.lstrip("/")
-    if "//" in path:
-        path = _SLASHES.sub("/", path)
-    if not path.endswith(_CHECKSUM):
-        return path
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}{_without_crc(name)}"
+    return _SLASHES.sub("/", rest.lstrip("/"))
 
 
 def name_of(location: str) -> str:
-    """The file name in ``location``; for a checksum file, the name of the file that it belongs to."""
-    return _without_crc(location.rpartition("/")[2])
-
-
-def _without_crc(name: str) -> str:
-    return name[1:-4] if name.endswith(_CHECKSUM) and name.startswith(".") else name
+    """The file name in ``location``."""
+    return location.rpartition("/")[2]
 
 
 OWN_FOLDER: Final = "_firn"

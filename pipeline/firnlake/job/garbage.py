@@ -3,7 +3,7 @@
 Only a file that nothing reaches (`table.reached`), and of these:
 
 1. what an expiry of Firn has removed from the metadata, at once. The expiry writes down what it removes before it
-   commits, so a later run finishes what a crash has interrupted (``Removal``);
+   commits, so a later run finishes what a crash has interrupted (`maintain.expire`);
 2. a file in Firn's own folders, ``_firn/<table UUID>``: at once if its job has ended in this process or if each plan of
    its job has lost an input, otherwise after three days;
 3. any other file below the table's location after three days, and only with `orphans` in ``firn.maintenance``

@@ -36,7 +36,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, SnapshotIds, commit_changes, settle
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind
-from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, Stored, files_in, name_of, path_of, store
+from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, Stored, files_in, path_of, store
 from firnlake.iceberg.manifests import Manifests, ahead, checked_entries, keeps_every_field, manifest_writer
 from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, store_ms, walk
 from firnlake.lanes.erasure.certificate import certificates
@@ -318,7 +318,7 @@ def _is_hidden(path: str, partitions: tuple[str, ...]) -> bool:
     ``remove_orphan_files``: a name in it begins with an underscore or a dot, and it is no folder of ``partitions``."""
     *folders, name = path.split("/")
     marked = (one for one in folders if one.startswith(_MARKS) and not one.startswith(partitions))
-    return name_of(name).startswith(_MARKS) or any(marked)
+    return name.startswith(_MARKS) or any(marked)
 
 
 def check_alone(lake: Lake, table: Table, unknown: Iterable[str]) -> None:

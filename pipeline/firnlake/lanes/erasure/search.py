@@ -145,8 +145,7 @@ class Search:
             files, folder = store(self.table, location)
             for stored in files_in(files, folder):
                 file = replace(stored, path=f"{location}{stored.path[len(folder) :]}")
-                # The checksum of a named file is looked at, too: it may be anything.
-                if file.path.endswith(".crc") or path_of(file.path) not in known:
+                if path_of(file.path) not in known:
                     yield file
 
     def _outside(self) -> Iterator[Stored]:
