@@ -29,7 +29,7 @@ from rich.progress import track
 
 from firnlake.airflow.configuration import dag_id_of
 from firnlake.door import OpenCatalog
-from firnlake.engine.local import LocalEngine
+from firnlake.engine.engine import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.lanes import Lane
 from firnlake.plan.read_states import Scope

@@ -20,8 +20,7 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.garbage import discard, newer_snapshot
 from firnlake.job.stage import Stage, stages_of
-from firnlake.maintain import manifests
-from firnlake.maintain.maintain import old_tombstones
+from firnlake.maintain.maintain import old_tombstones, rewrite_manifests
 from firnlake.table import records
 from tests.support import lakes
 from tests.support.faults import Forgetful, Nth, through, watched
@@ -183,7 +182,7 @@ KINDS = {
         lambda lake: publish(lake, null_key_stage(lake).identifier),
         lambda lake, _: clear(lake, TABLE, as_of_now(lake, TABLE)),
     ),
-    "manifests": Kind(many_manifests, lambda lake, _: manifests.rewrite_manifests(lake, TABLE, NOW, remove=True)),
+    "manifests": Kind(many_manifests, lambda lake, _: rewrite_manifests(lake, TABLE, NOW, remove=True)),
 }
 
 

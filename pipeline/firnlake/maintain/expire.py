@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
 
-from pyarrow.fs import FileSystem, LocalFileSystem
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -135,7 +135,11 @@ class Expiry:
             self.written = f"{folder}/{uuid.uuid4().hex}.json"
             self.listed[self.written] = self._unreferenced(reached)
         going = {location: size for files in self.listed.values() for location, size in reached.expired(files).items()}
-        if own := list(_own(self.table, going.items())):
+        own = list(_own(self.table, going.items()))
+        if self.listed.keys() - {self.written}:
+            # Some of what an earlier expiry listed may have been deleted.
+            own = [one for one in own if one[0].get_file_info(one[1].path).type != FileType.NotFound]
+        if own:
             self.garbage = [Garbage(Kind.EXPIRED, self.identifier, _REASON, own)]
 
     def _unreferenced(self, reached: Reached) -> dict[str, int]:

@@ -197,8 +197,8 @@ def mended(table: Table, identifier: str) -> Iterator[str]:
         for path in paths:
             entry = on_it.pop(path, None)
             lost = "lost: the store had no such file" if path in taken.lost else f"no longer on branch {MENDED}"
-            outcome = _KEPT if entry else lost
-            yield f"{path} {_holding(table, identifier, entry or entries.get(path))}{outcome}; taken by {in_words(past)}"
+            held = _holding(table, identifier, entry or entries.get(path))
+            yield f"{path} {held}{_KEPT if entry else lost}; taken by {in_words(past)}"
     for path, entry in on_it.items():
         yield f"{path} {_holding(table, identifier, entry)}{_KEPT}; taken by {in_words(None)}"
 

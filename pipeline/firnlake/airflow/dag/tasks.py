@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from firnlake.airflow.dag.figures import MappedJob
-    from firnlake.engine.choice import Engines
+    from firnlake.engine.engine import Engines
     from firnlake.iceberg.catalog import Lake
     from firnlake.inspect.status import Status
     from firnlake.job.plan import Plan
@@ -203,7 +203,7 @@ def validate(job: "MappedJob", engine: str, connection: str, spark: dict[str, st
 @contextmanager
 def _engines(job: "MappedJob", engine: str, connection: str, spark: Mapping[str, str]) -> "Iterator[Engines]":
     """The engines of a task on the Spark of ``connection``; ``spark`` are settings of a driver that the task starts."""
-    from firnlake.engine.choice import Engines
+    from firnlake.engine.engine import Engines
 
     if engine != "local":
         use_spark(connection, spark)
