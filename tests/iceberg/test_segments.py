@@ -13,8 +13,7 @@ from firnlake.inspect.gather import status_of
 from firnlake.inspect.status import PartitionStatus
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
-from firnlake.table.manifest_cache import ManifestCache
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.segment import Segment
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk

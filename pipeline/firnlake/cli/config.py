@@ -11,8 +11,7 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson, TableName, pairs
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.table.manifest_cache import ManifestCache
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import PREFIX, TABLE_ONLY, Policies, allowed, meaning, nearest, owner_of, readable
 from firnlake.table.settings import TOPICS, SettingsChange, change, effective, overrides, problems
 

@@ -17,8 +17,7 @@ from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.lanes.figures import Figures
 from firnlake.lanes.look import quiet
 from firnlake.table.history import newest_clock
-from firnlake.table.manifest_cache import ManifestCache
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.restarts import restart_in

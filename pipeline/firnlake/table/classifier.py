@@ -38,7 +38,6 @@ from firnlake.iceberg.deletes import place
 from firnlake.iceberg.files import Stored, store
 from firnlake.iceberg.parquet import names_by_id
 from firnlake.table.columns import ColumnRoles, position
-from firnlake.table.manifest_cache import ManifestContents
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
 from firnlake.table.segments import SCHEMA, Bools, Ints
@@ -256,6 +255,22 @@ def _values(field: NestedField, places: Mapping[int, int | None], files: Files, 
             low[number] = high[number] = None
     low_values, high_values = (np.where(fixed, value, _objects(bounds)) for bounds in (low, high))
     return Values(records, np.where(fixed, nulls, told), low_values, high_values, fixed)
+
+
+@dataclass(frozen=True)
+class ManifestContents:
+    """What one or more manifests say: segments as ``rows`` of ``SCHEMA``, and strays. Facts that depend on other
+    manifests, on snapshots or on row-level deletes have their defaults."""
+
+    rows: pa.Table
+    strays: tuple[UnassignedFile, ...] = ()
+
+    @classmethod
+    def together(cls, every: Iterable["ManifestContents"]) -> "ManifestContents":
+        """Concatenate ``every`` in order."""
+        parts = list(every)
+        rows = pa.concat_tables([SCHEMA.empty_table(), *(part.rows for part in parts)])
+        return cls(rows, tuple(stray for part in parts for stray in part.strays))
 
 
 class Classifier:

@@ -4,12 +4,17 @@ What a manifest says of a data file never changes, so it is kept (``ManifestCach
 depends on the table's snapshots, on its row-level deletes, and on how often it lists the file; `read` adds this.
 """
 
+import hashlib
+import json
+import logging
+import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +23,25 @@ from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deletes import DeleteFile, Deletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of
-from firnlake.table.classifier import Classifier, Files
+from firnlake.table.classifier import Classifier, Files, ManifestContents
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.history import CommitSummary
-from firnlake.table.manifest_cache import ManifestCache, ManifestContents
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import LANDED, Segment, UnassignedFile
 from firnlake.table.segments import SCHEMA, Ints, Segments, segments_in
 
+log = logging.getLogger(__name__)
+
 _Columns: TypeAlias = Mapping[str, pa.Array | pa.ChunkedArray]
+_MANIFESTS: Final = b"firn.manifests"
+_DIGEST_BYTES: Final = 16
 
 
 def read(
-    table: Table, identifier: str, manifests: Manifests | None = None, cache: ManifestCache | None = None
+    table: Table, identifier: str, manifests: Manifests | None = None, cache: "ManifestCache | None" = None
 ) -> Segments:
     """Read the segments of ``table``'s current snapshot; empty for a table without a snapshot.
 
@@ -80,7 +89,7 @@ def _contents(
     data: Iterable[ManifestFile],
     manifests: Manifests | None,
     identifier: str,
-    cache: ManifestCache | None,
+    cache: "ManifestCache | None",
 ) -> ManifestContents:
     """Contents of the ``data`` manifests, from the ``cache`` or else from the store."""
     table_uuid = str(table.metadata.table_uuid)
@@ -266,3 +275,82 @@ def _relieved(listed: pa.Table, relieved: Callable[[Collection[str]], Collection
     freed = pa.array(sorted(relieved(taken.to_pylist())), pa.string())
     counts = pc.if_else(pc.is_in(listed["path"], value_set=freed), listed["equality_deletes"], 0)
     return _with(listed, {"equality_deletes": counts})
+
+
+@dataclass(frozen=True)
+class ManifestCache:
+    """What manifests say, in files below ``folder`` for all processes of this machine: each is read and decoded once.
+
+    There is a file of Arrow rows for each table, and for each of its branches that is read. It holds what the manifests
+    of the branch's newest snapshot say, one after the other; manifests are immutable, so this stays valid. A file
+    begins with the digest of its content. So a reader sees a whole file or none, and recognizes a damaged one, which it
+    replaces by reading the manifests again. Processes share the files without a lock: two may do the same work.
+    Deleting the folder costs nothing but time.
+    """
+
+    folder: Path
+
+    @classmethod
+    def of(cls, lake: Lake) -> "ManifestCache | None":
+        """The cache in the home folder of ``lake``; None if there is no home folder, which a command that only reads
+        must not create."""
+        return cls(lake.cache_folder / "manifests") if lake.home.is_dir() else None
+
+    def load(self, table_uuid: str, branch: str) -> dict[str, ManifestContents]:
+        """What was kept of a table's ``branch``, by manifest; empty when nothing was kept, or when it is damaged."""
+        path = self._path(table_uuid, branch)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return {}
+        if _digest(content[_DIGEST_BYTES:]) == content[:_DIGEST_BYTES]:
+            return _parsed(content[_DIGEST_BYTES:])
+        log.warning("%s is corrupt; its manifests are read again", path)
+        return {}
+
+    def keep(self, table_uuid: str, branch: str, contents: Mapping[str, ManifestContents]) -> None:
+        """Keep ``contents``, and nothing else of this branch. A failed write loses nothing."""
+        path = self._path(table_uuid, branch)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        content = _serialized(contents)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(_digest(content) + content)
+            unfinished.rename(path)
+        except OSError as error:
+            log.warning("the cache of manifests can't be written: %s", error)
+
+    def _path(self, table_uuid: str, branch: str) -> Path:
+        return self.folder / f"{_digest(f'{table_uuid} {branch}'.encode()).hex()}.arrow"
+
+
+def _digest(content: bytes) -> bytes:
+    digest: bytes = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    return digest
+
+
+def _serialized(contents: Mapping[str, ManifestContents]) -> bytes:
+    described = [(name, one.rows.num_rows, [asdict(stray) for stray in one.strays]) for name, one in contents.items()]
+    schema = SCHEMA.with_metadata({_MANIFESTS: json.dumps(described).encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(ManifestContents.together(contents.values()).rows.cast(schema))
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _parsed(content: bytes) -> dict[str, ManifestContents]:
+    with pa.ipc.open_file(pa.py_buffer(content)) as reader:
+        rows, described = reader.read_all(), json.loads(reader.schema.metadata[_MANIFESTS])
+    contents, start = {}, 0
+    for name, count, strays in described:
+        contents[name] = ManifestContents(
+            rows.slice(start, count).replace_schema_metadata(), tuple(map(_stray, strays))
+        )
+        start += count
+    return contents
+
+
+def _stray(document: Mapping[str, Any]) -> UnassignedFile:
+    bounds = {name: document[name] and tuple(document[name]) for name in ("topics", "partitions")}
+    return UnassignedFile(**{**document, **bounds})

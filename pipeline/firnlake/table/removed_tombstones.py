@@ -17,8 +17,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
 from firnlake.table.history import CommitSummary, is_mending
-from firnlake.table.manifest_cache import ManifestCache
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import Segment
 from firnlake.table.segments import Segments

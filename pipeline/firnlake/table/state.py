@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TypeVar
 
 from firnlake.clock import exact_span, show_ms
-from firnlake.table.dirty_ratio import bytes_of, dirty_ratio
 from firnlake.table.policy import LONG_MAX, Policy
 from firnlake.table.segment import LANDED, TAIL, Segment, UnassignedFile
 from firnlake.table.topic_partition import TopicPartition
@@ -96,6 +95,11 @@ class Requested:
     def suspects(self) -> frozenset[str]:
         """The segments that hold a covered record, or may hold one."""
         return self.unread | self.holding.keys()
+
+
+def bytes_of(segments: Iterable[Segment]) -> int:
+    """The bytes of ``segments`` that ratios and thresholds count (``Segment.data_bytes``)."""
+    return sum(segment.data_bytes for segment in segments)
 
 
 Group = TypeVar("Group", bound=Sequence[Segment])
@@ -263,8 +267,14 @@ class State:
 
     @property
     def dirty_ratio(self) -> float:
-        """The share of the bytes that full cleans have not cleaned yet (C12)."""
-        return dirty_ratio(self.tail, self.cleanable)
+        """The share of the bytes that full cleans have not cleaned yet (C12); 0 if there are none.
+
+        Kafka divides the bytes of a log's cleanable head by those of its tail and cleanable head together
+        (LogCleanerManager, LogToClean). Firn does the same with the bytes of columns, which do not depend on footers
+        and on the number of files.
+        """
+        total = self.tail_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
 
     @property
     def cleaned_through(self) -> int | None:

@@ -28,8 +28,7 @@ from firnlake.iceberg.snapshots import max_snapshot_age
 from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write_certificate
 from firnlake.lanes.erasure.search import OLDER, Problem, Search, search
-from firnlake.table.manifest_cache import ManifestCache
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.topic_partition import TopicPartition

@@ -52,8 +52,7 @@ from firnlake.iceberg.keys import Flags
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
 from firnlake.lanes.erasure.digests import digests, digests_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.manifest_cache import ManifestCache
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import DAY_MS, LONG_MAX, Policies
 from firnlake.table.reached import Contents
 from firnlake.table.topic_partition import TopicPartition
