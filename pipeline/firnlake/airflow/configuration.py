@@ -131,12 +131,12 @@ class Configured:
     refused: Sequence[str]
 
 
-def read_tables(path: Path, known: Sequence[str] | None = None) -> Configured:
+def read_tables(path: Path, known: Sequence[str] = ()) -> Configured:
     """Read the tables in ``path``; a pattern stands for all of the ``known`` tables that match it.
 
     A table's own section overrides the patterns, a later pattern overrides an earlier one, and all override the
-    defaults. A message names the table or pattern, the setting, its value and the allowed values. ``known`` is None
-    before anyone has looked for tables. Raises ValueError if the file is not TOML or has an unknown section.
+    defaults. A message names the table or pattern, the setting, its value and the allowed values. Raises ValueError if
+    the file is not TOML or has an unknown section.
     """
     with path.open("rb") as file:
         document = tomllib.load(file)
@@ -145,9 +145,13 @@ def read_tables(path: Path, known: Sequence[str] | None = None) -> Configured:
     defaults = document.get("defaults", {})
     sections: Mapping[str, Any] = document.get("tables", {})
     patterns, refused = _read({name: (defaults, own) for name, own in sections.items() if "*" in name}, path)
-    refused += [_unmatched(path, one.name, known) for one in patterns if not _matching(one.name, known or ())]
+    refused += [
+        f"{path}: pattern {one.name} matches no table that the DAG firn_maintain has found, which looks every hour"
+        for one in patterns
+        if not _matching(one.name, known)
+    ]
     named = [name for name in sections if "*" not in name]
-    found = [name for pattern in sections if "*" in pattern for name in _matching(pattern, known or ())]
+    found = [name for pattern in sections if "*" in pattern for name in _matching(pattern, known)]
     wanted = {}
     for name in dict.fromkeys(named + found):
         matched = [pattern for pattern in sections if "*" in pattern and fnmatchcase(name, pattern)]
@@ -173,12 +177,6 @@ def _read(wanted: Mapping[str, Sequence[Any]], path: Path) -> tuple[list[TableSe
 
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if fnmatchcase(name, pattern)]
-
-
-def _unmatched(path: Path, pattern: str, known: Sequence[str] | None) -> str:
-    if known is None:
-        return f"{path}: pattern {pattern} has no tables yet: the DAG firn_maintain looks for them when it runs"
-    return f"{path}: pattern {pattern} matches none of the {len(known)} tables that firn_maintain has found"
 
 
 def _problems(error: ValidationError) -> Iterator[str]:

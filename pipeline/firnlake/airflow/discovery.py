@@ -25,13 +25,13 @@ def home() -> Path:
     return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
 
 
-def known_tables(home: Path) -> list[str] | None:
-    """The names of the tables of records at the last look; None if there was none, or if its file is damaged."""
+def known_tables(home: Path) -> list[str]:
+    """The names of the tables of records at the last look; none if there was none, or if its file is damaged."""
     try:
         names = json.loads((home / _NAME).read_bytes())
     except (OSError, ValueError):
-        return None
-    return sorted(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+        return []
+    return sorted(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
 def configured_in(folder: Path) -> Configured:
@@ -49,7 +49,7 @@ def look(lake: "Lake") -> list[str]:
     from firnlake.table.records import is_table_of_records
     from firnlake_expectations.templates import write_page
 
-    before = known_tables(lake.home) or []
+    before = known_tables(lake.home)
     found = []
     for name in lake.all_tables():
         try:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -122,7 +122,6 @@ def adopt(
         bool, typer.Option("--dry-run", help="Only show what would become of the table, and change nothing.")
     ] = False,
     properties: Properties = None,
-    as_json: AsJson = False,
 ) -> None:
     """Adopt an existing table with its own columns. Change only metadata; `firn release` undoes it."""
     names = tuple(name.strip() for name in key.split(","))
@@ -132,9 +131,6 @@ def adopt(
     policies = Policies.parse(table, adoption.properties)
     for text in policies.doubts():
         show.error(f"{table}: {text}")
-    if as_json:
-        show.as_json(_document(adoption, dry_run))
-        return
     if dry_run:
         state = "is already adopted" if adoption.repeated else "can be adopted"
         show.line(f"{table} {state}; this dry run changes nothing")
@@ -148,10 +144,10 @@ def _facts(adoption: Adoption, maintenance: str) -> Iterator[tuple[str, str]]:
     number = len(segments)
     named = ", ".join(map(str, islice(segments, _NAMED)))
     yield "topic partitions", f"{number:,}" + (f": {named}{', …' if number > _NAMED else ''}" if named else "")
-    yield "segments", f"{_number(adoption):,}"
+    yield "segments", f"{sum(map(len, segments.values())):,}"
     left_out = segments.strays
     yield "left out", f"{count(len(left_out), 'file')}; the first: {left_out[0]}" if left_out else "none"
-    if waiting := _waiting(adoption):
+    if waiting := [f"segment {one} {one.problem}" for one in segments.each() if one.problem]:
         yield "waiting", f"{count(len(waiting), 'segment')}, with their topic partitions; the first: {waiting[0]}"
     if repeated := adoption.with_repeated_offsets():
         text = f"in {count(len(repeated), 'segment')}; the first: {repeated[0]}, with {repeated[0].records:,} records"
@@ -179,29 +175,6 @@ def _writers(columns: ColumnRoles) -> str:
     if fields := [name for name in columns.partition_fields if name != columns.level]:
         changes.append(f"if {' or '.join(fields)} is a new partition field, restart Flink and Kafka Connect")
     return "; ".join(changes)
-
-
-def _number(adoption: Adoption) -> int:
-    return sum(map(len, adoption.segments.values()))
-
-
-def _waiting(adoption: Adoption) -> list[str]:
-    return [f"segment {segment} {segment.problem}" for segment in adoption.segments.each() if segment.problem]
-
-
-def _document(adoption: Adoption, dry_run: bool) -> dict[str, Any]:
-    columns, segments = adoption.columns, adoption.segments
-    return {
-        "table": adoption.table,
-        "repeated": adoption.repeated,
-        "dry_run": dry_run,
-        "columns": columns.__dict__ | {"is_tombstone": columns.is_tombstone and columns.is_tombstone.text},
-        "topic_partitions": [str(topic_partition) for topic_partition in segments],
-        "segments": _number(adoption),
-        "left_out": [str(stray) for stray in segments.strays],
-        "waiting": _waiting(adoption),
-        "repeated_offsets": [str(segment) for segment in adoption.with_repeated_offsets()],
-    }
 
 
 def release(table: TableName) -> None:
