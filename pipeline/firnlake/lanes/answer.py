@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Literal
 
 from firnlake.lanes.figures import Figures
@@ -81,14 +82,19 @@ class Traits:
         return self.writes == "deletes" or self.serves_requests
 
     @property
-    def unblocked(self) -> bool:
-        """True if the lane also works on a blocked topic partition (C20), because it drops or keeps whole segments."""
-        return self.writes != "segments"
-
-    @property
     def replaces(self) -> bool:
         """True if readers see the same records after the lane's commits (Iceberg's operation `replace`)."""
         return self.writes == "deletes" or (self.copies and not self.serves_requests)
+
+
+def enough(level: int, threshold: str) -> Callable[[Figures], Bools]:
+    """[P] True where there are as many segments of ``level`` as the field ``threshold`` of the policy asks for."""
+
+    def may_be_due(figures: Figures) -> Bools:
+        due: Bools = figures.number(figures.head(level)) >= figures.each(attrgetter(threshold))
+        return due
+
+    return may_be_due
 
 
 def too_few(rule: str, number: int, policy: Policy, threshold: str, what: str, fewest: int | None = None) -> Waits:

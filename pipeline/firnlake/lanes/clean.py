@@ -1,9 +1,7 @@
 """Lane `clean`: cleans neighbouring merged segments into one run, without the tail (C14)."""
 
-from firnlake.lanes.answer import Traits, Waits, Work, too_few
-from firnlake.lanes.figures import Figures
+from firnlake.lanes.answer import Traits, Waits, Work, enough, too_few
 from firnlake.table.segment import MERGED, RUN
-from firnlake.table.segments import Bools
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -19,10 +17,4 @@ def look(state: State, force: bool) -> Work | Waits:
     return too_few("C14", longest, state.policy, "clean_segments", "adjacent cleanable L1 segments")
 
 
-def may_be_due(figures: Figures) -> Bools:
-    """[P] True where there are enough merged segments."""
-    due: Bools = figures.number(figures.head(MERGED)) >= figures.each(lambda policy: policy.clean_segments)
-    return due
-
-
-TRAITS = Traits("C14", look, may_be_due, level_in=MERGED, level_out=RUN, cleans=True)
+TRAITS = Traits("C14", look, enough(MERGED, "clean_segments"), level_in=MERGED, level_out=RUN, cleans=True)

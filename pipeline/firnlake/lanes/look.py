@@ -24,7 +24,8 @@ def look(lane: Lane, state: State, force: bool = False) -> Work | Waits:
 
     ``force`` ignores thresholds, but never the rules on which records may be removed, such as retention times.
     """
-    if state.blockers and not lane.traits.unblocked:
+    # A lane that drops or keeps whole segments works on a blocked topic partition as well (C20).
+    if state.blockers and lane.traits.writes == "segments":
         return Waits("C20", state.blockers[0])
     if state.policy.problem and lane.traits.writes == "nothing":
         return Waits("C20", state.policy.problem)

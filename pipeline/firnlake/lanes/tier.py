@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, too_few
-from firnlake.lanes.figures import Figures
+from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, enough, too_few
 from firnlake.table.segment import RUN, Segment
-from firnlake.table.segments import Bools
 from firnlake.table.state import Budget, State
 
 SIMILAR: Final = 2.0
@@ -85,10 +83,4 @@ def _fitting(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
     return tuple(sorted((segment for run in taken for segment in run.segments), key=lambda segment: segment.order))
 
 
-def may_be_due(figures: Figures) -> Bools:
-    """[P] True where there are enough segments of runs."""
-    due: Bools = figures.number(figures.head(RUN)) >= figures.each(lambda policy: policy.tier_runs)
-    return due
-
-
-TRAITS = Traits("C15", look, may_be_due, level_in=RUN, level_out=RUN, cleans=True)
+TRAITS = Traits("C15", look, enough(RUN, "tier_runs"), level_in=RUN, level_out=RUN, cleans=True)
