@@ -235,7 +235,7 @@ lock: $(DONE)/uv ## lock the packages that pyproject.toml asks for, and write th
 EXTRAS ?=
 .PHONY: release-check
 release-check: setup ## build the package, install it by pip and use it, with each of EXTRAS="none spark airflow airflow,spark"
-	@$(BIN)/python -m infra.setup.release $(EXTRAS)
+	@infra/setup/release $(CURDIR)/$(BIN)/python $(EXTRAS)
 
 # An environment of its own: the auditor's dependencies are none of Firn's.
 $(DONE)/audit: infra/setup/audit.lock $(DONE)/uv

@@ -114,9 +114,10 @@ def whole_table(family: str, bench: Bench) -> Iterator[Case]:
 
 def entries(bench: Bench, inputs: Inputs, names: Sequence[str]) -> Mapping[str, Run]:
     """Those with these ``names``; each knows the seconds of a core, too, for Kafka's cleaner has only one thread."""
+    full = partial(_by_lane, bench, inputs.whole, Lane.FULL, inputs.newest)
     every: Mapping[str, Run] = {
-        "firn full": partial(_full, bench, inputs, local=False),
-        "firn full, local": partial(_full, bench, inputs, local=True),
+        "firn full": full,
+        "firn full, local": partial(full, local=True),
         "firn run, local": partial(_process, bench, inputs, "local"),
         "firn run, spark": partial(_process, bench, inputs, "spark"),
         "firn run, spark session given": partial(_process, bench, inputs, "spark", given=True),
@@ -147,12 +148,6 @@ def _imported(_: int) -> None:
     """Modules that a worker imports for its first task."""
     import_module("firnlake_expectations.judge")
     import_module("firnlake.compact.tasks")
-
-
-def _full(bench: Bench, inputs: Inputs, *, local: bool) -> Figures:
-    figures = _by_lane(bench, inputs.whole, Lane.FULL, inputs.newest, local=local)
-    tail = inputs.tail.bytes
-    return figures | ({"of the tail's bytes": 1 - figures["kept"] / tail} if tail else {})
 
 
 def _process(bench: Bench, inputs: Inputs, engine: str, *, given: bool = False, checkout: Path = CHECKOUT) -> Figures:

@@ -238,14 +238,11 @@ def prepare(bench: Bench, shape: Shape) -> Inputs:
         path.read_bytes()
     values = sum(len(part) - int(part.tombstones.sum()) for part in parts)
     count = sum(map(len, parts))
-    facts = {
+    facts: Figures = {
         "keys": shape.records,
         "records": count,
         "raw bytes": count * KEY_BYTES + values * shape.value_bytes,
         "value bytes": shape.value_bytes,
-        "partitions": shape.partitions,
-        "landed files": shape.landed,
-        "new keys": 0.75 if shape.keys == "append" else 0.0,
         "tail": tail.bytes,
         "head": whole.bytes - tail.bytes,
     }
@@ -325,9 +322,6 @@ def on_copy(
         written = sum(path.stat().st_size for path in new)
         figures |= {"data": data, "metadata": written - data, "written": written}
         same(seen(table) if seen else visible(bench.lake.table(table)), wanted)
-        if not seen:
-            kept = set(state.files).intersection(live(bench.lake.table(table)))
-            figures["kept"] = sum(path.stat().st_size for path in kept)
     return figures
 
 

@@ -3,13 +3,17 @@ lock files of the jars that tests need.
 """
 
 import re
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from infra.environment import CHECKOUT
-from infra.setup import release
 from infra.setup.constraints import CONSTRAINTS, LOCK, constraints
 from infra.setup.jars import Jar, JarError, ivy_file, read_lock
 
@@ -17,30 +21,65 @@ Files = dict[str, bytes]
 SHA = "0" * 64
 
 
+def contents(source: Path, folder: Path) -> Files:
+    """The files of the wheel that is built of the sources, by name."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def of_metadata(files: Files, name: str) -> bytes:
+    """A file of the wheel's folder of metadata, whose name has the version."""
+    return next(content for path, content in files.items() if path.endswith(f".dist-info/{name}"))
+
+
+def metadata(files: Files) -> Message:
+    """The metadata of a wheel."""
+    return Parser().parsestr(of_metadata(files, "METADATA").decode())
+
+
+def wrong(files: Files) -> list[str]:
+    """One line for each thing that is wrong with a wheel."""
+    of = metadata(files)
+    changelog, readme = ((CHECKOUT / name).read_text() for name in ("CHANGELOG.md", "README.md"))
+    packages = {path.partition("/")[0] for path in files if ".dist-info/" not in path}
+    expected = {
+        "the changelog's newest version": (changelog.partition("\n## [")[2].partition("]")[0], of["Version"]),
+        "the top-level names": ({"firnlake", "firnlake_expectations"}, packages),
+        "the licence": ("Apache-2.0", of["License-Expression"]),
+        "the licence's text": ((CHECKOUT / "LICENSE").read_bytes(), of_metadata(files, "licenses/LICENSE")),
+        "the description": (readme.strip(), str(of.get_payload()).strip()),
+        "the extras": ({"airflow", "spark"}, set(of.get_all("Provides-Extra", []))),
+    }
+    return [f"{what}: expected {want!r}, found {found!r}" for what, (want, found) in expected.items() if want != found]
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """The files of the wheel."""
-    return release.contents(release.build(CHECKOUT, tmp_path_factory.mktemp("dist"), "wheel"))
+    return contents(CHECKOUT, tmp_path_factory.mktemp("dist"))
 
 
 def test_the_wheel_is_fit_for_a_release(files: Files) -> None:
-    assert release.wrong(files) == []
+    assert wrong(files) == []
 
 
 def test_the_command_and_airflows_plugin_are_its_entry_points(files: Files) -> None:
-    said = release.of_metadata(files, "entry_points.txt").decode()
+    said = of_metadata(files, "entry_points.txt").decode()
     assert "firn = firnlake.cli.main:main" in said
     assert "firn = firnlake.airflow.plugin:FirnPlugin" in said
 
 
 def test_pyspark_and_airflow_come_by_their_extras_alone(files: Files) -> None:
-    asked = release.metadata(files).get_all("Requires-Dist", [])
+    asked = metadata(files).get_all("Requires-Dist", [])
     assert not [line for line in asked if re.match("pyspark|py4j|apache-airflow", line) and "extra ==" not in line]
     assert not [line for line in asked if "apache-spark" in line]
 
 
 def test_every_dependency_has_bounds_but_the_one_that_is_numbered_by_date(files: Files) -> None:
-    asked = release.metadata(files).get_all("Requires-Dist", [])
+    asked = metadata(files).get_all("Requires-Dist", [])
     assert [line for line in asked if not re.search(r"<[\d.]+,>=[\d.]+($|;)", line)] == ["fsspec"]
 
 
@@ -54,7 +93,7 @@ def test_every_dependency_has_bounds_but_the_one_that_is_numbered_by_date(files:
 )
 def test_a_wheel_that_is_not_is_told(files: Files, file: str, content: bytes, what: str) -> None:
     name = next((path for path in files if path.endswith(f".dist-info/{file}")), file)
-    assert what in [line.partition(":")[0] for line in release.wrong({**files, name: content})]
+    assert what in [line.partition(":")[0] for line in wrong({**files, name: content})]
 
 
 def test_the_constraints_that_ship_are_those_of_the_lock(files: Files) -> None:
