@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
+import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+    from collections.abc import Iterable, Iterator
 
 
 _SETTINGS = {
@@ -76,6 +75,15 @@ class Duck:
     def run(self, sql: str) -> None:
         """Execute a statement that has no result."""
         self._connection.execute(sql)
+
+    def insert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows into a table, in the types of its columns."""
+        columns = list(zip(*rows, strict=True))
+        if columns:
+            with self.seeing(
+                inserted=pa.table([pa.array(one) for one in columns], list(map(str, range(len(columns)))))
+            ):
+                self.run(f"INSERT INTO {table} SELECT * FROM inserted")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """All rows of a query."""

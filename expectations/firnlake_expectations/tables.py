@@ -115,11 +115,8 @@ class Requested:
 
     def make(self, duck: Duck) -> None:
         """Create the table of requests."""
-        kinds = pa.schema([("plan", pa.int32()), ("digest", pa.binary()), ("below", pa.int64())])
-        columns = list(zip(*self.rows, strict=True)) or [(), (), ()]
-        told = pa.table([pa.array(column, kind.type) for column, kind in zip(columns, kinds, strict=True)], kinds)
-        with duck.seeing(told=told):
-            duck.run("CREATE TABLE requests AS SELECT * FROM told")
+        duck.run("CREATE TABLE requests (plan INTEGER, digest BLOB, below BIGINT)")
+        duck.insert("requests", self.rows)
 
     def digest(self, key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
         """SQL for the digest of a key; `key` is the SQL of a key in the form that the judge's tables hold."""
@@ -315,15 +312,7 @@ class Filler:
                 counted.append((part, read))
         for one in held.values():
             one.flush()
-        if counted:
-            rows = [
-                {"plan": part.plan, "name": part.name, "told": part.records, "found": read} for part, read in counted
-            ]
-            kinds = pa.schema(
-                [("plan", pa.int32()), ("name", pa.string()), ("told", pa.int64()), ("found", pa.int64())]
-            )
-            with duck.seeing(counted=pa.Table.from_pylist(rows, kinds)):
-                duck.run("INSERT INTO files SELECT * FROM counted")
+        duck.insert("files", ((part.plan, part.name, part.records, read) for part, read in counted))
 
     def _wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`, those that equality deletes compare included."""
@@ -336,14 +325,10 @@ class Filler:
         if self._visible is None or part.listed is None or not part.has_deletes or not table.num_rows:
             return table.select(wanted)
         seen = self._visible.of(duck, part.name, part.listed, table, first)
-        if part.side == BEFORE:
-            self._count_hidden(part, table.num_rows - (pc.sum(seen).as_py() or 0), duck)
+        hidden = table.num_rows - (pc.sum(seen).as_py() or 0)
+        if part.side == BEFORE and hidden:
+            duck.insert("hidden", [(part.plan, part.name, hidden)])
         return table.filter(seen).select(wanted)
-
-    def _count_hidden(self, part: Part, number: int, duck: Duck) -> None:
-        if number:
-            with duck.seeing(part_name=pa.table({"name": [part.name]})):
-                duck.run(f"INSERT INTO hidden SELECT {part.plan}, name, {number} FROM part_name")
 
     def _take(self, table: pa.Table, part: Part, held: LoadedRecords) -> None:
         if not table.num_rows:

@@ -26,7 +26,7 @@ judged again *closely*, with the values of both sides; `firn.validate=full` judg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -47,22 +47,6 @@ MARK = f'hash(hash({_HASHED_KEY}, "offset"))'
 """Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
 _SLICE = f"({_HASHED_KEY} >> 52)::INTEGER"
 """One of 4096 slices of the keys, as SQL."""
-
-_PLANS = pa.schema(
-    {
-        "plan": pa.int32(),  # index of the claim
-        "now": pa.int64(),  # times are epoch microseconds
-        "stamp": pa.int64(),  # the delete horizon of a tombstone that this cleaning is the first to find clean (C8)
-        "clean_below": pa.int64(),
-        "log_end": pa.int64(),
-        "kept_from": pa.int64(),
-        "told": pa.bool_(),  # whether the claim has transactions
-        "level_out": pa.int32(),
-    }
-)
-_MARKERS = pa.schema(
-    {"plan": pa.int32(), "producer": pa.int64(), "offset": pa.int64(), "commit": pa.bool_()},
-)
 
 
 def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool) -> bool:
@@ -98,40 +82,35 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool)
 def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
     """Create the tables `plans` and `markers`, and the views `before` and `after`; lane `erase`: `before` without the
     records that are to be erased."""
-    with duck.seeing(claimed=_plans(claims), told_markers=_markers(claims)):
-        duck.run("CREATE TABLE plans AS SELECT * FROM claimed")
-        duck.run("CREATE TABLE markers AS SELECT * FROM told_markers")
+    # Times are epoch microseconds. `stamp` is the delete horizon of a tombstone that this cleaning is the first to find
+    # clean (C8), `told` whether the claim has transactions.
+    duck.run(
+        """CREATE TABLE plans (plan INTEGER, now BIGINT, stamp BIGINT, clean_below BIGINT, log_end BIGINT,
+            kept_from BIGINT, told BOOLEAN, level_out INTEGER)"""
+    )
+    duck.run('CREATE TABLE markers (plan INTEGER, producer BIGINT, "offset" BIGINT, commit BOOLEAN)')
+    duck.insert(
+        "plans",
+        (
+            (
+                number,
+                one.now_ms * 1000,
+                None if one.stamp_ms is None else one.stamp_ms * 1000,
+                one.clean_below,
+                one.log_end_offset,
+                one.end,
+                one.transactional,
+                one.level_out,
+            )
+            for number, one in enumerate(claims)
+        ),
+    )
+    duck.insert("markers", ((number, *marker) for number, one in enumerate(claims) for marker in one.markers))
     duck.run(_side("come" if layout.requested else "before", BEFORE, layout))
     duck.run(_side("after", AFTER, layout))
     duck.run("CREATE TABLE erased (plan INTEGER, records BIGINT)")
     if layout.requested:
         _take_out_erased(duck, layout, layout.requested)
-
-
-def _plans(claims: Sequence[Claim]) -> pa.Table:
-    rows = [
-        {
-            "plan": number,
-            "now": claim.now_ms * 1000,
-            "stamp": None if (stamp := claim.stamp_ms) is None else stamp * 1000,
-            "clean_below": claim.clean_below,
-            "log_end": claim.log_end_offset,
-            "kept_from": claim.end,
-            "told": claim.transactional,
-            "level_out": claim.level_out,
-        }
-        for number, claim in enumerate(claims)
-    ]
-    return pa.Table.from_pylist(rows, _PLANS)
-
-
-def _markers(claims: Iterable[Claim]) -> pa.Table:
-    rows: list[dict[str, Any]] = [
-        {"plan": number, "producer": producer, "offset": offset, "commit": commit}
-        for number, claim in enumerate(claims)
-        for producer, offset, commit in claim.markers
-    ]
-    return pa.Table.from_pylist(rows, _MARKERS)
 
 
 def _side(name: str, table: str, layout: Layout) -> str:

@@ -68,15 +68,8 @@ class Visible:
         """Tables of equality deletes, by the columns that they compare."""
         duck.run("CREATE TABLE deletes (number INTEGER, sequence BIGINT, scope VARCHAR, names VARCHAR)")
         duck.run("CREATE TABLE positions (number INTEGER, file VARCHAR, pos BIGINT)")
-        kinds = pa.schema(
-            [("number", pa.int32()), ("sequence", pa.int64()), ("scope", pa.string()), ("names", pa.string())]
-        )
-        rows = [
-            {"number": number, "sequence": one.sequence_number, "scope": one.scope, "names": one.only}
-            for number, one in enumerate(deletes.values())
-        ]
-        with duck.seeing(listed=pa.Table.from_pylist(rows, kinds)):
-            duck.run("INSERT INTO deletes SELECT * FROM listed")
+        named = enumerate(deletes.values())
+        duck.insert("deletes", ((number, one.sequence_number, one.scope, one.only) for number, one in named))
         self._load(duck, deletes.values())
         self._places = self._hidden_places(duck, reached)
         duck.run("DROP TABLE positions")
