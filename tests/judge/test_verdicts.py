@@ -46,7 +46,7 @@ def test_each_plan_has_its_verdict_and_the_job_one_result(tmp_path: Path) -> Non
     kept, broken = found["expect_one_record_per_key"], found["expect_newest_record_kept"]
     assert (kept["result"]["element_count"], kept["result"]["unexpected_count"]) == (3, 0)
     assert kept["expectation_config"]["meta"] == {"contract": "C6, C14, C16"}
-    (row,) = broken["result"]["unexpected_index_list"]
+    (row,) = broken["result"]["partial_unexpected_index_list"]
     assert row == {
         "plan": "plan-1", "topic_partition": "orders-1", "snapshot": "8", "expect_newest_record_kept": 1,
     }  # fmt: skip
@@ -86,7 +86,7 @@ def test_own_actions_run_after_each_validation_and_own_suites_count(tmp_path: Pa
     given = verdicts([CLAIMS[0], CLAIMS[2]], [FOUND[0], FOUND[2]], tmp_path, job="job", own=own)
     assert {plan: one.passed for plan, one in given.items()} == {"plan-0": True, "plan-2": False}
     assert Tell.told == [("db.orders", given["plan-2"].validation, False)]
-    (row,) = results(tmp_path)["expect_own_suites_met"]["result"]["unexpected_index_list"]
+    (row,) = results(tmp_path)["expect_own_suites_met"]["result"]["partial_unexpected_index_list"]
     assert (row["topic_partition"], row["expect_own_suites_met"]) == ("orders-2", 1)
 
 
