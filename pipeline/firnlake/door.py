@@ -143,10 +143,12 @@ class MaintainedTable:
 
     def verify(self, snapshot_id: int | None = None) -> list[Verdict]:
         """Judge a commit of Firn in the history anew, by default its newest."""
-        from firnlake.validate.validate import verify
+        from firnlake.validate.basis import Committed
+        from firnlake.validate.validate import judge
 
         with self.opened.engines(f"firn {self.name}") as engines:
-            return verify(self.opened.lake, self.name, snapshot_id, engines(0))
+            commit = Committed.find(self.opened.lake, self.name, snapshot_id)
+            return judge(commit, engines(commit.bytes))
 
     def erase(self, *keys: Sequence[bytes] | bytes, topic: str | None = None, within_ms: int | None = None) -> Request:
         """Request that ``keys`` are erased from all files (C30). A key is its bytes, or one value per key column."""

@@ -1,24 +1,25 @@
 """Run all steps (sense, plan, compact, validate and publish) for a table in one process.
 
-Lane `retain` needs neither `compact` nor `validate`. The DAG of a table runs the same steps, each as a task.
+The DAG of a table runs the same steps, each as a task.
 """
 
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError
+from firnlake.errors import FirnError, OutcomeUnknownError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.garbage import collect
+from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.plan.make import LanePlans, Postponed, check_clock, plan_work
 from firnlake.plan.read_states import EVERYTHING, Scope
-from firnlake.publish.publish import Publication, PublishResult, publish_stages, retain_plans
+from firnlake.publish.publish import publish
 
 log = logging.getLogger(__name__)
 
@@ -31,25 +32,32 @@ A round that postpones plans because the budgets of a run are full does not coun
 
 @dataclass
 class LaneRun:
-    """Outcome of one lane in a round. ``failures`` maps plan titles to errors; ``seconds`` maps steps to wall time."""
+    """Outcome of one lane in a round; ``seconds`` maps steps to wall time."""
 
     lane: Lane
     plans: Sequence[Plan]
-    publications: list[Publication] = field(default_factory=list)
-    failures: dict[str, FirnError | str] = field(default_factory=dict)
+    outcomes: dict[str, PlanOutcome] = field(default_factory=dict)
+    """By plan id, what the last step that worked on the plan has made of it."""
     seconds: dict[str, float] = field(default_factory=dict)
     postponed: Sequence[Postponed] = ()
     """Due plans that exceed the budgets of this round and wait for the next round or run."""
 
-    def add(self, published: PublishResult) -> None:
-        """Add ``published``, the outcome of the lane's plans, with the plans' titles in place of their ids."""
-        titles = {plan.id: plan.title for plan in self.plans}
-        self.publications += published.publications
-        for one in published.publications:
-            # Another process may have published the plan first.
-            self.failures.pop(titles.get(one.plan_id, ""), None)
-        for plan_id, error in published.failures.items():
-            self.failures.setdefault(titles[plan_id], error)
+    def add(self, outcomes: Iterable[PlanOutcome]) -> None:
+        """Add what a step has made of plans. What failed before stays so, unless it was published after all."""
+        for one in outcomes:
+            before = self.outcomes.get(one.plan_id)
+            if one.snapshot_id is not None or not before or not before.error:
+                self.outcomes[one.plan_id] = one
+
+    @property
+    def publications(self) -> list[PlanOutcome]:
+        """The plans that are published, whoever did it."""
+        return [one for one in self.outcomes.values() if one.snapshot_id is not None]
+
+    @property
+    def failures(self) -> dict[str, FirnError]:
+        """The errors of the other plans, by the plan's title."""
+        return {one.title: one.error for one in self.outcomes.values() if one.error}
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -95,32 +103,21 @@ def run(
                     if not lane.traits.serves_requests or len(lanes) == 1:
                         raise
                     # Unreadable requests to erase keys must not keep the other lanes waiting.
-                    done.failures[f"{identifier} {lane}"] = error
+                    done.add([PlanOutcome("", "", f"{identifier} {lane}", error)])
                     work = LanePlans(identifier, [], [], [], [])
                 for line in work.later():
                     log.warning("%s: %s", identifier, line)
                 done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
                 done.postponed = work.postponed
             if done.plans:
-                if lane.traits.writes == "nothing":
-                    _drop(lake, done)
-                else:
-                    _work(lake, done, engines)
-                titles = {plan.title: plan.topic_partition for plan in done.plans}
-                failed |= {titles[title] for title in done.failures}
+                _work(lake, done, engines)
+                failed |= {plan.topic_partition for plan in done.plans if done.outcomes[plan.id].error}
                 worked = worked or bool(done.publications)
                 waiting = waiting or any(not one.too_large for one in done.postponed)
             yield done
         if not worked or force or not until_idle:
             return
         rounds += not waiting
-
-
-def _drop(lake: Lake, done: LaneRun) -> None:
-    from firnlake.validate.validate import refused_drops
-
-    with done.timed("validate and publish"):
-        done.add(retain_plans(lake, done.plans, refused_drops))
 
 
 def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
@@ -133,24 +130,22 @@ def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
 
         engine = engines(sum(plan.read_bytes for plan in done.plans))
     with done.timed("compact"):
-        outcomes = compact(lake, done.plans, engine)
-    done.failures |= {outcome.plan.title: outcome.error for outcome in outcomes if outcome.error}
+        done.add(compact(lake, done.plans, engine))
     with done.timed("validate"):
-        # Plans of one job share a stage.
-        staged: dict[str, list[Plan]] = defaultdict(list)
-        for outcome in outcomes:
-            if not outcome.error:
-                staged[outcome.stage].append(outcome.plan)
-        judged = validate(lake, staged, engine)
-    for result in judged:
-        if not result.passed:
-            concerned = [plan for plan in staged[result.stage] if result.plan in (None, plan.id)]
-            done.failures |= {plan.title: result.error or result.failure for plan in concerned}
+        done.add(validate(lake, _unfinished(done), engine))
     with done.timed("publish"):
-        # A plan that is in conflict may have been published by another process.
-        ready = {result.stage for result in judged if result.passed or isinstance(result.error, ConflictError)}
-        done.add(publish_stages(lake, {name: plans for name, plans in staged.items() if name in ready}))
+        done.add(publish(lake, _unfinished(done)))
     with done.timed("collect"):
         # Nobody knows yet what became of a commit whose outcome is unknown.
-        unknown = {title for title, error in done.failures.items() if isinstance(error, OutcomeUnknownError)}
-        collect(lake, done.plans[0].table, [plan.id for plan in done.plans if plan.title not in unknown])
+        unknown = {one.plan_id for one in done.outcomes.values() if isinstance(one.error, OutcomeUnknownError)}
+        collect(lake, done.plans[0].table, [plan.id for plan in done.plans if plan.id not in unknown])
+
+
+def _unfinished(done: LaneRun) -> dict[str, list[Plan]]:
+    """The plans that have neither failed nor been published, by their stages, which plans of one job share."""
+    staged: dict[str, list[Plan]] = defaultdict(list)
+    for plan in done.plans:
+        outcome = done.outcomes[plan.id]
+        if not outcome.error and outcome.snapshot_id is None:
+            staged[outcome.stage].append(plan)
+    return staged

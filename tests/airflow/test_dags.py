@@ -10,7 +10,7 @@ import pytest
 
 from tests.airflow.conftest import LocalAirflow, make, without_database
 
-LANES = ("erase", "convert", "merge", "clean", "tier", "full")
+LANES = ("retain", "erase", "convert", "merge", "clean", "tier", "full")
 
 PARSE = """
 import json, os, sys, time
@@ -114,9 +114,7 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     tasks = parsed.dags["firn__shop__orders"]["tasks"]
     assert tasks["turn"] == []
     assert tasks["due"] == ["turn"]
-    assert tasks["retain.plan"] == ["due"]
-    assert tasks["retain.drop"] == ["retain.plan"]
-    before = "retain.drop"
+    before = "due"
     for lane in LANES:
         assert tasks[f"{lane}.plan"] == [before]
         before = f"{lane}.publish"
@@ -124,14 +122,14 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
         assert tasks[f"{lane}.jobs.validate"] == [f"{lane}.jobs.compact", f"{lane}.plan"]
         assert tasks[f"{lane}.publish"] == [f"{lane}.jobs.validate", f"{lane}.plan"]
     validated = {f"{lane}.publish" for lane in LANES}
-    assert {*validated, "retain.drop", "report"} == set(tasks["verdict"])
+    assert {*validated, "report"} == set(tasks["verdict"])
     assert validated <= set(tasks["report"])
     assert "verdict" in tasks["sweep"]
 
 
 def test_groups_show_the_levels_and_every_task_is_documented(parsed: Parsed) -> None:
     dag = parsed.dags["firn__shop__orders"]
-    assert set(dag["groups"]) == {"retain", *(name for lane in LANES for name in (lane, f"{lane}.jobs"))}
+    assert set(dag["groups"]) == {name for lane in LANES for name in (lane, f"{lane}.jobs")}
     assert sorted(dag["documented"]) == sorted(dag["tasks"])
 
 
@@ -150,7 +148,7 @@ def test_params_are_typed_and_described(parsed: Parsed) -> None:
         "dry_run": False,
         "ask": False,
     }
-    assert params["lane"]["enum"] == ["all", "retain", *LANES]
+    assert params["lane"]["enum"] == ["all", *LANES]
     assert all(param["description"] for param in params.values())
 
 

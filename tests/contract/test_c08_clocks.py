@@ -52,5 +52,5 @@ def test_c8_nor_does_it_in_lane_retain(scenario: Scenario) -> None:
         scenario.play("at 2h", "plans retain")
     with machine_at(NOW):
         scenario.answer("at 0")
-        assert " is 2 h ahead of this machine's clock" in "".join(scenario.answer("firn retain {plans}"))
+        assert " is 2 h ahead of this machine's clock" in "".join(scenario.answer("firn compact {plans}"))
         assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]

@@ -74,7 +74,7 @@ def test_on_a_cluster_the_killing_of_an_executor_changes_no_record(
     on_spark: Engine, lake: Lake, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small cases are judged in this process on either engine; here the executors judge them.
-    monkeypatch.setattr("firnlake.validate.tasks.HERE_BYTES", -1)
+    monkeypatch.setattr("firnlake.validate.validate.HERE_BYTES", -1)
     before = executors()
     holding = Holding(on_spark, tmp_path)
     pair = Pair((Topic(lake, engine, "cluster.local"), Topic(lake, holding, "cluster.spark")))

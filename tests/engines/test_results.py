@@ -35,7 +35,7 @@ def pair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Pair:
     # Small cases are judged in this process on either engine; here Spark's workers judge them.
-    monkeypatch.setattr("firnlake.validate.tasks.HERE_BYTES", -1)
+    monkeypatch.setattr("firnlake.validate.validate.HERE_BYTES", -1)
     name = "".join(one if one.isalnum() else "_" for one in request.node.name)
     return Pair((Topic(lake, engine, f"engines.{name}_local"), Topic(lake, spark_engine, f"engines.{name}_spark")))
 

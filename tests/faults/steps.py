@@ -91,6 +91,12 @@ def _validated(world: World) -> None:
     world.done("validate", *world.names["stages"])
 
 
+def _expired(world: World) -> None:
+    _planned("retain")(world)
+    world.done("compact", *world.names["stages"])
+    world.done("validate", *world.names["stages"])
+
+
 def _cleaned(world: World) -> None:
     filled(world)
     world.done("run", TABLE, "--lane", "full", "--force")
@@ -151,7 +157,7 @@ STEPS: Final = {
     "validate": Step(_command("validate", "{stages}"), _compacted, "load read write", staged=True),
     "publish": Step(_command("publish", "{stages}"), _validated, DELETES, staged=True),
     "discard": Step(_command("discard", "{stages}"), _validated, DELETES, staged=True, again=(0, 1)),
-    "retain": Step(_command("retain", "{stages}"), _planned("retain"), DELETES, again=(0, 1)),
+    "retain": Step(_command("publish", "{stages}"), _expired, DELETES, staged=True),
     "ask": Step(_command("erase", TABLE, "--key", "a", "--within", "1h"), filled, COMMITS),
     "erase": Step(_command("run", TABLE, "--lane", "erase", "--force"), _asked, DELETES, staged=True),
     "certify": Step(_command("erase", TABLE, "--certify"), _erased, "load read write"),

@@ -15,6 +15,8 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 
 from firnlake import clock
+from firnlake.compact.compact import compact
+from firnlake.engine.engine import LocalEngine
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.catalog import Lake, without_credentials
@@ -29,11 +31,10 @@ from firnlake.job.stage import Stage
 from firnlake.lanes import Lane
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import retain_plans
 from firnlake.table import records
 from firnlake.table.history import read_document, write_document
 from firnlake.table.records import SCHEMA, SPEC
-from firnlake.validate.validate import refused_drops
+from firnlake.validate.validate import validate
 from infra.foreign.files import files_under, on_disk
 from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, publish, ready, row
 
@@ -212,7 +213,9 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     explain_key(narrow, TABLE, (b"k",), NOW)
     append(narrow, [row(10)])
     (plan,) = plan_table(narrow, TABLE, Lane.RETAIN, NOW + 8 * DAY)
-    assert len(retain_plans(narrow, [plan], refused_drops).publications) == 1
+    (compacted,) = compact(narrow, [plan], LocalEngine())
+    assert [one.passed for one in validate(narrow, [compacted.stage], LocalEngine())] == [True]
+    publish(narrow, compacted.stage)
     catalog = narrow.catalog
     assert isinstance(catalog, NarrowCatalog)
     assert catalog.calls == USED

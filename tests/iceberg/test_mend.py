@@ -10,7 +10,7 @@ from firnlake.lanes.erasure.certificate import certify
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.mend import MOST_FILES, mend
 from firnlake.table.policy import DAY_MS
-from firnlake.validate.committed import Committed
+from firnlake.validate.basis import Committed
 from infra.foreign.files import on_disk
 from tests.support.topics import DAY, NOW, Topic, head, held, landed, lose, request, shown, take, tear
 

@@ -20,10 +20,11 @@ from firnlake.iceberg.commit import Commit
 from firnlake.job.stage import Stage
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Waits, Work
-from firnlake.publish import conflicts
+from firnlake.publish import publish
 from firnlake.table.state import State
-from firnlake.validate import tasks
-from firnlake.validate.validate import validate, verify
+from firnlake.validate import validate as judging
+from firnlake.validate.basis import Committed
+from firnlake.validate.validate import judge, validate
 from infra.foreign.files import on_disk
 from tests.support.lakes import Row, commit
 from tests.support.row_deletes import data_file
@@ -89,7 +90,7 @@ def test_c8_horizons_are_held_to_the_retention_of_their_commit(topic: Topic) -> 
     written = on_disk(topic.lake.table(topic.table).metadata_location)
     topic.lake.set_properties(topic.table, {"firn.delete.retention.ms": "5000"})
     for stamp, note in ((NOW + 1000, False), (None, True)):
-        (found,) = verify(topic.lake, topic.table, None, LocalEngine())
+        (found,) = judge(Committed.find(topic.lake, topic.table, None), LocalEngine())
         assert (found.passed, found.claim.stamp_ms) == (True, stamp)
         assert any("not judged: the metadata file" in row.observed for row in found.expectations) is note
         written.unlink(missing_ok=True)
@@ -127,7 +128,7 @@ def forged(topic: Topic, right: Snapshot, kept: Kept, **claimed: int) -> set[str
             added.append(data_file(table, remaining, file.spec_id, values))
     change = BranchChange(gone, added, {**said, **{f"firn.{name}": str(number) for name, number in claimed.items()}})
     commit(topic.lake, Commit(topic.lake.table(topic.table), [(MAIN_BRANCH, change)]), topic.table)
-    verified = verify(topic.lake, topic.table, None, LocalEngine())
+    verified = judge(Committed.find(topic.lake, topic.table, None), LocalEngine())
     return {found.name for one in verified for found in one.failures}
 
 
@@ -191,7 +192,7 @@ def test_c4_c19_what_retention_decides_wrong_is_noticed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Lane.RETAIN, "traits", replace(traits, look=wrong))
-        patch.setattr(conflicts, "_kept", lambda *_: None)
+        patch.setattr(publish, "_kept", lambda *_: None)
         assert said in scenario.answer("retain")[0]
         assert scenario.answer("retain") == ["nothing due"], "the plan waits until its segments change"
     assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]
@@ -224,7 +225,7 @@ def test_c1_a_value_that_was_changed_on_the_way_is_found_in_its_plan(topic: Topi
 
 
 def test_c17_plans_that_do_not_fit_the_memory_are_judged_by_the_engine(scenario: Scenario, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+    monkeypatch.setattr(judging, "MOST_BYTES", 100)
     scenario.answer("land a=1 a=2 1/a=1 1/a=2 1/a=3")
     said = scenario.answer("full!")
     assert {one.partition("; ")[2] for one in said} == {"superseded 1", "superseded 2"}
@@ -237,7 +238,7 @@ def test_c20_a_file_that_is_gone_is_an_error_that_names_plan_and_file_and_no_ver
     kept = shutil.move(lost, lost.with_suffix(".kept"))
     (judged,) = validate(topic.lake, [stage.identifier], LocalEngine())
     assert judged.verdict is None
-    assert plan_id in judged.failure
-    assert lost.name in judged.failure
+    assert plan_id in str(judged.error)
+    assert lost.name in str(judged.error)
     shutil.move(kept, lost)
     assert validate(topic.lake, [stage.identifier], LocalEngine())[0].passed, "asked again it is judged"

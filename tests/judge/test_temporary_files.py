@@ -17,7 +17,7 @@ import pytest
 
 from firnlake.compact import survey
 from firnlake.engine.engine import LocalEngine
-from firnlake.validate import tasks
+from firnlake.validate import validate
 from firnlake.validate.cases import Case, JudgedRecords
 from firnlake_expectations.findings import Findings
 from firnlake_expectations.tables import BEFORE, Part
@@ -63,12 +63,12 @@ def judge(_: Path, times: int = 1, then: Waits = bool) -> None:
 
     held = SimpleNamespace(schema=judged.SCHEMA, reading=judged.KAFKAS)
     case = Case(judged.CLAIM, (Part(BEFORE, read),), None)
-    (found,) = tasks.findings_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
+    (found,) = validate.findings_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
     assert isinstance(found, Findings)
 
 
 def judge_that_spills(folder: Path, waits: Waits) -> None:
-    PATCH.setattr(tasks, "MEMORY_BYTES", 32 << 20)
+    PATCH.setattr(validate, "MEMORY_BYTES", 32 << 20)
     judge(folder, 30, waits)
 
 

@@ -168,7 +168,7 @@ class Compaction:
             document.unlink()
         for path, content in self.documents.items():
             path.write_bytes(content)
-        told = Changes.on(self.stage.table, [change]) if change else attempt
+        told = Changes.on(self.stage.loaded, [change]) if change else attempt
         if told is not None:
             self.stage.write(CHANGE, told.model_dump_json().encode(), self.stage.attempt_id)
         return passed(self.topic, self.stage.identifier)

@@ -17,7 +17,7 @@ from tests.support.scenario import Scenario
 
 COMMANDS = (
     "create", "adopt", "release", "config", "land", "status", "checkpoint", "plan", "compact", "validate", "publish",
-    "retain", "stages", "discard", "maintain", "report", "run", "quarantine", "erase", "retry", "explain",
+    "stages", "discard", "maintain", "report", "run", "quarantine", "erase", "retry", "explain",
     "mend", "verify",
 )  # fmt: skip
 READING = (

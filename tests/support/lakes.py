@@ -27,11 +27,12 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.change import Change
 from firnlake.job.job import Job
+from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import Publication, publish_job
+from firnlake.publish.publish import publish as publish_stages
 from firnlake.table.history import Counts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.topic_partition import TopicPartition
@@ -172,7 +173,7 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
 
 def write(stage: Stage, rows: Sequence[Row]) -> list[tuple[int, DataFile]]:
     """Data files with ``rows`` in the folder of the job, one for each topic partition and level, with the level."""
-    table, found = stage.table, []
+    table, found = stage.loaded, []
     groups: dict[tuple[str, int, int], list[Row]] = {}
     for one in rows:
         groups.setdefault((one["topic"], one["partition"], one["level"]), []).append(one)
@@ -215,12 +216,11 @@ def together(*actions: Callable[[], T]) -> list[T | FirnError]:
         return list(threads.map(run, actions))
 
 
-def publish(lake: Lake, identifier: str) -> Publication:
-    result = publish_job(lake, identifier)
-    for error in result.failures.values():
-        raise error
-    (publication,) = result.publications
-    return publication
+def publish(lake: Lake, identifier: str) -> PlanOutcome:
+    (outcome,) = publish_stages(lake, [identifier])
+    if outcome.error:
+        raise outcome.error
+    return outcome
 
 
 def commit(lake: Lake, prepared: Commit, identifier: str = TABLE) -> Settled:

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from firnlake.compact.compact import Compacted, compact
+from firnlake.compact.compact import compact
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
+from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import Publication, publish_job
+from firnlake.publish.publish import publish
 from firnlake.run import LaneRun, run
 from firnlake.table import records
 from firnlake.table.history import Counts
@@ -115,10 +116,10 @@ class Topic:
         """Plan, compact, validate and publish one lane; every step has to succeed."""
         return [counts for publication in self.publish(lane, now, force=force) if (counts := publication.counts)]
 
-    def publish(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Publication]:
-        published = [publish_job(self.lake, stage) for stage in self.validated(self.plans(lane, now, force=force))]
-        assert [one.failures for one in published if one.failures] == []
-        return [publication for one in published for publication in one.publications]
+    def publish(self, lane: str, now: int = NOW, *, force: bool = False) -> list[PlanOutcome]:
+        published = publish(self.lake, self.validated(self.plans(lane, now, force=force)))
+        assert [one.error for one in published if one.error] == []
+        return published
 
     def validated(self, plans: Sequence[Plan]) -> list[str]:
         """Compact and validate ``plans``; the names of their jobs' stages."""
@@ -130,7 +131,7 @@ class Topic:
             assert result.passed, [finding.observed for finding in result.verdict.failures]
         return stages
 
-    def compacted(self, *plans: Plan) -> list[Compacted]:
+    def compacted(self, *plans: Plan) -> list[PlanOutcome]:
         """Compact ``plans``; none may fail."""
         outcomes = compact(self.lake, plans, self.engine)
         assert [str(outcome.error) for outcome in outcomes if outcome.error] == []

@@ -20,7 +20,7 @@ from firnlake.airflow.trigger import ThresholdTrigger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from firnlake.publish.publish import Publication
+    from firnlake.job.outcomes import PlanOutcome
 
 
 def due_in(table: str) -> Asset:
@@ -54,7 +54,7 @@ def schedule_of(settings: TableSettings) -> AssetOrTimeSchedule:
     return AssetOrTimeSchedule(timetable=CronTriggerTimetable(settings.schedule, timezone="UTC"), assets=[asset])
 
 
-def announce(table: str, lane: str, publications: "Sequence[Publication]") -> None:
+def announce(table: str, lane: str, publications: "Sequence[PlanOutcome]") -> None:
     """Emit an event for the compacted table with the figures of this lane's commits, if there are any."""
     counts = [one.counts for one in publications if one.counts]
     if not counts:

@@ -29,7 +29,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "validate": ("run", "Validate stages with Great Expectations and store the verdicts."),
     "verify": ("run", "Validate a published commit again: compare what it removed with what it added."),
     "publish": ("run", "Publish validated stages, each with one atomic commit."),
-    "retain": ("run", "Drop the segments of `retain` plans, with one atomic commit per job."),
     "stages": ("run", "List the stages of a table with their states."),
     "discard": ("run", "Delete stages and their files, except files that a snapshot refers to."),
     "retry": ("run", "Let the next run retry failed plans."),

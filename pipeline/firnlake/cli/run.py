@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,12 +31,13 @@ from firnlake.inspect.gather import write_snapshot
 from firnlake.inspect.status import tables
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
-from firnlake.job.plan import DROPPING, STAGED, Plan, stage_parts
+from firnlake.job.outcomes import PlanOutcome, staged
+from firnlake.job.plan import stage_parts
 from firnlake.job.stage import Stage, no_stage, open_stages, stages_of
 from firnlake.lanes import Lane
 from firnlake.plan.make import LanePlans, check_clock, plan_lanes
 from firnlake.plan.read_states import Scope
-from firnlake.publish.publish import PublishResult, publish_stages, retain_plans
+from firnlake.publish.publish import publish as publish_stages
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.history import Counts
@@ -154,7 +154,7 @@ def run(
     failed = {plan.title: plan for result in done for plan in result.plans if plan.title in result.failures}
     # The reason why a failed plan was due would stand before the reason why it failed.
     names = {title: f"{plan.topic_partition} {plan.lane}" for title, plan in failed.items()}
-    alike: dict[str, list[tuple[str, FirnError | str]]] = defaultdict(list)
+    alike: dict[str, list[tuple[str, FirnError]]] = defaultdict(list)
     for title, error in (one for result in done for one in result.failures.items()):
         alike[str(error)].append((names.get(title, title), error))
     named = [_named([name for name, _ in own], own[0][1]) for own in alike.values()]
@@ -186,7 +186,7 @@ def _show_plans(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json:
         show.line(f"{table}: in a run, each lane plans after the lanes before it")
 
 
-def _named(plans: Sequence[str], error: FirnError | str) -> FirnError | str:
+def _named(plans: Sequence[str], error: FirnError) -> FirnError | str:
     """The error with the name of the first of its ``plans``, and with the exit code of an outage if it is one."""
     if isinstance(error, ConflictError):
         return error
@@ -197,7 +197,7 @@ def _named(plans: Sequence[str], error: FirnError | str) -> FirnError | str:
 def _show_lane(result: LaneRun) -> None:
     by_snapshot: dict[int, list[Counts]] = defaultdict(list)
     for publication in result.publications:
-        if publication.counts:
+        if publication.counts and publication.snapshot_id is not None:
             by_snapshot[publication.snapshot_id].append(publication.counts)
     for snapshot_id, own in by_snapshot.items():
         counts = Counts.total(own)
@@ -242,19 +242,28 @@ def compact(stages: StageNames, engine: EngineName = None, as_json: AsJson = Fal
     from firnlake.compact.compact import compact as run_plans
 
     lake = Lake.load()
-    jobs = [[plan.of_lane(*STAGED) for plan in Stage.load(lake, name).plans] for name in stages]
+    jobs = [Stage.load(lake, name).plans for name in stages]
     with engines(engine, "firn compact", as_json) as started:
-        on = started.of(sum(plan.bytes for plans in jobs for plan in plans))
+        on = started.of(sum(plan.read_bytes for plans in jobs for plan in plans))
         outcomes = [outcome for plans in jobs for outcome in run_plans(lake, plans, on)]
+    _show_outcomes(outcomes, as_json)
+
+
+def _show_outcomes(outcomes: Sequence[PlanOutcome], as_json: bool) -> None:
+    """Print what a step has made of plans, then their errors."""
     if as_json:
-        show.as_json(
-            [{"plan": one.plan.id, "stage": one.stage, "counts": one.counts, "error": one.error} for one in outcomes]
-        )
-    else:
-        for one in outcomes:
-            if one.counts:
-                records = f"{count(one.counts.records_in, 'record')} in, {one.counts.records_out:,} out"
-                show.line(f"{one.stage}: {one.plan.title}: {records}")
+        show.as_json(outcomes)
+    for one in () if as_json else outcomes:
+        if one.snapshot_id is not None:
+            word = "was already published as" if one.repeated else "published as"
+            show.line(f"plan {one.plan_id} {word} snapshot {one.snapshot_id} of {stage_parts(one.stage)[0]}")
+        elif one.verdict:
+            show.line(f"{one.stage}: {'passed' if one.passed else 'FAILED'}: {one.title}")
+            for finding in one.verdict.failures:
+                show.line(f"  {finding.name}: {finding.sentence} {finding.observed}")
+        elif one.counts:
+            records = f"{count(one.counts.records_in, 'record')} in, {one.counts.records_out:,} out"
+            show.line(f"{one.stage}: {one.title}: {records}")
     show.end([one.error for one in outcomes if one.error])
 
 
@@ -263,19 +272,11 @@ def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = Fa
     from firnlake.validate.validate import validate as judge_stages
 
     lake = Lake.load()
-    staged = _staged(lake, stages)
+    known = staged(lake, stages)
     with engines(engine, "firn validate", as_json) as started:
-        size = sum(plan.read_bytes for plans in staged.values() for plan in plans)
-        judged = judge_stages(lake, staged, started.of(size))
-    if as_json:
-        show.as_json(judged)
-    else:
-        for result in judged:
-            if result.verdict:
-                show.line(f"{result.stage}: {'passed' if result.passed else 'FAILED'}: {result.title}")
-                for finding in result.verdict.failures:
-                    show.line(f"  {finding.name}: {finding.sentence} {finding.observed}")
-    show.end([result.error or f"stage {result.stage} failed validation" for result in judged if not result.passed])
+        size = sum(plan.read_bytes for plans in known.values() for plan in plans)
+        judged = judge_stages(lake, known, started.of(size))
+    _show_outcomes(judged, as_json)
 
 
 SnapshotId = Annotated[
@@ -286,14 +287,14 @@ SnapshotId = Annotated[
 
 def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = None, as_json: AsJson = False) -> None:
     """Compare the records that a commit removed with those that it added. Exit code 1 if a promise is broken."""
-    from firnlake.validate.committed import Committed
+    from firnlake.validate.basis import Committed
     from firnlake.validate.validate import judge
 
     lake = Lake.load()
     # Before Spark starts, so that a refusal does not wait for Spark.
     commit = Committed.find(lake, table, snapshot)
     with engines(engine, f"firn verify {table}", as_json) as started:
-        verified = judge(commit, started.of(0))
+        verified = judge(commit, started.of(commit.bytes))
     if as_json:
         show.as_json([{"snapshot": commit.snapshot.snapshot_id, **_document(one)} for one in verified])
     else:
@@ -339,33 +340,7 @@ def _document(one: "Verdict") -> dict[str, object]:
 
 def publish(stages: StageNames, as_json: AsJson = False) -> None:
     """Publish validated stages, each with one atomic commit. Starts no JVM."""
-    lake = Lake.load()
-    _show_published(publish_stages(lake, _staged(lake, stages)), as_json)
-
-
-def retain(stages: StageNames, as_json: AsJson = False) -> None:
-    """Drop the segments of stages of lane `retain`, with one atomic commit per job. Starts no JVM."""
-    from firnlake.validate.validate import refused_drops
-
-    lake = Lake.load()
-    jobs = {name: [plan.of_lane(*DROPPING) for plan in Stage.load(lake, name).plans] for name in stages}
-    done = retain_plans(lake, [*chain.from_iterable(jobs.values())], refused_drops)
-    published = {one.plan_id for one in done.publications}
-    for name, plans in jobs.items():
-        if published.issuperset(plan.id for plan in plans):
-            discard_stage(lake, name)
-    _show_published(done, as_json)
-
-
-def _show_published(done: PublishResult, as_json: bool) -> None:
-    """Print the published plans, then the failures of the others."""
-    if as_json:
-        show.as_json(done.publications)
-    else:
-        for publication in done.publications:
-            word = "was already published as" if publication.repeated else "published as"
-            show.line(f"plan {publication.plan_id} {word} snapshot {publication.snapshot_id} of {publication.table}")
-    show.end(list(done.failures.values()))
+    _show_outcomes(publish_stages(Lake.load(), stages), as_json)
 
 
 def stages(table: TableName, limit: Limit = 100, as_json: AsJson = False) -> None:
@@ -449,13 +424,3 @@ def report(data_docs: DataDocs = None) -> None:
         from firnlake_expectations.checkpoint import build_data_docs
 
         show.line(f"Great Expectations' Data Docs: {build_data_docs(lake.reports_folder, data_docs)}")
-
-
-def _staged(lake: Lake, names: Iterable[str]) -> dict[str, Sequence[Plan]]:
-    """The plans of the stages ``names``; none of a stage that can't be read, whose error the step reports."""
-    staged: dict[str, Sequence[Plan]] = {}
-    for name in names:
-        staged[name] = ()
-        with suppress(FirnError):
-            staged[name] = Stage.load(lake, name).plans
-    return staged

@@ -1,22 +1,23 @@
 """Lane `erase`: reads segments for keys to erase, and rewrites those that hold one (C30)."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks
-from firnlake.compact.rewrite import Rewritten, Target, rewrite
+from firnlake.compact.rewrite import Target, rewrite
 from firnlake.compact.tasks import Attempt, by_bytes
 from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.keys import Flags
+from firnlake.job.change import Change
 from firnlake.job.outcomes import ByPlan
 from firnlake.job.plan import Plan
 from firnlake.lanes.erasure.digests import key_bytes
 from firnlake.lanes.erasure.requests import Read, RequestedKeys, erasures_of, write_reads
+from firnlake.table.history import Counts
 from firnlake.table.records import CONTROL
 from firnlake.table.segment import Segment
 
@@ -30,8 +31,8 @@ class EraseTask:
     requested: RequestedKeys = field(repr=False)
     target: Target
 
-    def __call__(self) -> tuple[Rewritten, Sequence[Sequence[Read]]]:
-        rewritten: list[Rewritten] = []
+    def __call__(self) -> tuple[Change, Sequence[Sequence[Read]]]:
+        rewritten: list[Change] = []
         in_place: set[str] = set()
         reads: list[Sequence[Read]] = []
         for segment in self.inputs.segments:
@@ -45,11 +46,12 @@ class EraseTask:
             erased = going if hidden is None else going[~hidden]
             written = rewrite(self.inputs, [(segment, Marks(len(erased), taken_out=erased))], self.target)
             # Removed tombstones are no records of main any more, so they do not count (C24).
-            rewritten.append(replace(written, counts=Counter()) if segment.level == REMOVED else written)
+            counts = Counts.of() if segment.level == REMOVED else written.counts
+            rewritten.append(written.model_copy(update={"counts": counts}))
             if not log_end_stays:
                 # What is written holds no covered record, so nobody needs to read it.
-                reads += [[Read(file.file_path, file.file_size_in_bytes) for _ in found] for _, file in written.files]
-        return Rewritten.joined(rewritten, frozenset(in_place)), tuple(zip(*reads, strict=True))
+                reads += [[Read(file.file_path, file.file_size_in_bytes) for _ in found] for file in written.written]
+        return Change.joined(self.inputs.plan, rewritten, frozenset(in_place)), tuple(zip(*reads, strict=True))
 
     def _read(self, segment: Segment) -> tuple[Flags, bool, list[Read]]:
         """Flags of the records to erase from the file, hidden records included; whether a covered record stays because
@@ -70,7 +72,7 @@ class EraseTask:
         return np.concatenate(parts), log_end_stays, found
 
 
-def erased(attempt: Attempt) -> ByPlan[Rewritten]:
+def erased(attempt: Attempt) -> ByPlan[Change]:
     """Compact plans of lane `erase`, and write down what was read for each request."""
     requests = {erasure.request.id: erasure.request for erasure in erasures_of(attempt.table)}
     failed: dict[str, FirnError] = {}
@@ -83,12 +85,12 @@ def erased(attempt: Attempt) -> ByPlan[Rewritten]:
             requested = RequestedKeys(inputs.plan.table_uuid, [requests[one] for one in inputs.plan.requests])
             tasks += [EraseTask(inputs.only(group), requested, attempt.target) for group in by_bytes(inputs.segments)]
     parts, raised = attempt.run("erase", tasks)
-    erased_by_plan: dict[str, Rewritten] = {}
+    erased_by_plan: dict[str, Change] = {}
     for plan in (inputs.plan for inputs in attempt.plans if inputs.plan.id in parts):
         results = [result for result, _ in parts[plan.id]]
         _write_down(attempt, plan, [reads for _, reads in parts[plan.id]])
         in_place = frozenset(path for result in results for path in result.in_place)
-        erased_by_plan[plan.id] = Rewritten.joined(results, in_place)
+        erased_by_plan[plan.id] = Change.joined(plan, results, in_place)
     return erased_by_plan, failed | raised
 
 

@@ -4,7 +4,6 @@ Another thread fetches and decodes the next batch while a task works on the curr
 """
 
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,7 +22,9 @@ from firnlake.iceberg.branches import QUARANTINED, REMOVED
 from firnlake.iceberg.files import UNREAD, job_of
 from firnlake.iceberg.keys import Flags, Longs
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
+from firnlake.job.change import Change
 from firnlake.job.plan import Plan
+from firnlake.table.history import Counts
 from firnlake.table.segment import RUN, TAIL, Segment
 from firnlake_expectations.fingerprint import Fingerprint
 
@@ -58,45 +59,21 @@ class Target:
     partitions: Partitions
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """What a task has made of a plan, or of some of its inputs; picklable.
+def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]], target: Target) -> Change:
+    """Write the records that remain of ``segments``, neighbours in one plan; segments without marks are copied.
 
-    ``files`` are the data files with their levels. ``counts`` are records by Outcome. The fingerprint is the judge's;
-    it covers the written records, in the form in which they were read. ``in_place`` are the paths of inputs that stay.
+    The fingerprint is the judge's; it covers the written records, in the form in which they were read.
     """
-
-    files: tuple[tuple[int, DataFile], ...]
-    counts: Counter[Outcome]
-    fingerprint: int = 0
-    in_place: frozenset[str] = frozenset()
-    deletes: tuple[DataFile, ...] = ()
-    """Lane `convert`: the position delete files."""
-    merged: tuple[str, ...] = ()
-    """Lane `convert`: paths of older position delete files whose rows ``deletes`` take over."""
-
-    @classmethod
-    def joined(cls, parts: Sequence["Rewritten"], in_place: frozenset[str]) -> "Rewritten":
-        """Join the outputs of one plan, in their order."""
-        counts: Counter[Outcome] = Counter()
-        for part in parts:
-            counts.update(part.counts)
-        files = tuple(file for part in parts for file in part.files)
-        return cls(files, counts, sum(part.fingerprint for part in parts), in_place)
-
-
-def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]], target: Target) -> Rewritten:
-    """Write the records that remain of ``segments``, neighbours in one plan; segments without marks are copied."""
     plan, columns = inputs.plan, inputs.columns
     parameters = Parameters.of(plan, _MICROSECONDS)
     names = [field.name for field in target.options.schema.fields]
     kept_columns = [name for name in names if name not in (columns.level, columns.delete_horizon)]
-    counts: Counter[Outcome] = Counter()
+    counts = np.zeros(len(Outcome), dtype=np.int64)
     judges, fingerprint = Fingerprint(kept_columns), 0
     with _Writers(inputs, target) as writers:
         for segment, marks, batch in ahead(_together(_read(inputs, segments))):
             decided, stamps = _decided(inputs, segment, marks, batch, parameters)
-            counts.update(_counted(decided))
+            counts += np.bincount(decided, minlength=len(Outcome))
             written = []
             for level, chosen in _destinations(decided, _level_out(plan, segment)):
                 records = batch if chosen.all() else batch.filter(pa.array(chosen))
@@ -105,9 +82,30 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]]
             # Once per batch, because each call of the judge takes milliseconds.
             fingerprint += judges.of(pa.Table.from_batches(written, batch.schema))
         files = writers.close()
-    hidden = sum(inputs.sources[segment.path].records - inputs.visible(segment) for segment, _ in segments)
-    counts.update({Outcome.DELETED: hidden} if hidden else {})
-    return Rewritten(tuple(files), counts, fingerprint)
+    counts[Outcome.DELETED] = sum(inputs.sources[one.path].records - inputs.visible(one) for one, _ in segments)
+    return Change(
+        plan=plan,
+        counts=_fates(counts.tolist()),
+        fingerprint=str(fingerprint),
+        kept=tuple(file for level, file in files if level not in (QUARANTINED, REMOVED)),
+        quarantined=tuple(file for level, file in files if level == QUARANTINED),
+        removed_tombstones=tuple(file for level, file in files if level == REMOVED),
+    )
+
+
+def _fates(counts: Sequence[int]) -> Counts:
+    """What became of as many records of each Outcome; nothing about the files that were read and written."""
+    return Counts.of(
+        superseded=counts[Outcome.SUPERSEDED] + counts[Outcome.REPEATED],
+        repeated=counts[Outcome.REPEATED],
+        tombstones_removed=counts[Outcome.TOMBSTONE_REMOVED],
+        quarantined=counts[Outcome.QUARANTINED],
+        restored=counts[Outcome.RESTORED],
+        aborted=counts[Outcome.ABORTED],
+        markers_removed=counts[Outcome.MARKER_REMOVED],
+        erased=counts[Outcome.ERASED],
+        deleted=counts[Outcome.DELETED],
+    )
 
 
 Outcomes: TypeAlias = NDArray[np.uint8]
@@ -180,11 +178,6 @@ def _records(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.Recor
         repeated=marks.repeated,
         removed_before=segment.level == REMOVED,
     )
-
-
-def _counted(decided: Outcomes) -> dict[Outcome, int]:
-    counts = np.bincount(decided, minlength=len(Outcome))
-    return {one: int(counts[one]) for one in Outcome if counts[one]}
 
 
 def _destinations(decided: Outcomes, level_out: int) -> Iterator[tuple[int, Flags]]:

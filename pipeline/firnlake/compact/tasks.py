@@ -7,7 +7,7 @@ segments, so the layout is the same on every engine.
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import call
@@ -17,14 +17,15 @@ from pyiceberg.table import Table
 
 from firnlake.compact.inputs import PlanInputs, grouped
 from firnlake.compact.marks import Marks, StoredMarks, store
-from firnlake.compact.rewrite import Rewritten, Target, rewrite
+from firnlake.compact.rewrite import Target, rewrite
 from firnlake.compact.spark_survey import suits_spark, survey_on_spark
-from firnlake.compact.survey import NO_SURVEY, M, Survey, has_many_keys, survey
-from firnlake.engine.engine import Engine, LocalEngine
+from firnlake.compact.survey import NO_SURVEY, M, Survey, survey
+from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.files import MARKS
+from firnlake.job.change import Change
 from firnlake.job.garbage import delete_attempt
 from firnlake.job.job import series
 from firnlake.job.outcomes import ByPlan
@@ -61,13 +62,13 @@ class Attempt:
     engine: Engine
     title: str
 
-    def run(self, verb: str, tasks: Sequence[PlanTask[R]], engine: Engine | None = None) -> ByPlan[list[R]]:
-        """Run ``tasks`` on ``engine``, by default the attempt's own; returns the results of each plan in task order.
+    def run(self, verb: str, tasks: Sequence[PlanTask[R]]) -> ByPlan[list[R]]:
+        """Run ``tasks`` on the engine; returns the results of each plan in task order.
 
         A plan fails with the first of its tasks that fails, whatever the error is.
         """
         weights = [task.inputs.bytes for task in tasks]
-        answers = (engine or self.engine).map(call, tasks, weights=weights, title=f"{verb} {self.title}")
+        answers = self.engine.map(call, tasks, weights=weights, title=f"{verb} {self.title}")
         done: dict[str, list[R]] = defaultdict(list)
         failed: dict[str, FirnError] = {}
         for task, answer in zip(tasks, answers, strict=True):
@@ -107,17 +108,6 @@ def _outputs(plan: Plan, surveyed: Survey[M]) -> Iterator[Sequence[Segment]]:
             yield from grouped(inputs, plan.segment_bytes, size)
 
 
-HERE_BYTES: Final = 512 << 20
-"""Maximum total file bytes of plans surveyed without a task. A survey reads only a small part of them."""
-
-
-def _is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
-    """True if this process surveys ``plans`` itself, because they are too few to occupy all workers, and too small to
-    be worth a round of tasks."""
-    few = len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans) <= HERE_BYTES
-    return few and not any(map(has_many_keys, plans))
-
-
 @dataclass(frozen=True)
 class RewriteTask:
     """Write one output of a plan."""
@@ -126,7 +116,7 @@ class RewriteTask:
     segments: tuple[tuple[Segment, Marks | StoredMarks | None], ...]
     target: Target
 
-    def __call__(self) -> Rewritten:
+    def __call__(self) -> Change:
         segments = [
             (segment, marks.read(self.inputs.files) if isinstance(marks, StoredMarks) else marks)
             for segment, marks in self.segments
@@ -154,11 +144,10 @@ class WholeTask:
     inputs: PlanInputs
     target: Target
 
-    def __call__(self) -> Rewritten:
+    def __call__(self) -> Change:
         surveyed = NO_SURVEY if self.inputs.copies else survey(self.inputs)
-        return Rewritten.joined(
-            [task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place
-        )
+        parts = [task() for task in rewrite_tasks(self.inputs, surveyed, self.target)]
+        return Change.joined(self.inputs.plan, parts, surveyed.in_place)
 
 
 def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> list[RewriteTask]:
@@ -172,11 +161,10 @@ def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> li
     return [RewriteTask(inputs.only(group), own, target) for group, own in zip(groups, marked, strict=True)]
 
 
-def rewritten(attempt: Attempt) -> ByPlan[Rewritten]:
+def rewritten(attempt: Attempt) -> ByPlan[Change]:
     """Compact plans of the lanes that rewrite all their inputs.
 
-    A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task. If this process
-    surveys the plans itself, all cores can write their outputs without a further round of tasks.
+    A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task.
     """
     with attempt.marks_folder() as folder:
         done, surveys, failed = _first_round(attempt, folder)
@@ -185,18 +173,16 @@ def rewritten(attempt: Attempt) -> ByPlan[Rewritten]:
         parts, not_written = attempt.run("rewrite", tasks)
     for plan_id, surveyed in surveys.items():
         if plan_id not in not_written:
-            done[plan_id] = Rewritten.joined(parts.get(plan_id, ()), surveyed.in_place)
+            done[plan_id] = Change.joined(by_id[plan_id].plan, parts.get(plan_id, ()), surveyed.in_place)
     return done, failed | not_written
 
 
 def _first_round(
     attempt: Attempt, folder: str
-) -> tuple[dict[str, Rewritten], dict[str, Survey[StoredMarks]], dict[str, FirnError]]:
+) -> tuple[dict[str, Change], dict[str, Survey[StoredMarks]], dict[str, FirnError]]:
     """The results of small plans, the surveys of large plans, and errors. Marks go to ``folder``."""
     surveys: dict[str, Survey[StoredMarks]] = {}
-    here: list[PlanTask[Survey[StoredMarks] | Rewritten]] = []
-    tasks: list[PlanTask[Survey[StoredMarks] | Rewritten]] = []
-    surveyed_here = _is_here(attempt.plans, attempt.engine)
+    tasks: list[PlanTask[Survey[StoredMarks] | Change]] = []
     failed: dict[str, FirnError] = {}
     for inputs in attempt.plans:
         if isinstance(attempt.engine, SparkEngine) and not inputs.copies and suits_spark(inputs):
@@ -204,20 +190,17 @@ def _first_round(
                 surveys[inputs.plan.id] = survey_on_spark(inputs, attempt.engine, folder, f"survey {attempt.title}")
             except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
                 failed[inputs.plan.id] = contained(error, inputs.plan.subject)
-        elif surveyed_here and not inputs.copies:
-            here.append(SurveyTask(inputs, folder))
         elif inputs.bytes <= WHOLE_BYTES:
             tasks.append(WholeTask(inputs, attempt.target))
         elif inputs.copies:
             surveys[inputs.plan.id] = NO_SURVEY
         else:
             tasks.append(SurveyTask(inputs, folder))
-    done: dict[str, Rewritten] = {}
-    for answers, errors in (attempt.run("survey", here, LocalEngine(1)), attempt.run("compact", tasks)):
-        failed |= errors
-        for plan_id, (answer,) in answers.items():
-            if isinstance(answer, Rewritten):
-                done[plan_id] = answer
-            else:
-                surveys[plan_id] = answer
-    return done, surveys, failed
+    done: dict[str, Change] = {}
+    answers, errors = attempt.run("compact", tasks)
+    for plan_id, (answer,) in answers.items():
+        if isinstance(answer, Change):
+            done[plan_id] = answer
+        else:
+            surveys[plan_id] = answer
+    return done, surveys, failed | errors

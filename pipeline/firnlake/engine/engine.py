@@ -157,12 +157,12 @@ class Engines:
             self._spark = None
 
     def of(self, input_bytes: int) -> Engine:
-        """The engine for a job that reads ``input_bytes`` bytes.
+        """The engine for a job that reads ``input_bytes`` bytes; if these are none, this process.
 
         Raises UnavailableError when Spark does not start, and RefusedError when Spark is not installed or its workers
         can't run Firn.
         """
-        if self.choice == "local" or (self.choice == "auto" and not self._spark_suits(input_bytes)):
+        if self.choice == "local" or not input_bytes or (self.choice == "auto" and not self._spark_suits(input_bytes)):
             return LocalEngine()
         if self._spark is None:
             self._spark = self._started()

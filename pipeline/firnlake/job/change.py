@@ -5,7 +5,7 @@ Tasks return it, a document of the job keeps it, the judge judges it, and one co
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
@@ -84,7 +84,8 @@ Files = Annotated[tuple[DataFile, ...], PlainValidator(_read), PlainSerializer(_
 
 
 class Change(FrozenModel):
-    """What ``plan`` does to its table. The plan is not part of a document, which has its id.
+    """What ``plan`` does to its table; of a task, what it has made of a part of the inputs. The plan is not part of a
+    document, which has its id.
 
     ``fingerprint`` is a decimal number, the judge's fingerprint of the kept records as they were read (C24).
     ``in_place`` are the paths of segments that lose no records and stay as they are. Lane `convert` merges older
@@ -104,6 +105,23 @@ class Change(FrozenModel):
     removed_tombstones: Files = ()
     deletes: Files = ()
     """Position delete files that come to main."""
+
+    @classmethod
+    def joined(cls, plan: Plan, parts: Sequence["Change"], in_place: frozenset[str] = frozenset()) -> Self:
+        """What ``plan`` does, by its tasks' ``parts`` in their order; ``in_place`` are the segments that stay."""
+        written = ("kept", "quarantined", "removed_tombstones", "deletes", "merged")
+        return cls(
+            plan=plan,
+            counts=Counts.total(part.counts for part in parts),
+            fingerprint=str(sum(int(part.fingerprint) for part in parts)),
+            in_place=in_place,
+            **{name: tuple(one for part in parts for one in getattr(part, name)) for name in written},
+        )
+
+    @property
+    def drops(self) -> bool:
+        """True if the change only removes whole segments, and nobody reads their records (C19)."""
+        return self.plan.lane.traits.writes == "nothing"
 
     @property
     def written(self) -> tuple[DataFile, ...]:

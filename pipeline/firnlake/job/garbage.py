@@ -19,6 +19,7 @@ references, or the catalog refuses its commit. Days are counted between times of
 import os
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -61,8 +62,8 @@ AGE_MS: Final = 3 * DAY_MS
 """Age, in milliseconds, from which on a file that nothing reaches is deleted, as by Iceberg's remove_orphan_files: a
 writer may still publish a younger one."""
 OF_AGE: Final = "older than 3 days"
-REPORTS_AGE_MS: Final = 90 * DAY_MS
-"""Age, in milliseconds, from which on a document of reports is deleted."""
+_AGES: Final = {Kind.FIRN: (AGE_MS, f"unreferenced; {OF_AGE}"), Kind.REPORT: (90 * DAY_MS, "older than 90 days")}
+"""For files of no job: the age, in milliseconds, from which on they are deleted, and the reason in words."""
 _PART: Final = 10_000
 """Largest number of files of a folder that are examined together."""
 
@@ -102,7 +103,7 @@ def _listed(table: Table, location: str) -> list[Deletable]:
     return [(access, file) for part in walk(access, folder) for file in part]
 
 
-def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> list[Finding]:
+def discard(lake: Lake, identifier: str, published: Collection[str] | None = None) -> list[Finding]:
     """Delete the stage ``identifier`` with its unreferenced files; what can't be deleted now goes after three days.
 
     ``published`` are the names of the files that this process has just published. With them, nothing is looked up: all
@@ -112,11 +113,11 @@ def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> lis
     target, job_id = stage_parts(identifier)
     table = lake.table(target)
     ending = Ending.of(Stage.listed(table, job_id), "it was discarded")
-    if published:
+    if published is not None:
         _, lists = store(table, plans_folder(table))
         files = [one for one in ending.files if not one[1].path.startswith(f"{lists}/")]
         ending.files = [one for one in files if name_of(one[1].path) not in published]
-    return end(lake, target, [ending], look=not published)
+    return end(lake, target, [ending], look=published is None)
 
 
 def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mapping[str, str]:
@@ -285,15 +286,12 @@ class OwnGarbage:
             access, folder = store(table, root)
             listed = [file for part in walk(access, folder) for file in part]
             now_ms = store_ms(table, root, remove=remove)
-            old: list[Deletable] = []
-            reports: list[Deletable] = []
+            old: dict[Kind, list[Deletable]] = defaultdict(list)
             for file in reached.unreached(listed):
-                is_old = now_ms is not None and file.is_older(now_ms - AGE_MS)
                 within = file.path[len(folder) :].lstrip("/")
-                if within.startswith(f"{REPORTS_FOLDER}/"):
-                    if now_ms is not None and file.is_older(now_ms - REPORTS_AGE_MS):
-                        reports.append((access, file))
-                    continue
+                kind = Kind.REPORT if within.startswith(f"{REPORTS_FOLDER}/") else Kind.FIRN
+                age_ms, _ = _AGES[kind]
+                is_old = now_ms is not None and file.is_older(now_ms - age_ms)
                 if match := _JOB.match(within):
                     job_id = match[1] or match[2]
                     own = jobs.setdefault(job_id, Ending(Stage(table, job_id, ()), ""))
@@ -301,11 +299,8 @@ class OwnGarbage:
                     if not is_old:
                         young.add(job_id)
                 elif is_old and not within.startswith(_STAYING):
-                    old.append((access, file))
-            if old:
-                others.append(Garbage(Kind.FIRN, root, f"unreferenced; {OF_AGE}", old, now_ms))
-            if reports:
-                others.append(Garbage(Kind.REPORT, root, "older than 90 days", reports, now_ms))
+                    old[kind].append((access, file))
+            others += [Garbage(kind, root, _AGES[kind][1], files, now_ms) for kind, files in old.items()]
         going, staying = [], []
         for job_id, own in jobs.items():
             if own.reason or job_id not in young:

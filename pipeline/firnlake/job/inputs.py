@@ -37,15 +37,14 @@ class CheckedInputs:
     deletes: Mapping[str, FileDeletes] = field(default_factory=dict)
 
     @classmethod
-    def find(
-        cls, target: Table, plans: Sequence[Plan], manifests: Manifests | None = None, *, row_deletes: bool = False
-    ) -> "CheckedInputs":
+    def find(cls, target: Table, plans: Sequence[Plan], manifests: Manifests | None = None) -> "CheckedInputs":
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
         A plan matches if its rules have not changed, its inputs are live, and the same row-level deletes apply to them
         as when the plan was made. Later equality deletes are no conflict if they apply to the results and hide no
-        record that supersedes another (C2, C3). With ``row_deletes``, no row-level delete is a conflict. Raises
-        RefusedError for another table's plan, and for removed tombstones with row-level deletes.
+        record that supersedes another (C2, C3). In lane `retain` no row-level delete is a conflict, because the records
+        that it hides are dropped with their segment. Raises RefusedError for another table's plan, and for removed
+        tombstones with row-level deletes.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -60,7 +59,9 @@ class CheckedInputs:
             for segment in plan.inputs:
                 if segment.path in deletes:
                     deletes[segment.path] = _without_later(target, plan, deletes[segment.path])
-            problem = _problem(plan, listed, removed) or (None if row_deletes else _other_deletes(plan, deletes))
+            problem = _problem(plan, listed, removed)
+            if plan.lane.traits.writes != "nothing":
+                problem = problem or _other_deletes(plan, deletes)
             if problem := problem or changed.get(plan.id):
                 conflicts[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}): {problem}; plan again")
             else:
@@ -73,7 +74,7 @@ def rules_of(lane: Lane, policy: Policy, mapping: str | None) -> dict[str, str]:
     """The properties that decide what a plan of ``lane`` takes and keeps, with their values.
 
     ``mapping`` is what ``firn adopt`` recorded about the columns. The lanes that only copy records know no other rule,
-    and lane `retain` looks at the whole policy again (``publish.conflicts``).
+    and lane `retain` looks at the whole policy again (``publish.publish``).
     """
     rules = {name: str(getattr(policy, NAMES[name])) for name in _RULES if lane.traits.cleans}
     return rules if mapping is None else {**rules, COLUMNS: mapping}

@@ -18,10 +18,6 @@ from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker
 from firnlake_expectations.wording import count
 
-STAGED = tuple(lane for lane in Lane if lane.traits.writes != "nothing")
-"""The lanes whose results are staged and validated before they are published."""
-DROPPING = tuple(lane for lane in Lane if lane not in STAGED)
-"""The lanes that drop whole segments, which their plans alone describe."""
 _NARROW_BYTES = 32
 """Bytes that a record's key and offset take in a file, for a key of usual length."""
 
@@ -170,8 +166,9 @@ class Plan(FrozenModel):
 
     @property
     def read_bytes(self) -> int:
-        """Estimate of the bytes that the plan reads; lane `convert` reads only a few columns."""
-        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane.traits.writes == "deletes" else self.bytes
+        """Estimate of the bytes that the plan reads: lane `convert` reads only a few columns, lane `retain` nothing."""
+        narrow = min(self.bytes, self.records * _NARROW_BYTES)
+        return {"segments": self.bytes, "deletes": narrow, "nothing": 0}[self.lane.traits.writes]
 
     def takes(self, other: "Plan") -> bool:
         """True when this plan takes all inputs of ``other``, the plan of a lane of a lower level in the same run."""
@@ -189,15 +186,6 @@ class Plan(FrozenModel):
     def subject(self) -> str:
         """The beginning of messages about an error of work on the plan."""
         return f"table {self.table}, {self.topic_partition} {self.lane}"
-
-    def of_lane(self, *allowed: Lane) -> Self:
-        """Return this plan; raises RefusedError unless its lane is one of ``allowed``."""
-        if self.lane not in allowed:
-            raise RefusedError(
-                f"plan {self.id} ({self.title}) is of lane {self.lane}; allowed for this step: {', '.join(allowed)} "
-                f"(firn retain runs lane {', '.join(DROPPING)}, firn compact runs the other lanes)"
-            )
-        return self
 
     def check_clock(self) -> None:
         """Raise UnavailableError, which marks no plan as failed, if this plan's clock is too far ahead (``clock``)."""

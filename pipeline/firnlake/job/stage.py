@@ -89,21 +89,6 @@ class Changes(FrozenModel):
         now = table.metadata.current_schema_id, table.metadata.default_spec_id
         return (self.schema_id, self.spec_id) == now
 
-    def shaped(self, table: Table) -> Table:
-        """``table`` with the schema and partition spec with which the files were written; for reading only.
-
-        Raises RefusedError when the table no longer has this schema or partition spec.
-        """
-        if self.schema_id not in table.schemas() or self.spec_id not in table.specs():
-            raise RefusedError(
-                f"table {'.'.join(table.name())} no longer has schema {self.schema_id} or partition spec "
-                f"{self.spec_id}, with which a staged result was written; plan again"
-            )
-        metadata = table.metadata.model_copy(
-            update={"current_schema_id": self.schema_id, "default_spec_id": self.spec_id}
-        )
-        return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-
 
 class _Judged(FrozenModel):
     """Verdicts on the changes of an attempt (C23), and its files as they were before they were judged."""
@@ -254,11 +239,6 @@ class Stage:
     def judged_files(self) -> Files:
         """The files that were judged, as they were then."""
         return self._chosen[2].files
-
-    @cached_property
-    def table(self) -> Table:
-        """The table, with the schema and partition spec with which the attempt has written its files."""
-        return self.attempt.shaped(self.loaded) if self.attempt else self.loaded
 
     @property
     def is_judged(self) -> bool:

@@ -7,127 +7,84 @@ commit, and becomes a failure in the result (C20, C22).
 
 The same commit moves removed tombstones and records without a key to their branches (C5, C9). The commit of lane
 `convert` adds position delete files, removes no segment, and removes the equality delete files that it makes needless;
-each try looks for needless files in the version of the table that it has loaded (C27). Lane `retain` has no stage: its
-commit only removes files, after they were judged by their metadata (C19).
+each try looks for needless files in the version of the table that it has loaded (C27). That of lane `retain` only
+removes files (C19).
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, contained
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
+from firnlake.clock import show_span
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, check_names
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
-from firnlake.job.garbage import discard
-from firnlake.job.job import Job, jobs_of
-from firnlake.job.outcomes import sorted_out
-from firnlake.job.plan import DROPPING, Plan, stage_parts
+from firnlake.job.garbage import discard, store_ms
+from firnlake.job.inputs import CheckedInputs
+from firnlake.job.outcomes import PlanOutcome, Stages, carried_out
+from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.stage import Stage
-from firnlake.publish.conflicts import dropping_conflicts, staged_conflicts
+from firnlake.lanes.answer import Work
+from firnlake.lanes.look import look
 from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, published, write_document
+from firnlake.table.manifest_reader import read
+from firnlake.table.policy import Policies, Policy
 from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
+from firnlake.table.segments import Segments
+from firnlake.table.state import State
+from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
+from firnlake_expectations.wording import count
 
-Judge: TypeAlias = Callable[[Lake, Table, Sequence[Change]], tuple[Mapping[str, FirnError], str]]
-"""What judges plans of lane `retain` before they are published: `validate.validate.refused_drops`."""
 
+def publish(lake: Lake, stages: Stages) -> list[PlanOutcome]:
+    """Publish ``stages`` and delete them; plans that are already published stay as they are (C25).
 
-@dataclass(frozen=True)
-class Publication:
-    """The outcome of one published plan.
-
-    ``repeated`` is true when an earlier commit had published the plan, so that nothing has changed now; ``counts`` is
-    None then. ``attempts`` is the number of tries of the commit, which all plans of a job share.
+    The error of a plan is a RefusedError if there is no such stage, no passing verdict on exactly this result, or files
+    of the stage are gone; a ConflictError if the table has changed since planning (an input is gone, a row-level delete
+    was added, or an older record landed below a tombstone that the plan removes), or the stage was discarded meanwhile;
+    an OutcomeUnknownError when the catalog did not report the commit's outcome. If no plan was published, the stage
+    stays.
     """
-
-    table: str
-    plan_id: str
-    snapshot_id: int
-    attempts: int
-    repeated: bool
-    counts: Counts | None
+    # A verdict has marked what was refused before; only an error that nobody foresaw is new here.
+    return carried_out(lake, "publish", stages, partial(_of_stage, lake))
 
 
-@dataclass(frozen=True)
-class PublishResult:
-    """The outcome of the plans of a job: published in one commit, or the reason why not, by plan id."""
-
-    publications: tuple[Publication, ...] = ()
-    failures: Mapping[str, FirnError] = field(default_factory=dict)
-
-
-def publish_stages(lake: Lake, stages: Mapping[str, Sequence[Plan]]) -> PublishResult:
-    """Publish ``stages``, by name with their plans; the result names unpublished plans with the reason.
-
-    If a stage can't be published at all, its plans are failures, or its name if no plan is known. If another process
-    has published a plan, it counts as published; if its inputs have changed, the failure is a ConflictError, even if
-    the stage is gone.
-    """
-    return _together(lake, [(partial(publish_job, lake, name), name, plans) for name, plans in stages.items()])
-
-
-def retain_plans(lake: Lake, plans: Sequence[Plan], judge: Judge) -> PublishResult:
-    """Carry out ``plans`` of lane ``retain`` that ``judge`` does not refuse; plans of a job share a commit. Failed
-    plans are in the result."""
-    return _together(lake, [(partial(_retain, lake, job, judge), job.stage, job.plans) for job in jobs_of(plans)])
-
-
-def publish_job(lake: Lake, identifier: str) -> PublishResult:
-    """Publish the stage ``identifier`` and delete it; plans that are already published stay as they are (C25).
-
-    The result names the plans that were not published, with an error: RefusedError if there is no passing verdict on
-    exactly this result, or files of the stage are gone; ConflictError if the target has changed since planning (an
-    input is gone, a row-level delete was added, or an older record landed below a tombstone that the plan removes). If
-    no plan was published, the stage stays.
-
-    Raises RefusedError when there is no such stage, or it belongs to another table or a failed plan; ConflictError when
-    the stage was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
-    """
+def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
     table, job_id = stage_parts(identifier)
     target = lake.table(table)
     if published(target, job_id) is not None:
         stage = Stage.find(lake, target, job_id)
         if stage:
             _delete(lake, identifier)
-        return _repeated(target, job_id, [plan.id for plan in stage.plans] if stage else ())
-    refused = None
-    try:
-        done = _publish(lake, target, Stage.load(lake, identifier, target))
-    except RefusedError as error:
-        done, refused = PublishResult(), error
-    if not done.publications:
-        target = lake.table(table)
-        if published(target, job_id) is not None:
-            # Another process has published the stage in the meantime, and may have deleted it.
-            return _repeated(target, job_id, done.failures)
-    if refused:
-        raise refused
-    return done
-
-
-def _publish(lake: Lake, target: Table, stage: Stage) -> PublishResult:
+        return _repeated(target, identifier, stage.plans if stage else ())
+    stage = Stage.load(lake, identifier, target)
     passing = {plan_id: one for plan_id, one in stage.changes.items() if stage.passed(plan_id)}
-    refused = {plan.id: stage.refused(plan) or _refusal(stage, plan) for plan in stage.plans if plan.id not in passing}
-    validation = next((stage.verdicts[plan_id].validation for plan_id in passing), "")
-    done = _commit(lake, target, _Work(stage.target, stage.job_id, [*passing.values()], validation, stage))
-    fresh = [passing[one.plan_id] for one in done.publications if not one.repeated]
-    if done.publications:
-        _delete(lake, stage.identifier, [name_of(file.file_path) for one in fresh for file in one.written])
-    return PublishResult(done.publications, {**refused, **done.failures})
+    outcomes = [
+        _outcome(identifier, plan, stage.refused(plan) or _refusal(stage, plan))
+        for plan in stage.plans
+        if plan.id not in passing
+    ]
+    outcomes += _committed(lake, stage, [*passing.values()])
+    if any(one.snapshot_id is not None for one in outcomes):
+        fresh = [passing[one.plan_id] for one in outcomes if one.counts]
+        _delete(lake, identifier, [name_of(file.file_path) for one in fresh for file in one.written] if fresh else None)
+    return outcomes
 
 
-def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
-    """Delete a published stage, except its ``files`` (names), to which the table now refers.
+def _outcome(stage: str, plan: Plan, error: FirnError) -> PlanOutcome:
+    return PlanOutcome(stage, plan.id, plan.title, error)
+
+
+def _delete(lake: Lake, identifier: str, files: Collection[str] | None = None) -> None:
+    """Delete a published stage, except its ``files`` (names), to which the table now refers; None: look which it does.
 
     After an error, maintenance deletes the stage.
     """
@@ -144,98 +101,80 @@ def _refusal(stage: Stage, plan: Plan) -> RefusedError:
     return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 
 
-def _retain(lake: Lake, job: Job, judge: Judge) -> PublishResult:
-    """Drop the inputs of the plans of ``job`` with one commit, unless ``judge`` refuses them or the job was published
-    before (C25).
+def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[PlanOutcome]:
+    """Make ``changes`` with one commit; plans in conflict become failures, and the others go on without them.
 
-    The result has a ConflictError for each plan that no longer fits the table, because an input is gone, an older
-    record landed, or the policy now keeps an input; and a RefusedError for each plan that fails validation.
+    The parts of the commit that do not depend on the snapshot are prepared from the table as the stage has loaded it.
+
+    Raises UnavailableError when other commits come first for too long; OutcomeUnknownError when nobody can tell what
+    became of the commit; RefusedError when the identifier now names another table.
     """
-    for plan in job:
-        plan.of_lane(*DROPPING)
-    target = lake.table(job.table)
-    if published(target, job.id) is not None:
-        return _repeated(target, job.id, [plan.id for plan in job])
-    changes = [Change(plan=plan, counts=_expired(plan)) for plan in job]
-    unfit = dropping_conflicts(target, list(job), Manifests(target.io))
-    refused, validation = judge(lake, target, [one for one in changes if one.plan.id not in unfit])
-    failures = {**unfit, **refused}
-    fit = [one for one in changes if one.plan.id not in failures]
-    done = _commit(lake, target, _Work(job.table, job.id, fit, validation))
-    return PublishResult(done.publications, {**failures, **done.failures})
+    target, chosen = stage.loaded, changes
+    if chosen and void_tombstones(target, stage.target):
+        drop_void_tombstones(lake, stage.target)
+    manifests = Manifests(target.io)
+    failed: list[PlanOutcome] = []
+    while chosen:
+        # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
+        prepared = _prepared(stage, chosen)
+        try:
+            settled = settle(lake, stage.target, partial(_request, stage, prepared, chosen, manifests))
+        except ConflictError as error:
+            conflicts = error.by_plan if isinstance(error, _UnfitError) else {one.plan.id: error for one in chosen}
+            failed += [
+                _outcome(stage.identifier, one.plan, conflicts[one.plan.id])
+                for one in chosen
+                if one.plan.id in conflicts
+            ]
+            chosen = [one for one in chosen if one.plan.id not in conflicts]
+            continue
+        if settled.snapshot_id is None:
+            # Another process carried out the same job first.
+            return _repeated(settled.table, stage.identifier, [one.plan for one in changes])
+        return [*failed, *_published(stage.identifier, settled, chosen)]
+    return failed
 
 
-def _expired(plan: Plan) -> Counts:
-    """The record counts of ``plan`` of lane `retain`: every record of its inputs has expired (C24)."""
-    going = {
-        "records_in": plan.records,
-        "expired": plan.records,
-        "bytes_in": plan.bytes,
-        "segments_in": len(plan.inputs),
-    }
-    return Counts.none().model_copy(update=going)
+def _prepared(stage: Stage, chosen: Sequence[Change]) -> Commit:
+    """The commit that makes the ``chosen`` changes."""
+    main = BranchChange(
+        removed=[path for one in chosen for path in one.replaced],
+        added=[file for one in chosen for file in one.kept],
+        summary=_summary(stage, chosen).properties(),
+        sequence_numbers=_sequence_numbers(chosen),
+        deletes=[file for one in chosen for file in one.deletes],
+        removed_deletes=[path for one in chosen for path in one.merged],
+        covered=_covered(chosen),
+        same_records=chosen[0].plan.lane.traits.replaces,
+    )
+    changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
+    quarantined = [file for one in chosen for file in one.quarantined]
+    removed = [file for one in chosen for file in one.removed_tombstones]
+    replaced = [path for one in chosen for path in one.replaced_tombstones]
+    for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, replaced, removed)):
+        if gone or files:
+            changes[branch] = BranchChange(gone, files, {JOB_ID: stage.job_id})
+    return Commit(stage.loaded, changes.items())
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The ``changes`` of a job that are about to be committed, and the run that judged them."""
-
-    table: str
-    job_id: str
-    changes: Sequence[Change]
-    validation: str
-    stage: Stage | None = None
-
-    def commit(self, target: Table, chosen: Sequence[Change]) -> Commit:
-        """The commit that makes the ``chosen`` changes."""
-        told = _summary(target, self.job_id, chosen, self.validation)
-        main = BranchChange(
-            removed=[path for one in chosen for path in one.replaced],
-            added=[file for one in chosen for file in one.kept],
-            summary=told.properties(),
-            sequence_numbers=_sequence_numbers(chosen),
-            deletes=[file for one in chosen for file in one.deletes],
-            removed_deletes=[path for one in chosen for path in one.merged],
-            covered=_covered(chosen),
-            same_records=chosen[0].plan.lane.traits.replaces,
-        )
-        changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
-        quarantined = [file for one in chosen for file in one.quarantined]
-        removed = [file for one in chosen for file in one.removed_tombstones]
-        replaced = [path for one in chosen for path in one.replaced_tombstones]
-        for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, replaced, removed)):
-            if gone or files:
-                changes[branch] = BranchChange(gone, files, {JOB_ID: self.job_id})
-        return Commit(target, changes.items())
-
-    def conflicts(self, current: Table, chosen: Sequence[Change], manifests: Manifests) -> Mapping[str, FirnError]:
-        """The conflicts of ``chosen`` with ``current``, the table as it was just loaded, by plan id."""
-        if void_tombstones(current, self.table):
-            problem = f"table {self.table} began anew: another writer has replaced or removed records; plan again"
-            return {one.plan.id: ConflictError(problem) for one in chosen}
-        if self.stage:
-            return staged_conflicts(current, self.stage, chosen, manifests)
-        return dropping_conflicts(current, [one.plan for one in chosen], manifests)
-
-
-def _summary(target: Table, job_id: str, changes: Sequence[Change], validation: str) -> CommitSummary:
+def _summary(stage: Stage, changes: Sequence[Change]) -> CommitSummary:
     """The summary of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn maintain`
     removes a document that no snapshot refers to."""
     plans = [one.plan for one in changes]
     told = CommitSummary(
-        job_id=job_id,
+        job_id=stage.job_id,
         lane=plans[0].lane,
         # The earliest clock is the safe choice: it makes work due a little sooner, never later.
         now_ms=min(plan.now_ms for plan in plans),
         requests=" ".join(sorted({request for plan in plans for request in plan.requests})),
-        validation=validation,
+        validation=stage.verdicts[plans[0].id].validation,
         counts=Counts.total(one.counts for one in changes),
     )
-    if [plan.id for plan in plans] == [job_id]:
+    if [plan.id for plan in plans] == [stage.job_id]:
         (plan,) = plans
         same = {name: getattr(plan, name) for name in ("topic_partition", "reason")}
         return told.model_copy(update={**same, "planned_on": plan.snapshot_id})
-    document = write_document(target, job_id, [one.published for one in changes])
+    document = write_document(stage.loaded, stage.job_id, [one.published for one in changes])
     return told.model_copy(update={"plans": len(plans), "plans_document": document})
 
 
@@ -259,49 +198,162 @@ def _covered(chosen: Sequence[Change]) -> dict[str, int]:
     }
 
 
-def _commit(lake: Lake, target: Table, work: _Work) -> PublishResult:
-    """Carry out ``work`` with one commit; plans in conflict become failures, and the others go on without them.
-
-    ``target`` is the table as the caller has loaded it. The parts of the commit that do not depend on the snapshot are
-    prepared from this version.
-
-    Raises UnavailableError when other commits come first for too long; OutcomeUnknownError when nobody can tell what
-    became of the commit; RefusedError when the identifier now names another table.
-    """
-    chosen = work.changes
-    if chosen and void_tombstones(target, work.table):
-        drop_void_tombstones(lake, work.table)
-    manifests = Manifests(target.io)
-    failures: dict[str, FirnError] = {}
-    while chosen:
-        # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
-        prepared = work.commit(target, chosen)
-        try:
-            settled = settle(lake, work.table, partial(_request, work, prepared, chosen, manifests))
-        except ConflictError as error:
-            conflicts = error.by_plan if isinstance(error, _UnfitError) else {one.plan.id: error for one in chosen}
-            failures |= conflicts
-            chosen = [one for one in chosen if one.plan.id not in conflicts]
-            continue
-        if settled.snapshot_id is None:
-            # Another process carried out the same job first.
-            return _repeated(settled.table, work.job_id, [one.plan.id for one in work.changes], settled.tries)
-        return PublishResult(tuple(_publications(work.table, settled, chosen)), failures)
-    return PublishResult((), failures)
-
-
 def _request(
-    work: _Work, prepared: Commit, chosen: Sequence[Change], manifests: Manifests, current: Table
+    stage: Stage, prepared: Commit, chosen: Sequence[Change], manifests: Manifests, current: Table
 ) -> CommitRequest | None:
     """The request that commits ``chosen`` on ``current``; None if another process has carried out the job.
 
     Raises an error if plans are in conflict with ``current``.
     """
-    if published(current, work.job_id) is not None:
+    if published(current, stage.job_id) is not None:
         return None
-    if conflicts := work.conflicts(current, chosen, manifests):
+    if void_tombstones(current, stage.target):
+        problem = f"table {stage.target} began anew: another writer has replaced or removed records; plan again"
+        raise ConflictError(problem)
+    if conflicts := _conflicts(current, stage, chosen, manifests):
         raise _UnfitError(conflicts)
     return prepared.request(current, manifests)
+
+
+def _conflicts(
+    current: Table, stage: Stage, changes: Sequence[Change], manifests: Manifests
+) -> Mapping[str, FirnError]:
+    """The conflicts of ``changes`` of ``stage`` with ``current``, the table as it was just loaded, by plan id.
+
+    Raises ConflictError if the stage was discarded meanwhile.
+    """
+    # Check the stage only after `current` was loaded: who deletes a stage begins with its documents, then moves main.
+    stage.check_undisturbed()
+    _check_age(current, stage)
+    check_names(current)
+    problems: dict[str, FirnError] = {**CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts}
+    if stage.attempt and stage.attempt.spec_id != current.metadata.default_spec_id:
+        for plan in (one.plan for one in changes):
+            changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"
+            problems.setdefault(plan.id, ConflictError(f"{changed}; plan again"))
+    problems |= _changed_files(stage, changes)
+    problems |= _landed(current, stage, [one for one in changes if one.plan.id not in problems], manifests)
+    return problems
+
+
+def _check_age(current: Table, stage: Stage) -> None:
+    """Raise ConflictError if the job of ``stage`` is older than ``firn.job.max.age.ms``, by the store's times.
+
+    A store that reports no times keeps jobs open.
+    """
+    begun_ms, now_ms = stage.written_ms, store_ms(current, stage.location, remove=True)
+    allowed_ms = Policies.parse(stage.target, current.properties).default.job_max_age_ms
+    if begun_ms is not None and now_ms is not None and now_ms - begun_ms > allowed_ms:
+        raise ConflictError(
+            f"stage {stage.identifier} is {show_span(now_ms - begun_ms)} old; allowed: {show_span(allowed_ms)} "
+            "(firn.job.max.age.ms); plan again"
+        )
+
+
+def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, RefusedError]:
+    """Errors for results whose files are no longer those that were judged, by length and time of writing (C23)."""
+    stored, judged, refused = stage.stored(), stage.judged_files, {}
+    for one in changes:
+        paths = [file.file_path for file in one.written]
+        names = {path: name_of(path) for path in paths}
+        changed = [path for path, name in names.items() if name not in stored or stored[name] != judged.get(name)]
+        if changed:
+            refused[one.plan.id] = RefusedError(
+                f"{stage.subject(one.plan)}: gone or changed: {len(changed)} of {count(len(paths), 'file')}, first "
+                f"{changed[0]}; allowed: all files as they were judged (discard the stage and plan again)"
+            )
+    return refused
+
+
+def _landed(
+    current: Table, stage: Stage, changes: Sequence[Change], manifests: Manifests
+) -> Mapping[str, ConflictError]:
+    """Conflicts of plans that must be made again because records have landed. One scan of the table serves all plans.
+    The table is scanned only if a plan drops whole segments, removes tombstones or transaction markers, or depends on
+    transactions."""
+    concerned = [
+        one
+        for one in changes
+        # Whether a lane of any policy takes a record does not depend on other records.
+        if one.drops or (one.plan.lane.traits.cleans and (_removes(one.counts) or one.plan.transactional))
+    ]
+    if not concerned:
+        return {}
+    segments, policies = read(current, stage.target, manifests), Policies.parse(stage.target, current.properties)
+    conflicts = {}
+    for one in concerned:
+        problem = _older_records(segments, one.plan, one.counts) if _removes(one.counts) else None
+        if one.drops:
+            problem = _kept(policies.of(one.plan.topic), segments, one.plan)
+        if problem is None and one.plan.transactional:
+            problem = _other_markers(current, segments, one.plan)
+        if problem:
+            conflicts[one.plan.id] = ConflictError(f"plan {one.plan.id} ({one.plan.title}){problem}; plan again")
+    return conflicts
+
+
+def _removes(counts: Counts) -> bool:
+    return bool(counts.tombstones_removed or counts.markers_removed)
+
+
+def _older_records(segments: Segments, plan: Plan, counts: Counts) -> str | None:
+    """C9, C10: a tombstone or marker may be removed only if no segment outside the inputs can hold an older record."""
+    taken = {segment.path for segment in plan.inputs}
+    end = max(segment.last_offset for segment in plan.inputs)
+    bound = end if plan.clean_below is None else min(end, plan.clean_below)
+    own = segments.get(plan.topic_partition, ())
+    landed = [segment for segment in own if segment.path not in taken and segment.records]
+    older = [str(segment) for segment in landed if segment.base_offset < bound]
+    older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
+    if not older:
+        return None
+    going = count(counts.tombstones_removed, "tombstone")
+    if counts.markers_removed:
+        going += f" and {count(counts.markers_removed, 'transaction marker')}"
+    return f" removes {going} below offset {bound}, but segment {older[0]} with lower offsets has landed since"
+
+
+def _other_markers(target: Table, segments: Segments, plan: Plan) -> str | None:
+    """C10: the markers that are present now must abort and commit the same records as the markers in the plan."""
+    taken = {segment.path for segment in plan.inputs}
+    inputs = [one for one in segments.get(plan.topic_partition, ()) if one.path in taken]
+    known = transactions_of(target, segments, {plan.topic_partition}).get(plan.topic_partition, NO_TRANSACTIONS)
+    if known.problem:
+        return f": {known.problem}"
+    end = max(segment.last_offset for segment in plan.inputs)
+    decided_by = {marker.producer_id: marker.offset for marker in plan.markers if marker.offset > end}
+    others = [
+        marker
+        for marker in known.deciding(inputs)
+        if marker not in plan.markers and marker.offset < decided_by.get(marker.producer_id, end)
+    ]
+    if not others:
+        return None
+    return (
+        f" does not take into account the marker of producer {others[0].producer_id} at offset {others[0].offset}, "
+        "which has landed since and may change which records are aborted"
+    )
+
+
+def _kept(policy: Policy, segments: Segments, plan: Plan) -> str | None:
+    """Why ``plan`` must not be published (the policy keeps an input, or an older segment would stay); None if it may.
+
+    The check uses the time of the plan, because a segment never gets younger. It also makes sure that the log
+    end stays (C4).
+    """
+    own, strays = segments.get(plan.topic_partition, ()), segments.strays_of(plan.topic_partition)
+    answer = look(plan.lane, State(plan.topic_partition, own, policy, plan.now_ms, strays))
+    may_go = {segment.path for segment in own if not segment.records}
+    may_go |= {segment.path for segment in (answer.inputs if isinstance(answer, Work) else ())}
+    taken = {segment.path for segment in plan.inputs}
+    if not taken <= may_go:
+        why = "" if isinstance(answer, Work) else f" ({answer.text})"
+        return f": segment {min(taken - may_go)} has to stay now{why}"
+    end = max(segment.last_offset for segment in plan.inputs)
+    for segment in own:
+        if segment.path not in taken and segment.records and segment.base_offset <= end:
+            return f" drops all records up to offset {end}, but segment {segment} with older offsets has landed since"
+    return None
 
 
 class _UnfitError(ConflictError):
@@ -312,59 +364,36 @@ class _UnfitError(ConflictError):
         self.by_plan = by_plan
 
 
-def _publications(table: str, settled: Settled, chosen: Sequence[Change]) -> Iterable[Publication]:
+def _published(stage: str, settled: Settled, chosen: Sequence[Change]) -> Iterable[PlanOutcome]:
     """The plans that the new snapshot published."""
     assert settled.snapshot_id is not None
     landed = {one.plan.id: one.counts for one in chosen}
     if not settled.confirmed and (snapshot := settled.table.snapshot_by_id(settled.snapshot_id)):
         # The catalog has not confirmed any try, so only the snapshot tells which plans were published.
         landed = {plan.id: plan.counts for plan in plans_of(settled.table, snapshot)}
+    titles = {one.plan.id: one.plan.title for one in chosen}
     for plan_id, own in landed.items():
-        yield Publication(table, plan_id, settled.snapshot_id, settled.tries, repeated=False, counts=own)
+        title = titles.get(plan_id, f"plan {plan_id}")
+        yield PlanOutcome(stage, plan_id, title, counts=own, snapshot_id=settled.snapshot_id)
 
 
-def _repeated(target: Table, job_id: str, plans: Collection[str] = (), attempts: int = 0) -> PublishResult:
-    """The result of a job that was carried out before; ``plans`` missing in it are failures."""
+def _repeated(target: Table, stage: str, plans: Sequence[Plan]) -> list[PlanOutcome]:
+    """The outcomes of a job that was carried out before; those of ``plans`` that it left out are failures."""
+    table, job_id = stage_parts(stage)
     snapshot_id = published(target, job_id)
     assert snapshot_id is not None  # the callers have looked
     snapshot = target.snapshot_by_id(snapshot_id)
     done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
-    table = ".".join(target.name())
-    return PublishResult(
-        tuple(Publication(table, one, snapshot_id, attempts, repeated=True, counts=None) for one in sorted(done)),
-        {
-            one: ConflictError(
-                f"plan {one}: the other plans of job {job_id} were published as snapshot {snapshot_id} of {table}, "
-                "without this one; plan again"
-            )
-            for one in plans
-            if one not in done
-        },
-    )
-
-
-def _together(lake: Lake, work: Sequence[tuple[Callable[[], PublishResult], str, Sequence[Plan]]]) -> PublishResult:
-    """The results of all commits, each of a stage with its plans; an error that ends a commit is their failure."""
-    publications: list[Publication] = []
-    failures: dict[str, FirnError] = {}
-    by_table: dict[str, list[Plan]] = defaultdict(list)
-    for commit, stage, plans in work:
-        names = [plan.id for plan in plans] or [stage]
-        for plan in plans:
-            by_table[plan.table].append(plan)
-        try:
-            with lake.answering():
-                done = commit()
-        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one job
-            failures |= dict.fromkeys(names, contained(error, f"publishing {', '.join(names)}"))
-        else:
-            publications += done.publications
-            failures |= done.failures
-    for table, own in by_table.items():
-        # A verdict has marked what was refused before; only an error that nobody foresaw is new here.
-        before, errors = sorted_out(lake, "publish", own, failures, (FailedError,))
-        failures = {name: error for name, error in failures.items() if name not in before} | errors
-        publications += [
-            Publication(table, name, one, 0, repeated=True, counts=None) for name, (one, _) in before.items()
-        ]
-    return PublishResult(tuple(publications), failures)
+    titles = {plan.id: plan.title for plan in plans}
+    others = f"the other plans of job {job_id} were published as snapshot {snapshot_id} of {table}, without this one"
+    return [
+        *(
+            PlanOutcome(stage, one, titles.get(one, f"plan {one}"), snapshot_id=snapshot_id, repeated=True)
+            for one in sorted(done)
+        ),
+        *(
+            _outcome(stage, plan, ConflictError(f"plan {plan.id}: {others}; plan again"))
+            for plan in plans
+            if plan.id not in done
+        ),
+    ]

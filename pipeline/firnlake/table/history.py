@@ -74,9 +74,9 @@ class Counts(FrozenModel):
         return cls.model_validate(sums)
 
     @classmethod
-    def none(cls) -> Self:
-        """Counts that are all 0."""
-        return cls.total(())
+    def of(cls, **counts: int) -> Self:
+        """These ``counts``; all others are 0."""
+        return cls.model_validate(dict.fromkeys(cls.model_fields, 0) | counts)
 
     @classmethod
     def of_summary(cls, properties: Mapping[str, str]) -> Self:
@@ -233,16 +233,16 @@ _SEARCHED: Final = 100
 """Number of snapshots that are searched for a plan; enough because a run retries a plan soon."""
 
 
-def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple[int, PublishedPlan]]:
-    """Snapshot id and plan, by plan id, of those ``plan_ids`` that main's last 100 snapshots published.
+def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, int]:
+    """By plan id, the ids of the snapshots that published some of ``plan_ids``, among main's last 100.
 
     Searches backwards from the newest snapshot until all plans are found, and reads the plans documents on the way.
     """
-    by_id: dict[str, tuple[int, PublishedPlan]] = {}
+    by_id: dict[str, int] = {}
     for snapshot in islice(ancestors(target), _SEARCHED):
         if len(by_id) == len(set(plan_ids)):
             break
-        by_id |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
+        by_id |= {one.id: snapshot.snapshot_id for one in plans_of(target, snapshot) if one.id in plan_ids}
     return by_id
 
 

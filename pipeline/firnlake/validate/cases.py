@@ -39,24 +39,20 @@ if TYPE_CHECKING:
 _NONE: Final[Mapping[str, Listed]] = {}
 _NEWEST: Final = 2**63 - 1
 """A data sequence number that is higher than all others."""
-_BESIDE: Final = 64
-"""Bytes that the judge holds per record, in addition to the key."""
-_ENCODED: Final = 4
-"""Approximate ratio of the size of keys in memory to their size in a file."""
+_NARROW: Final = 4
+"""Approximate ratio of the size of a file to that of its columns that are read without values."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One plan to judge; picklable. ``fingerprint`` was taken by compaction; None if the judge must not trust it.
 
-    ``held`` are the bytes that the judge holds of all records, ``read`` the file bytes that it reads, and ``written``
-    those of the files that the plan has written; the first two are approximate.
+    ``read`` are the file bytes that the judge reads, approximately; ``written`` are those of the plan's results.
     """
 
     claim: Claim
     files: tuple[Part, ...]
     fingerprint: int | None
-    held: int = 0
     read: int = 0
     written: int = 0
     secret: bytes | None = field(default=None, repr=False)
@@ -125,19 +121,14 @@ class JudgedRecords:
         else:
             sides += [(IN_PLACE, left, listed)]
         files = [(side, one, entries) for side, some, entries in sides for one in some]
-        # Of the segments that stay in place, the judge of lane `erase` reads the keys, and holds no records.
-        held = sum(self._held(one) for side, one, _ in files if side != IN_PLACE or not erases)
         written = _bytes(added)
-        if converts:
-            read = sum(self._narrow(one) for _, one, _ in files)
-        else:
-            read = written if trusted else _bytes([one for _, one, _ in files])
-            read += _bytes(left) // _ENCODED if erases else 0
+        # Only the narrow columns of segments are read that lane `convert` leaves, or lane `erase`.
+        read = _bytes(left) // _NARROW if converts or erases else 0
+        read += written if trusted else _bytes([*removed, *returning, *added])
         return Case(
             claim,
             tuple(self._part(*one) for one in files),
             int(change.fingerprint) if trusted else None,
-            held,
             read,
             written,
             basis.table.metadata.table_uuid.bytes if erases else None,
@@ -182,22 +173,6 @@ class JudgedRecords:
         # No delete applies to a file that is written, so this one is on side BEFORE as well, which counts its records.
         number = None if side == AFTER and entry else file.record_count
         return Part(side, read, 0, file.file_path, number, self._may_have_tombstones(file), entry)
-
-    def _held(self, file: DataFile) -> int:
-        """Bytes that the judge holds of the records of ``file``."""
-        keys = self.columns.key_bytes_in(file, self.files.schema)
-        return file.record_count * _BESIDE + (file.file_size_in_bytes if keys is None else keys * _ENCODED)
-
-    def _narrow(self, file: DataFile) -> int:
-        """Bytes of the columns of ``file`` that are read without values; a fixed share of the file if its manifest
-        has no column sizes."""
-        columns, sizes = self.columns, file.column_sizes or {}
-        if any(self._id(name) not in sizes for name in (*columns.key, columns.offset)):
-            return file.file_size_in_bytes // _ENCODED
-        places = (columns.topic, columns.partition, columns.level, columns.delete_horizon)
-        ids = {self._id(name) for name in (*columns.key, columns.offset, *places) if name is not None}
-        # Columns that are partition values are not in the file, and flags of transactions take next to no space.
-        return sum(sizes.get(one, 0) for one in ids)
 
     def _may_have_tombstones(self, file: DataFile) -> bool:
         condition = self.columns.is_tombstone

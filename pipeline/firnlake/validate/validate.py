@@ -1,110 +1,61 @@
 """Judge the changes of plans before they are committed, or a commit in a table's history.
 
 The judge gets both in the same form: a change, and the snapshot on which its plan was made. What is committed has no
-fingerprint that it could trust: it reads the values of both sides.
+fingerprint that it could trust: it reads the values of both sides. Small cases share a task of the engine, a large one
+has a task of its own; it may be larger than the memory of its task: DuckDB then spills to a temporary folder.
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyiceberg.table import Table
 
-from firnlake.engine.engine import Engine, LocalEngine
-from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, UnavailableError, contained
+from firnlake.engine.engine import Engine, LocalEngine, threads_per_task
+from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.job.change import Change
-from firnlake.job.failures import mark
 from firnlake.job.inputs import CheckedInputs
-from firnlake.job.outcomes import sorted_out
-from firnlake.job.plan import Plan
+from firnlake.job.outcomes import PlanOutcome, Stages, carried_out
 from firnlake.job.reports import new_reports
 from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
-from firnlake.validate.basis import Bases
-from firnlake.validate.cases import Case, JudgedRecords
-from firnlake.validate.committed import Committed
+from firnlake.validate.basis import Bases, Committed
+from firnlake.validate.cases import Case, JudgedRecords, requested
 from firnlake.validate.own_suites import own_findings
-from firnlake.validate.tasks import findings_of
 from firnlake_expectations.claim import Verdict
+from firnlake_expectations.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from firnlake_expectations.findings import Findings
+    from firnlake_expectations.wording import Shown
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The verdict on one plan of a stage, or the error that kept the plan or the whole stage from getting one.
-
-    ``plan`` is the plan's id; None if the error concerns the whole stage.
-    """
-
-    stage: str
-    title: str
-    verdict: Verdict | None
-    error: FirnError | None
-    plan: str | None = None
-
-    @property
-    def passed(self) -> bool:
-        return self.verdict is not None and self.verdict.passed
-
-    @property
-    def failure(self) -> str:
-        """The reason why the plan did not pass, in one line; empty if it passed."""
-        if self.verdict is None:
-            return str(self.error)
-        return f"validation failed: {self.verdict.reason}" if self.verdict.reason else ""
+MEMORY_BYTES: Final = 1 << 30
+"""Memory limit of DuckDB per task, in bytes; DuckDB spills data beyond this limit to disk."""
+MOST_BYTES: Final = 1 << 30
+"""Maximum bytes read of cases that share a task; a larger case has a task of its own."""
+TASK_BYTES: Final = 32 << 20
+"""Bytes at which a shared task is full. Splitting a smaller task would cost more than it saves."""
+HERE_BYTES: Final = 128 << 20
+"""Maximum bytes read of cases judged in this process. For so few, a round of tasks costs more than it saves."""
 
 
-def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], engine: Engine) -> list[Judged]:
+def validate(lake: Lake, stages: Stages, engine: Engine) -> list[PlanOutcome]:
     """Judge the results of every plan in ``stages``, in that order, in tasks of ``engine``.
-
-    ``stages`` are names, or map names to plans. If plans are given, a plan that another process has published or whose
-    inputs it has changed gets a ConflictError, even if the stage has been deleted.
 
     Errors are collected, not raised (C20). Plans that compaction refused have no result and are left out. A result that
     has a verdict is not judged again. A failed verdict marks its plan as failed. Validation results are stored below
     the table's metadata (``job.reports``).
     """
-    plans: Mapping[str, Sequence[Plan]] = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, ())
     # Most jobs of a run were planned on one snapshot, whose manifests are read once.
-    bases = Bases()
-    return [one for identifier, own in plans.items() for one in _of_stage(lake, identifier, own, engine, bases)]
-
-
-def refused_drops(lake: Lake, target: Table, changes: Sequence[Change]) -> tuple[Mapping[str, FirnError], str]:
-    """Judge ``changes`` of lane `retain`; by plan id, an error for each that must not be made, and the name of Great
-    Expectations' run (empty if nothing was judged).
-
-    A plan that breaks a promise is marked as failed; for conflicts, see ``Bases``. Validation results are stored
-    below the table's metadata (``job.reports``).
-    """
-    if not changes:
-        return {}, ""
-    records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, changes[0].plan.table))
-    judged, errors = _judged(target, records, changes, LocalEngine(), changes[0].plan.id, "retain", Bases())
-    for plan in (one.plan for one in changes):
-        if plan.id in judged and not judged[plan.id].passed:
-            reason = judged[plan.id].reason
-            errors[plan.id] = RefusedError(f"plan {plan.id} ({plan.title}) failed validation: {reason}")
-            # If the mark can't be written, the next run makes the same plan, which fails again.
-            with suppress(FirnError):
-                mark(lake, plan, "validate", reason)
-    return errors, next((one.validation for one in judged.values()), "")
-
-
-def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> list[Verdict]:
-    """``judge`` the commit that made ``snapshot_id``, by default Firn's newest commit with a result.
-
-    Raises RefusedError if there is no such commit, or if it can no longer be judged.
-    """
-    return judge(Committed.find(lake, identifier, snapshot_id), engine)
+    work = partial(_of_stage, lake, engine, Bases())
+    return carried_out(lake, "validate", stages, work, (RefusedError,))
 
 
 def judge(commit: Committed, engine: Engine) -> list[Verdict]:
@@ -131,29 +82,18 @@ def build_reports(lake: Lake) -> Path:
     return build_pages(lake.reports_folder)
 
 
-def _of_stage(lake: Lake, identifier: str, known: Sequence[Plan], engine: Engine, bases: Bases) -> list[Judged]:
-    try:
-        with lake.answering():
-            stage = Stage.load(lake, identifier)
-            verdicts, errors = _of_changes(lake, stage, engine, bases)
-    except Exception as raised:  # noqa: BLE001  # whatever it is, it concerns one stage
-        error = contained(raised, f"stage {identifier} can't be judged")
-        before, told = sorted_out(lake, "validate", known, {plan.id: error for plan in known}, (FailedError,))
-        told |= {
-            plan_id: ConflictError(f"plan {plan_id} was published as snapshot {snapshot_id} meanwhile")
-            for plan_id, (snapshot_id, _) in before.items()
-        }
-        if all(one is error for one in told.values()):
-            return [Judged(identifier, identifier, None, error)]
-        return [Judged(identifier, plan.title, None, told[plan.id], plan.id) for plan in known]
-    judged = [
-        Judged(identifier, plan.title, verdicts.get(plan.id), errors.get(plan.id), plan.id)
+def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list[PlanOutcome]:
+    stage = Stage.load(lake, identifier)
+    verdicts, errors = _of_changes(lake, stage, engine, bases)
+    failed = {
+        plan_id: RefusedError(f"validation failed: {one.reason}") for plan_id, one in verdicts.items() if not one.passed
+    }
+    errors = {**failed, **errors}
+    return [
+        PlanOutcome(identifier, plan.id, plan.title, errors.get(plan.id), verdict=verdicts.get(plan.id))
         for plan in stage.plans
         if plan.id in verdicts or plan.id in errors
     ]
-    failed = {one.plan: one.error or RefusedError(one.failure) for one in judged if one.plan and not one.passed}
-    sorted_out(lake, "validate", stage.plans, failed)
-    return judged
 
 
 def _of_changes(
@@ -170,7 +110,7 @@ def _of_changes(
         )
     # What is changed from now on was not judged.
     files, target = stage.stored(), lake.table(stage.target)
-    records = JudgedRecords(DataFiles.of(stage.table), ColumnRoles.of(stage.table, stage.identifier))
+    records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, stage.target))
     left = [one for plan_id, one in stage.changes.items() if plan_id not in given]
     conflicts = CheckedInputs.find(target, [one.plan for one in left], bases.manifests(target)).conflicts
     fit = [one for one in left if one.plan.id not in conflicts]
@@ -225,3 +165,87 @@ def _judged(
     except UnjudgedError as error:
         unjudged = UnavailableError(f"table {table}: {title} can't be validated: {error}")
         return {}, dict.fromkeys((one.plan_id for one in claims), unjudged) | errors
+
+
+@dataclass(frozen=True)
+class _JudgeTask:
+    """The cases of one task."""
+
+    records: JudgedRecords
+    cases: tuple[Case, ...]
+    samples: "Shown"
+    threads: int
+
+    def __call__(self) -> "list[Findings]":
+        from firnlake_expectations.duck import Limits
+        from firnlake_expectations.judge import judge
+
+        taken = [case.fingerprint for case in self.cases if case.fingerprint is not None]
+        with temporary_folder() as folder:
+            return judge(
+                [replace(part, plan=number) for number, case in enumerate(self.cases) for part in case.files],
+                self.records.schema,
+                [case.claim for case in self.cases],
+                self.records.reading,
+                fingerprints=taken if len(taken) == len(self.cases) else None,
+                samples=self.samples,
+                bounds=Limits(self.threads, MEMORY_BYTES, folder),
+                requested=requested(self.cases),
+                segments=[case.segments for case in self.cases if case.segments],
+            )
+
+
+def findings_of(
+    records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine, title: str
+) -> "list[Findings | FirnError]":
+    """The findings about each of ``cases``, all of the same table, lane and output level; for a case that can't be
+    judged, the error. The other cases of its task are then judged again, each alone (C20).
+
+    ``title`` names the job in progress bars and in Spark's UI.
+    """
+    if sum(case.read for case in cases) <= HERE_BYTES:
+        engine = LocalEngine()
+    findings: dict[int, Findings | FirnError] = {}
+    groups = _shared(cases, engine.parallelism)
+    while groups:
+        threads = threads_per_task(engine.parallelism, len(groups))
+        dockets = [_JudgeTask(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
+        weights = [sum(case.read for case in docket.cases) for docket in dockets]
+        judgements = engine.map(_JudgeTask.__call__, dockets, weights=weights, title=title)
+        again: list[list[int]] = []
+        for group, judged in zip(groups, judgements, strict=True):
+            if not isinstance(judged, Exception):
+                findings.update(zip(group, judged, strict=True))
+            elif len(group) > 1:
+                again += [[number] for number in group]
+            else:
+                findings[group[0]] = _unjudged(cases[group[0]], judged)
+        groups = again
+    return [findings[number] for number in range(len(cases))]
+
+
+def _unjudged(case: Case, error: Exception) -> FirnError:
+    import duckdb
+
+    claim = case.claim
+    subject = f"table {claim.table}, {claim.topic}-{claim.partition} {claim.lane}: plan {claim.plan_id} can't be judged"
+    if isinstance(error, RefusedError | UnavailableError):  # of reading one of its files
+        kind = RefusedError if isinstance(error, RefusedError) else UnavailableError
+        return kind(f"plan {claim.plan_id} can't be validated: {error}")
+    if isinstance(error, duckdb.OperationalError):  # its disk or its memory
+        return UnavailableError(f"{subject}: {' '.join(str(error).split())}; try again later")
+    return contained(error, subject)
+
+
+def _shared(cases: Sequence[Case], workers: int) -> list[list[int]]:
+    """The cases of each task: one task per worker, more if each would read too much, fewer if there is little work."""
+    weights = [case.read for case in cases]
+    total = sum(weights)
+    count = min(len(cases), max(1, min(workers, -(-total // TASK_BYTES)), -(-total // MOST_BYTES)))
+    groups: list[list[int]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for number in sorted(range(len(cases)), key=weights.__getitem__, reverse=True):
+        least = sizes.index(min(sizes))
+        groups[least].append(number)
+        sizes[least] += weights[number] + 1
+    return groups

@@ -46,4 +46,4 @@ removed if no older record remains elsewhere. Tail segments that lose no record 
 `firn.tombstone.fraction`""",
 }
 
-RETAIN, *COMPACTING = LANES
+RETAIN = next(iter(LANES))

@@ -64,15 +64,15 @@ def build(settings: TableSettings) -> DAG:
     """The DAG of one table. A lane runs whatever the outcome of the lane before it, on the snapshot that that lane
     published."""
     with outline(settings) as dag:
-        with TaskGroup(group_id=lane_docs.RETAIN, tooltip=lane_docs.LANES[lane_docs.RETAIN]):
-            # Any, because these are references to results of tasks; the tasks receive the annotated types.
-            dropped: Any = tasks.plan_retain(settings.name)
-            outcomes: list[Any] = [tasks.drop.override(outlets=[outlet_of(settings.name)])(settings.name, dropped)]
-        chain(tasks.turn(settings.name), tasks.due(settings.name), dropped)
-        for lane in lane_docs.COMPACTING:
-            jobs, published = compacting_lane(settings, lane)
-            chain(outcomes[-1], jobs)
-            outcomes.append(published.output)
+        # Any, because these are references to results of tasks; the tasks receive the annotated types.
+        before: Any = tasks.due(settings.name)
+        chain(tasks.turn(settings.name), before)
+        outcomes: list[Any] = []
+        for lane in lane_docs.LANES:
+            jobs, published = lane_tasks(settings, lane)
+            chain(before, jobs)
+            before = published.output
+            outcomes.append(before)
         reported: Any = tasks.report(settings.name, outcomes)
         reported.operator.operator_extra_links = links_of(settings.name)
         judged = tasks.verdict.override(on_failure_callback=notifiers(settings))(outcomes, reported)
@@ -83,8 +83,10 @@ def build(settings: TableSettings) -> DAG:
     return dag
 
 
-def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, tasks.PublishOperator]:
-    """Build the task group of a lane other than `retain`; returns a reference to its jobs, and its last task."""
+def lane_tasks(settings: TableSettings, lane: str) -> tuple[Any, tasks.PublishOperator]:
+    """Build the task group of a lane; returns a reference to its jobs, and its last task."""
+    # Lane `retain` reads no records, and must not wait for Spark.
+    engine = "local" if lane == lane_docs.RETAIN else settings.engine
     spark: dict[str, Any] = {"connection": settings.connection, "spark": settings.spark}
     limits: dict[str, Any] = {
         "pool": settings.pool,
@@ -95,16 +97,16 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, tasks.Publ
 
         @task_group(group_id="jobs")
         def mapped(job: Any) -> None:
-            written: Any = tasks.compact.override(**limits)(job=job, engine=settings.engine, **spark)
+            written: Any = tasks.compact.override(**limits)(job=job, engine=engine, **spark)
             # Validation needs Spark only for input that one machine can't judge fast enough.
-            engine = "local" if settings.engine == "local" else "auto"
-            judged: Any = tasks.validate.override(**limits)(job=job, engine=engine, **spark)
+            judging = "local" if engine == "local" else "auto"
+            judged: Any = tasks.validate.override(**limits)(job=job, engine=judging, **spark)
             for made in (written, judged):
                 made.operator.operator_extra_links = links_of(settings.name)
             chain(written, judged)
 
         jobs: Any = tasks.plan.override(trigger_rule=TriggerRule.ALL_DONE, inlets=[compacted(settings.name)])(
-            settings.name, lane, settings.connection if settings.engine != "local" else None, settings.plans_per_job
+            settings.name, lane, settings.connection if engine != "local" else None, settings.plans_per_job
         )
         published = tasks.PublishOperator(
             lane=lane,

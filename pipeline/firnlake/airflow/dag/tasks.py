@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 
 from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
-from firnlake.airflow.dag.lane_docs import LANES, RETAIN
+from firnlake.airflow.dag.lane_docs import LANES
 from firnlake.airflow.dag.params import ALL, clock_of, scope_of
 from firnlake.airflow.dag.spark import use_spark
 from firnlake.airflow.site.links import address_of, links_of
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from firnlake.engine.engine import Engines
     from firnlake.iceberg.catalog import Lake
     from firnlake.inspect.status import Status
+    from firnlake.job.outcomes import PlanOutcome
     from firnlake.job.plan import Plan
     from firnlake.lanes import Lane
     from firnlake.plan.read_states import Scope
-    from firnlake.publish.publish import PublishResult
 
 log = logging.getLogger(__name__)
 
@@ -131,28 +131,6 @@ def _plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     return plans
 
 
-@task(task_id="plan")
-def plan_retain(table: str) -> list[str]:
-    """Plan the drop of segments that are past their retention; the task is skipped if there are none."""
-    from firnlake.iceberg.catalog import Lake
-    from firnlake.job.stage import open_stages
-
-    lake = Lake.load()
-    return open_stages(lake, _plans_due(lake, table, RETAIN))
-
-
-@task(multiple_outputs=False)
-def drop(table: str, stages: list[str]) -> dict[str, str]:
-    """Drop the segments of every plan. This changes metadata only, so there is nothing to compact or validate."""
-    from firnlake.iceberg.catalog import Lake
-    from firnlake.publish.publish import retain_plans
-    from firnlake.validate.validate import refused_drops
-
-    lake = Lake.load()
-    plans = [plan for own in _left(lake, stages).values() for plan in own]
-    return _failed(table, RETAIN, plans, retain_plans(lake, plans, refused_drops))
-
-
 @task
 def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> "list[MappedJob]":
     """Find the due work of the lane from metadata, and write the plans, in jobs of up to `plans_per_job` plans; the
@@ -182,7 +160,7 @@ def compact(job: "MappedJob", engine: str, connection: str, spark: dict[str, str
         outcomes = compact_plans(lake, plans, started.of(job["input_bytes"]))
     for one in outcomes:
         if one.counts:
-            log.info("%s: %s in, %s out", one.plan.title, one.counts.records_in, one.counts.records_out)
+            log.info("%s: %s in, %s out", one.title, one.counts.records_in, one.counts.records_out)
     _raise_any(one.error for one in outcomes if one.error)
 
 
@@ -196,8 +174,8 @@ def validate(job: "MappedJob", engine: str, connection: str, spark: dict[str, st
     with _engines(job, engine, connection, spark) as started:
         judged = judge_stages(Lake.load(), job["stages"], started.of(job["input_bytes"]))
     for one in judged:
-        log.info("%s: %s", one.title, "passed" if one.passed else one.failure)
-    _raise_any(one.error or RefusedError(f"{one.title}: {one.failure}") for one in judged if not one.passed)
+        log.info("%s: %s", one.title, one.error or "passed")
+    _raise_any(one.error for one in judged if one.error)
 
 
 @contextmanager
@@ -281,42 +259,36 @@ class PublishOperator(HITLOperator):
 
     def _publish(self, stages: Iterable[str]) -> dict[str, str]:
         from firnlake.iceberg.catalog import Lake
-        from firnlake.publish.publish import publish_stages
+        from firnlake.job.outcomes import staged
+        from firnlake.publish.publish import publish
 
         lake = Lake.load()
-        left = _left(lake, stages)
-        plans = [plan for own in left.values() for plan in own]
-        return _failed(self.table, self.lane, plans, publish_stages(lake, left))
+        known = staged(lake, stages)
+        return _failed(self.table, self.lane, known, publish(lake, known))
 
 
-def _left(lake: "Lake", stages: Iterable[str]) -> "dict[str, Sequence[Plan]]":
-    """The plans of ``stages``, without stages that are gone, because an earlier try has published them, other commits
-    have taken their inputs, or a person has discarded them."""
-    from firnlake.job.stage import Stage
-
-    left: dict[str, Sequence[Plan]] = {}
-    for name in stages:
-        try:
-            left[name] = Stage.load(lake, name).plans
-        except GoneError as error:
-            log.info("%s", error)
-    return left
-
-
-def _failed(table: str, lane: str, plans: "Iterable[Plan]", done: "PublishResult") -> dict[str, str]:
-    """What failed, by topic partition; an event tells what was published.
+def _failed(
+    table: str, lane: str, stages: "Mapping[str, Sequence[Plan]]", outcomes: "Sequence[PlanOutcome]"
+) -> dict[str, str]:
+    """What failed of ``stages``, by topic partition; an event tells what was published.
 
     Raises an error if a service did not answer and the task has tries left. Published plans stay published.
     """
-    for one in done.publications:
-        log.info("plan %s: published as snapshot %s", one.plan_id, one.snapshot_id)
-    announce(table, lane, done.publications)
-    failed = {}
-    for plan in plans:
-        if error := done.failures.get(plan.id):
-            log.error("%s was not published: %s", plan.title, error)
-            failed[str(plan.topic_partition)] = f"{plan.topic_partition} ({lane}): {error}"
-    unanswered = [one for one in done.failures.values() if isinstance(one, UnavailableError | OutcomeUnknownError)]
+    announce(table, lane, [one for one in outcomes if one.snapshot_id is not None])
+    names = {plan.id: str(plan.topic_partition) for plans in stages.values() for plan in plans}
+    failed: dict[str, str] = {}
+    unanswered: list[FirnError] = []
+    for one in outcomes:
+        if one.error is None:
+            log.info("%s: published as snapshot %s", one.title, one.snapshot_id)
+        elif isinstance(one.error, GoneError) and not one.plan_id:
+            # Other commits have taken its inputs, or a person has discarded it.
+            log.info("%s", one.error)
+        else:
+            log.error("%s was not published: %s", one.title, one.error)
+            name = names.get(one.plan_id, one.title)
+            failed[name] = f"{name} ({lane}): {one.error}"
+            unanswered += [one.error] if isinstance(one.error, UnavailableError | OutcomeUnknownError) else []
     instance = get_current_context()["ti"]
     if unanswered and instance.try_number <= instance.max_tries:
         raise unanswered[0]
