@@ -1,7 +1,7 @@
 """What became of a commit is read from the table, whatever the catalog has answered (C22, C25)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -19,7 +19,8 @@ from pyiceberg.table import CommitTableResponse, Table
 from sqlalchemy.exc import OperationalError
 
 from firnlake.errors import ConflictError, OutcomeUnknownError
-from firnlake.iceberg.catalog import Lake, Time
+from firnlake.iceberg import commit
+from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Commit, CommitRequest, Settled, settle
 from firnlake.iceberg.manifests import Manifests
 from tests.support.faults import Nth, Watch, different, late, watched
@@ -50,16 +51,14 @@ class Clock:
         self.seconds += seconds
         self.pauses.append(seconds)
 
-    def of(self, lake: Lake) -> Lake:
-        """``lake`` by this clock."""
-        timed = replace(lake, time=Time(lambda: self.seconds, self.pass_by))
-        timed.__dict__["catalog"] = lake.catalog
-        return timed
-
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which commits wait."""
+    clock = Clock()
+    monkeypatch.setattr(commit, "monotonic", lambda: clock.seconds)
+    monkeypatch.setattr(commit, "sleep", clock.pass_by)
+    return clock
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_c25_no_error_tells_whether_a_commit_was_applied(
         raise answer
 
     before = count(landed)
-    settled = empty(clock.of(watched(landed, Nth(1, meanwhile, only=moment.removesuffix(" and that of another")))))
+    settled = empty(watched(landed, Nth(1, meanwhile, only=moment.removesuffix(" and that of another"))))
     assert (settled.tries, settled.confirmed) == ((2, True) if moment == "before commit" else (1, False))
     assert count(landed) == before + 1 + others
     assert settled.snapshot_id in {one.snapshot_id for one in landed.table(TABLE).metadata.snapshots}
@@ -117,7 +116,7 @@ def test_c25_no_error_tells_whether_a_commit_was_applied(
 def test_c22_a_lost_race_is_won_at_once_with_the_same_id(landed: Lake, clock: Clock, aside: bool) -> None:
     """Also if the winner took the sequence number for a branch of its own, where main stays as it was."""
     race = Nth(1, lambda: audit(landed) if aside else append(landed, [row(1)]), only="before commit")
-    own = clock.of(watched(landed, race))
+    own = watched(landed, race)
     prepared = Commit(own.table(TABLE))
     settled = settle(own, TABLE, lambda table: prepared.request(table, Manifests(table.io)))
     assert (settled.snapshot_id, settled.tries) == (prepared.snapshot_id, 2)
@@ -133,7 +132,7 @@ def test_c25_c26_a_refusal_is_tried_three_times_and_what_may_pass_is_waited_for(
     tries = REFUSALS if refused else r"\d+"
     said = rf"table {TABLE}: .*: .*unknown \(tries: {tries}\)"
     with pytest.raises(OutcomeUnknownError, match=said) as caught:
-        empty(clock.of(watched(landed, always("before commit", answer))))
+        empty(watched(landed, always("before commit", answer)))
     assert heads(landed) == before
     assert (clock.seconds < 5) if refused else (PATIENCE_SECONDS <= clock.seconds < PATIENCE_SECONDS + 20)
     assert len(clock.pauses) < 200, "pauses grow"
@@ -143,7 +142,7 @@ def test_c25_c26_a_refusal_is_tried_three_times_and_what_may_pass_is_waited_for(
 def test_c25_a_request_that_arrives_late_is_not_applied_a_second_time(landed: Lake, clock: Clock) -> None:
     before = count(landed)
     slow, catalog = late(landed, "records", "no")
-    settled = empty(clock.of(slow))
+    settled = empty(slow)
     assert (settled.tries, settled.confirmed) == (2, True)
     assert catalog.under_way
     with pytest.raises(CommitFailedException):
@@ -224,7 +223,7 @@ SHOWN = {"the past": before_the_last_append, "nothing": lambda _: down, "heads":
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_c25_a_load_that_tells_nothing_is_followed_by_another(landed: Lake, clock: Clock, name: str) -> None:
-    settled = empty(clock.of(odd(landed, SHOWN[name](landed), looks=LOOKS - 1)))
+    settled = empty(odd(landed, SHOWN[name](landed), looks=LOOKS - 1))
     assert (settled.tries, settled.confirmed) == (1, False)
     assert settled.snapshot_id in {one.snapshot_id for one in landed.table(TABLE).metadata.snapshots}
 
@@ -233,7 +232,7 @@ def test_c25_a_load_that_tells_nothing_is_followed_by_another(landed: Lake, cloc
 def test_c25_without_a_load_that_tells_the_outcome_is_unknown(landed: Lake, clock: Clock, name: str) -> None:
     before = count(landed)
     with pytest.raises(OutcomeUnknownError, match=r"the connection broke: .* look whether snapshot \d+ is in its"):
-        empty(clock.of(odd(landed, SHOWN[name](landed), looks=100)))
+        empty(odd(landed, SHOWN[name](landed), looks=100))
     assert clock.seconds < 10
     assert count(landed) - before == (1 + LOOKS if name == "heads" else 1)
 
@@ -252,7 +251,7 @@ def gone_at_the_second_look() -> Callable[[Table], None]:
 def test_c25_what_no_longer_fits_is_no_conflict_while_the_request_may_still_arrive(landed: Lake, clock: Clock) -> None:
     slow, catalog = late(landed, "records", "no")
     with pytest.raises(OutcomeUnknownError, match=r"the connection broke: .*an input is gone"):
-        empty(clock.of(slow), gone_at_the_second_look())
+        empty(slow, gone_at_the_second_look())
     assert catalog.under_way
     catalog.under_way()
 
@@ -260,4 +259,4 @@ def test_c25_what_no_longer_fits_is_no_conflict_while_the_request_may_still_arri
 def test_c22_what_no_longer_fits_after_a_lost_race_is_a_conflict(landed: Lake, clock: Clock) -> None:
     race = Nth(1, lambda: append(landed, [row(1)]), only="before commit")
     with pytest.raises(ConflictError, match="an input is gone"):
-        empty(clock.of(watched(landed, race)), gone_at_the_second_look())
+        empty(watched(landed, race), gone_at_the_second_look())

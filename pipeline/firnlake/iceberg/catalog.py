@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -56,14 +55,6 @@ _CREDENTIAL: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Time:
-    """A clock, in seconds from any origin, and a function to wait; tests supply another clock."""
-
-    now: Callable[[], float] = time.monotonic
-    pass_by: Callable[[float], None] = time.sleep
-
-
-@dataclass(frozen=True)
 class Lake:
     """A catalog (name and PyIceberg properties) and Firn's home folder on this machine.
 
@@ -73,8 +64,6 @@ class Lake:
     name: str
     properties: Mapping[str, str] = field(repr=False)  # contains credentials
     home: Path
-    time: Time = field(default=Time(), repr=False)
-    """The clock by which commits wait."""
 
     @classmethod
     def load(

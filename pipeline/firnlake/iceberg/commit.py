@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import uniform
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.exceptions import (
@@ -279,7 +280,7 @@ class _Settling:
     _until: float = 0.0
 
     def run(self) -> Settled:
-        self._until = self.lake.time.now() + PATIENCE_SECONDS
+        self._until = monotonic() + PATIENCE_SECONDS
         while True:
             seen = self._look()
             state = self.sent.state(seen) if self.sent and seen else _State.UNKNOWN if self.sent else _State.FRESH
@@ -289,7 +290,7 @@ class _Settling:
             if seen and state is not _State.UNKNOWN and (done := self._try(seen, state)):
                 return done
             factor = 2 ** min(self.unsettled, 10)
-            self.lake.time.pass_by(uniform(0, 2) * min(factor * _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))  # noqa: S311
+            sleep(uniform(0, 2) * min(factor * _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))  # noqa: S311
 
     def _look(self) -> Table | None:
         """The table as it is now; None if a request was sent and the table can't be loaded."""
@@ -309,7 +310,7 @@ class _Settling:
         ):
             # Another commit explains the refusal, even if it has moved no branch.
             self.refusals = self.unsettled = 0
-        is_late = self.lake.time.now() >= self._until
+        is_late = monotonic() >= self._until
         if self.sent and is_late and state is _State.LOST:
             raise UnavailableError(
                 f"table {self.identifier}: lost every race against other commits for {PATIENCE_SECONDS} s "
