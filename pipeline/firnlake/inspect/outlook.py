@@ -193,7 +193,7 @@ class Outlook:
         if not segment.records:
             return Reason("C17", "holds no record")
         if too_large := state.too_large(segment):
-            return Reason("C17", f"is too large: {'; '.join(too_large)}")
+            return Reason("C17", f"is too large: {too_large}")
         if segment.level == TAIL and state.tail_is_held:
             return Reason("C10", f"waits, like the whole tail: {state.undecided}")
         if state.held and segment in state.head and segment not in state.cleanable:
@@ -201,7 +201,7 @@ class Outlook:
             return Reason(state.held.rule, f"{place} {state.held.why}", state.held.until_ms)
         left = [segment for segment in state.cleanable if segment.path not in taken(self.top)]
         if left and (too_large := state.too_large(left[0])):
-            return Reason("C17", f"waits because an older segment is too large: {'; '.join(too_large)}")
+            return Reason("C17", f"waits because an older segment is too large: {too_large}")
         fitting = count(len(state.cleanable) - len(left), "older segment")
         return Reason("C17", f"exceeds the budgets of a plan, which takes {fitting} first")
 

@@ -11,7 +11,7 @@ def look(state: State, force: bool) -> Work | Waits:
     """All segments to which equality deletes apply; with ``force``, one such file is enough."""
     reached = tuple(one for one in state.segments if one.equality_deletes)
     for segment in reached:
-        if problem := next(iter(state.excess(segment)), None):
+        if problem := state.excess(segment):
             return Waits("C18", problem)
     most = max((one.equality_deletes for one in reached), default=0)
     holds = any(one.holding_deletes for one in reached)

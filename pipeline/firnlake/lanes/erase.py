@@ -126,8 +126,8 @@ def _obstacles(state: State, asked: Requested) -> Iterator[Waits]:
     if state.undecided and state.undecided.offset < asked.log_end:
         yield Waits("C10", f"a transaction is not decided: {state.undecided}")
     for segment in state.segments:
-        if segment.path in asked.suspects:
-            yield from (Waits("C18", problem) for problem in state.excess(segment))
+        if segment.path in asked.suspects and (problem := state.excess(segment)):
+            yield Waits("C18", problem)
     for stray in state.strays:
         if stray.base_offset < asked.log_end:
             yield Waits("C20", str(stray))

@@ -5,20 +5,20 @@ depends on the table's snapshots, on its row-level deletes, and on how often it 
 """
 
 import hashlib
-import json
 import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import TypeAdapter
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _Columns: TypeAlias = Mapping[str, pa.Array | pa.ChunkedArray]
 _MANIFESTS: Final = b"firn.manifests"
+_DESCRIBED: Final = TypeAdapter(list[tuple[str, int, tuple[UnassignedFile, ...]]])
+"""Of each manifest that a file of the cache is about: its name, and the number of its rows and its strays."""
 _DIGEST_BYTES: Final = 16
 
 
@@ -330,8 +332,8 @@ def _digest(content: bytes) -> bytes:
 
 
 def _serialized(contents: Mapping[str, ManifestContents]) -> bytes:
-    described = [(name, one.rows.num_rows, [asdict(stray) for stray in one.strays]) for name, one in contents.items()]
-    schema = SCHEMA.with_metadata({_MANIFESTS: json.dumps(described).encode()})
+    described = [(name, one.rows.num_rows, one.strays) for name, one in contents.items()]
+    schema = SCHEMA.with_metadata({_MANIFESTS: _DESCRIBED.dump_json(described)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(ManifestContents.together(contents.values()).rows.cast(schema))
@@ -341,16 +343,9 @@ def _serialized(contents: Mapping[str, ManifestContents]) -> bytes:
 
 def _parsed(content: bytes) -> dict[str, ManifestContents]:
     with pa.ipc.open_file(pa.py_buffer(content)) as reader:
-        rows, described = reader.read_all(), json.loads(reader.schema.metadata[_MANIFESTS])
+        rows, described = reader.read_all(), _DESCRIBED.validate_json(reader.schema.metadata[_MANIFESTS])
     contents, start = {}, 0
     for name, count, strays in described:
-        contents[name] = ManifestContents(
-            rows.slice(start, count).replace_schema_metadata(), tuple(map(_stray, strays))
-        )
+        contents[name] = ManifestContents(rows.slice(start, count).replace_schema_metadata(), strays)
         start += count
     return contents
-
-
-def _stray(document: Mapping[str, Any]) -> UnassignedFile:
-    bounds = {name: document[name] and tuple(document[name]) for name in ("topics", "partitions")}
-    return UnassignedFile(**{**document, **bounds})

@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, Ty
 
 from firnlake.clock import SPANS, parse_span
 from firnlake.errors import RefusedError
-from firnlake.table.records import COLUMNS, StoredRoles
+from firnlake.table.records import COLUMNS
 
 PREFIX: Final = "firn."
 TOPIC_PREFIX: Final = "firn.topic."
@@ -393,12 +393,6 @@ class Policies:
         policies = cls(default, topics)
         if overridden := {owner[0] for owner in owners if owner and owner[0]}:
             policies.check(overridden)
-        restarts = next((one for one in (default, *topics.values()) if one.late_through < LONG_MAX), None)
-        if adopted and restarts and StoredRoles.parse(properties[COLUMNS], identifier).timestamp is None:
-            raise RefusedError(
-                f"table {identifier}: property firn.offsets.restart is {restarts.offsets_restart}, but the table has "
-                "no column of timestamps; allowed: late"
-            )
         return policies
 
     def doubts(self) -> Iterator[str]:

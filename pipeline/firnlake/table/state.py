@@ -338,49 +338,51 @@ class State:
 
     @cached_property
     def oversized(self) -> tuple[str, ...]:
-        """A message for each limit by which a segment is too large for any cleaning (C17, C18)."""
-        problems = tuple(problem for segment in self.head for problem in self.too_large(segment))
-        if not self.cleanable or not self.tail or self.too_large(self.cleanable[0]):
-            return problems
-        return problems + self.excess_with_tail(self.cleanable[0])
+        """Why segments are too large for any cleaning (C17, C18): a message for each."""
+        problems = [*map(self.too_large, self.head)]
+        if self.cleanable and self.tail:
+            first = self.cleanable[0]
+            problems += [] if self.too_large(first) else [self.excess_with_tail(first)]
+        return tuple(filter(None, problems))
 
-    def too_large(self, segment: Segment) -> tuple[str, ...]:
-        """A message for each limit of a cleaning that the head's ``segment`` exceeds on its own."""
+    def too_large(self, segment: Segment) -> str:
+        """The limit of a cleaning that the head's ``segment`` exceeds on its own, in words; empty if there is none."""
         size, records = self.policy.small_segment
         if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
-            return ()  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
+            return ""  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
         return self.excess(segment, compares_keys=self.policy.compacts)
 
-    def excess(self, segment: Segment, compares_keys: bool = False) -> tuple[str, ...]:
-        """A message for each limit that ``segment`` exceeds on its own, so that no plan can take it; only with
-        ``compares_keys`` also for its keys, which a merge does not compare. The tail is streamed, so it has no limit.
+    def excess(self, segment: Segment, compares_keys: bool = False) -> str:
+        """The limit that ``segment`` exceeds on its own, so that no plan can take it, in words; empty if there is none.
+
+        Only with ``compares_keys`` also the limit of keys, which a merge does not compare. The tail is streamed, so it
+        has no limit.
         """
         if segment.level == TAIL:
-            return ()
+            return ""
         policy, keys = self.policy, keys_of([segment])
-        limits = (
+        for name, limit, size, unit in (
             ("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"),
             ("plan.max.records", policy.plan_max_records, segment.records, "records"),
             ("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes"),
-        )
-        problems = [
-            f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
-            for name, limit, size, unit in limits
-            if size > limit
-        ]
+        ):
+            if size > limit:
+                return f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
         if compares_keys and keys > policy.keys_per_plan:
             key, room = policy.bytes_per_key, policy.keys_per_plan
-            problems.append(
+            return (
                 f"segment {segment} needs {keys * key} bytes for {keys} keys; available: {room * key} bytes for {room} "
                 f"keys (firn.cleaner.dedupe.buffer.size = {policy.cleaner_dedupe_buffer_size})"
             )
-        return tuple(problems)
+        return ""
 
-    def excess_with_tail(self, segment: Segment) -> tuple[str, ...]:
-        """A message if the head segment ``segment`` and the tail together exceed what a run may read."""
+    def excess_with_tail(self, segment: Segment) -> str:
+        """Why the head segment ``segment`` and the tail exceed what a run may read; empty if they do not."""
         together = segment.bytes + sum(one.bytes for one in self.tail)
         if together <= self.policy.run_max_bytes:
-            return ()
+            return ""
         tail = f"together with the tail (segments: {len(self.tail)})"
-        limit = f"available: {self.policy.run_max_bytes} (firn.run.max.bytes)"
-        return (f"segment {segment} {tail} needs {together} bytes; {limit}",)
+        return (
+            f"segment {segment} {tail} needs {together} bytes; available: {self.policy.run_max_bytes} "
+            "(firn.run.max.bytes)"
+        )
