@@ -1,7 +1,6 @@
 """Subcommand ``config``: show, set and unset the settings of a table and its topics."""
 
-import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -12,8 +11,8 @@ from firnlake.cli.options import AsJson, TableName, pairs
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.table.manifest_reader import ManifestCache, read
-from firnlake.table.policy import PREFIX, TABLE_ONLY, Policies, allowed, meaning, nearest, owner_of, readable
-from firnlake.table.settings import TOPICS, SettingsChange, change, effective, overrides, problems
+from firnlake.table.policy import PREFIX, TABLE_ONLY, Policies, allowed, meaning, nearest, readable
+from firnlake.table.settings import TOPICS, change, effective, overrides, problems
 
 _SHOW: Final = "show"
 
@@ -86,9 +85,9 @@ def set_values(
 ) -> None:
     """Set settings of a table, or of one topic; the next run uses them."""
     lake, chosen = Lake.load(), pairs(values, "argument")
-    made = change(lake, table, topic, chosen)
-    _show_change(table, topic, made, chosen)
-    policies = Policies.parse(table, made.after)
+    before, after = change(lake, table, topic, chosen)
+    _show_change(table, topic, before, after, chosen)
+    policies = Policies.parse(table, after)
     policy = policies.default if topic is None else policies.of(topic)
     for name in (name.removeprefix(PREFIX) for name in chosen):
         if name.startswith("retention.") and not policy.deletes:
@@ -107,30 +106,18 @@ def unset_values(
     topic: OneTopic = None,
 ) -> None:
     """Reset settings of a table, or of one topic, to their defaults."""
-    _show_change(table, topic, change(Lake.load(), table, topic, unset=names), names)
+    _show_change(table, topic, *change(Lake.load(), table, topic, unset=names), names)
 
 
-def _show_change(table: str, topic: str | None, made: SettingsChange, names: Iterable[str]) -> None:
-    """Print the new values of the settings ``names``, and the commands that restore what was set before."""
-    before, after = ({one.name: one for one in effective(each, topic)} for each in (made.before, made.after))
+def _show_change(
+    table: str, topic: str | None, before: Mapping[str, str], after: Mapping[str, str], names: Iterable[str]
+) -> None:
+    """Print the values of the settings ``names`` under the properties ``after`` and ``before`` the change."""
+    former, now = ({one.name: one for one in effective(each, topic)} for each in (before, after))
     for name in (name.removeprefix(PREFIX) for name in names):
-        value, former = after[name], before[name]
-        was = f" (was {readable(name, former.value)})" if former != value else " (as before)"
+        was = f" (was {readable(name, former[name].value)})" if former[name] != now[name] else " (as before)"
         of_topic = "" if topic is None else f"topic {topic}: "
-        show.line(f"{table}: {of_topic}{name} is {readable(name, value.value)}, from: {value.source}{was}")
-    fresh = [_name(table, key) for key in made.changed if key not in made.before]
-    replaced = [f"{_name(table, key)}={made.before[key]}" for key in made.changed if key in made.before]
-    option = [] if topic is None else ["--topic", topic]
-    for verb, words in (("unset", fresh), ("set", replaced)):
-        if words:
-            show.line(f"to undo: {shlex.join(['firn', 'config', verb, table, *words, *option])}")
-
-
-def _name(table: str, key: str) -> str:
-    """The setting that property ``key`` sets."""
-    owner = owner_of(table, key, "")
-    assert owner  # ``change`` has made the key
-    return owner[1]
+        show.line(f"{table}: {of_topic}{name} is {readable(name, now[name].value)}, from: {now[name].source}{was}")
 
 
 def _show_unknown_topic(lake: Lake, table: str, topic: str) -> None:

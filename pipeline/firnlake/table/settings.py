@@ -74,51 +74,39 @@ def problems(identifier: str, properties: Mapping[str, str]) -> dict[str | None,
     return {topic: policy.problem for topic, policy in policies.topics.items() if policy.problem}
 
 
-@dataclass(frozen=True)
-class SettingsChange:
-    """The properties of a table before and after a change."""
-
-    before: Mapping[str, str]
-    after: Mapping[str, str]
-
-    @property
-    def changed(self) -> tuple[str, ...]:
-        """The properties that differ afterwards, by name."""
-        return tuple(sorted(dict(self.before.items() ^ self.after.items())))
-
-
 def change(
     lake: Lake,
     identifier: str,
     topic: str | None,
     values: Mapping[str, str] = MappingProxyType({}),
     unset: Collection[str] = (),
-) -> SettingsChange:
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Set ``values`` of ``topic`` (None: of the table) by name, and remove ``unset``, in one commit of properties.
 
-    Names may have the prefix ``firn.``. Raises RefusedError for an unknown name, a setting of the table given for a
-    topic, or a value that is wrong or contradicts another; nothing is changed then.
+    Names may have the prefix ``firn.``. Returns the table's properties before and after. Raises RefusedError for an
+    unknown name, a setting of the table given for a topic, or a value that is wrong or contradicts another; nothing is
+    changed then.
     """
 
-    def commit(table: Table, transaction: Transaction) -> SettingsChange:
+    def commit(table: Table, transaction: Transaction) -> tuple[Mapping[str, str], Mapping[str, str]]:
         before = dict(table.properties)
         wanted = {_key(identifier, before, topic, name): value for name, value in values.items()}
         gone = {_key(identifier, before, topic, name) for name in unset} & before.keys()
-        made = SettingsChange(before, {key: value for key, value in before.items() if key not in gone} | wanted)
+        after = {key: value for key, value in before.items() if key not in gone} | wanted
         if wanted:
-            _check(identifier, topic, made)
-        if made.changed:
+            _check(identifier, topic, before, after)
+        if after != before:
             transaction.set_properties(wanted)
             transaction.remove_properties(*gone)
-        return made
+        return before, after
 
     return lake.transact(identifier, commit)
 
 
-def _check(identifier: str, topic: str | None, made: SettingsChange) -> None:
+def _check(identifier: str, topic: str | None, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Refuse a wrong change; what another client has set wrong must not keep people from mending it one by one."""
-    known = problems(identifier, made.before)
-    for owner, wrong in problems(identifier, made.after).items():
+    known = problems(identifier, before)
+    for owner, wrong in problems(identifier, after).items():
         if known.get(owner) != wrong and (None not in known or owner == topic):
             raise RefusedError(f"{wrong}; nothing was set")
 
