@@ -69,11 +69,7 @@ def land(
             f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}{before}"
         )
     elif landed.repeated:
-        show.line(
-            f"{table}: nothing to land: the records of {count(landed.repeated, 'file')} had landed before"
-            + (f", last with snapshot {landed.snapshot_id}" if landed.segments else "")
-            + f" ({count(landed.segments, 'segment')} of them still in the table)"
-        )
+        show.line(f"{table}: nothing to land: the records of {count(landed.repeated, 'file')} had landed before")
     else:
         show.line(f"{table}: nothing to land, {count(landed.files, 'file')} without a record")
 

@@ -54,8 +54,7 @@ class Landed:
     """Counts of one landing in ``table``: ``files`` that were read, and segments, records and bytes that were added.
 
     ``empty`` of the files have no record. ``repeated`` of the files hold records that had all landed before; nothing
-    was added for them. If no file is left, the counts are those of the earlier segments that are still in the table,
-    and ``snapshot_id`` is the newest snapshot that added one of them.
+    was added for them. ``snapshot_id`` is None if nothing was added at all.
     """
 
     table: str
@@ -223,13 +222,7 @@ class _Landing:
             return asked
 
         snapshot_id = settle(self._lake, self._identifier, request).snapshot_id if left else None
-        with self._lake.answering():
-            entries = [] if left else [one for folder in self._files for one in self._earlier.live(folder).values()]
-        added = [self._written[key] for key in left] or [entry.data_file for entry in entries]
-        newest = max(entries, key=lambda entry: entry.sequence_number or 0, default=None)
-        if not left:
-            snapshot_id = newest.snapshot_id if newest else self._table.metadata.current_snapshot_id
-        filled = self._read - self._empty
+        added = [self._written[key] for key in left]
         return Landed(
             table=self._identifier,
             snapshot_id=snapshot_id,
@@ -238,7 +231,7 @@ class _Landing:
             records=sum(file.record_count for file in added),
             bytes=sum(file.file_size_in_bytes for file in added),
             empty=self._empty,
-            repeated=filled - len({folder for folder, _ in left}),
+            repeated=self._read - self._empty - len({folder for folder, _ in left}),
         )
 
     def clean_up(self) -> None:
