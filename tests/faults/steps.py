@@ -153,7 +153,7 @@ DELETES: Final = f"{COMMITS} delete"
 STEPS: Final = {
     "land": Step(_command("land", TABLE, "{file}"), _created, COMMITS),
     "plan": Step(_command("plan", TABLE, "--force", "--write"), filled, "load read write"),
-    "compact": Step(_command("compact", "{stages}"), _planned("full"), "load read write delete", staged=True),
+    "compact": Step(_command("compact", "{stages}"), _planned("full"), "load read write", staged=True),
     "validate": Step(_command("validate", "{stages}"), _compacted, "load read write", staged=True),
     "publish": Step(_command("publish", "{stages}"), _validated, DELETES, staged=True),
     "discard": Step(_command("discard", "{stages}"), _validated, DELETES, staged=True, again=(0, 1)),

@@ -30,7 +30,7 @@ class Marks:
     ended: Flags | None = None
     repeated: Flags | None = None
     taken_out: Flags | None = None
-    """Set by lanes `erase` and `convert` alone, of all records of the file: what `erase` erases, or `convert` hides."""
+    """Set by lane `erase` alone, of all records of the file: what it erases."""
 
     @property
     def newest_count(self) -> int:
