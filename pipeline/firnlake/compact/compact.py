@@ -63,7 +63,7 @@ def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[Change]:
     forget(table, job)
     former = Stage.find(lake, table, job.id)
     # A later change of the table may be in conflict with what an earlier attempt has compacted; publishing checks that.
-    done = dict(former.changes) if former and former.attempt and former.attempt.fits(table) else {}
+    done = {plan_id: one for plan_id, one in former.changes.items() if one.fits(table)} if former else {}
     left = [plan for plan in job if plan.id not in done]
     checked = CheckedInputs.find(table, left)
     if not checked.files:

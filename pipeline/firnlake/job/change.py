@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from firnlake.iceberg.files import FrozenModel
@@ -127,6 +128,12 @@ class Change(FrozenModel):
     def written(self) -> tuple[DataFile, ...]:
         """All files that the change adds, on any branch."""
         return (*self.kept, *self.quarantined, *self.removed_tombstones, *self.deletes)
+
+    def fits(self, table: Table) -> bool:
+        """True if its data files have the partition spec of ``table`` as it is; it decides which later equality deletes
+        apply to them (C27)."""
+        files = (*self.kept, *self.quarantined, *self.removed_tombstones)
+        return all(file.spec_id == table.metadata.default_spec_id for file in files)
 
     @property
     def replaced(self) -> list[str]:

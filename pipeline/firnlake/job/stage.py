@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
@@ -51,6 +51,8 @@ _NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[
 T = TypeVar("T")
 Verdicts = Mapping[str, Verdict]
 """Verdicts by plan id."""
+Attempt = Mapping[str, dict[str, Any]]
+"""One attempt at compacting a job: the changes, by plan id, of the plans that succeeded, as documents."""
 Files = Mapping[str, tuple[int, int | None]]
 """Length in bytes and time of writing (epoch milliseconds) of files, by name, which contains a UUID."""
 
@@ -65,31 +67,6 @@ class JobDocument(NamedTuple):
     is_whole: bool
 
 
-class Changes(FrozenModel):
-    """One attempt at compacting a job: ``changes`` has the changes, by plan id, of the plans that succeeded.
-
-    ``schema_id`` and ``spec_id`` describe the table at the time of writing.
-    """
-
-    schema_id: int
-    spec_id: int
-    changes: Mapping[str, dict[str, Any]]
-
-    @classmethod
-    def on(cls, table: Table, changes: Iterable[Change] = ()) -> Self:
-        """An attempt whose ``changes`` were written for ``table`` as it is."""
-        return cls(
-            schema_id=table.metadata.current_schema_id,
-            spec_id=table.metadata.default_spec_id,
-            changes={one.plan.id: one.model_dump(mode="json") for one in changes},
-        )
-
-    def fits(self, table: Table) -> bool:
-        """True if what was written has the shape of ``table`` as it is."""
-        now = table.metadata.current_schema_id, table.metadata.default_spec_id
-        return (self.schema_id, self.spec_id) == now
-
-
 class _Judged(FrozenModel):
     """Verdicts on the changes of an attempt (C23), and its files as they were before they were judged."""
 
@@ -98,7 +75,7 @@ class _Judged(FrozenModel):
 
 
 _PLANS: Final = TypeAdapter(Annotated[tuple[Plan, ...], Field(min_length=1)])
-_CHANGES: Final = TypeAdapter(Changes)
+_CHANGES: Final = TypeAdapter(Attempt)
 _JUDGED: Final = TypeAdapter(_Judged)
 
 
@@ -200,13 +177,13 @@ class Stage:
             return ()
 
     @cached_property
-    def _chosen(self) -> tuple[str, Changes | None, _Judged]:
+    def _chosen(self) -> tuple[str, Attempt | None, _Judged]:
         """The attempt that counts: its id (empty without an attempt), its changes and its verdicts.
 
         Several processes may have compacted the job. All processes choose alike, and a judged attempt comes first.
         """
         attempts, judged = self._read(CHANGE, _CHANGES), self._read(VERDICTS, _JUDGED)
-        chosen = min(attempts, key=lambda one: (one not in judged, -len(attempts[one].changes), one), default="")
+        chosen = min(attempts, key=lambda one: (one not in judged, -len(attempts[one]), one), default="")
         return chosen, attempts.get(chosen), judged.get(chosen) or _Judged(files={}, verdicts={})
 
     @property
@@ -215,14 +192,14 @@ class Stage:
         return self._chosen[0]
 
     @property
-    def attempt(self) -> Changes | None:
+    def attempt(self) -> Attempt | None:
         """The attempt that counts; None before the first one."""
         return self._chosen[1]
 
     @cached_property
     def changes(self) -> Mapping[str, Change]:
         """The changes of this attempt, by plan id."""
-        told = self.attempt.changes if self.attempt else {}
+        told = self.attempt or {}
         try:
             return {
                 one.id: Change.model_validate({**told[one.id], "plan": one}) for one in self.plans if one.id in told
@@ -289,7 +266,8 @@ class Stage:
 
     def record_changes(self, changes: Iterable[Change]) -> None:
         """Store the changes of an attempt, as a new document."""
-        self.write(CHANGE, Changes.on(self.loaded, changes).model_dump_json().encode(), uuid.uuid4().hex[:16])
+        told = {one.plan.id: one.model_dump(mode="json") for one in changes}
+        self.write(CHANGE, _CHANGES.dump_json(told), uuid.uuid4().hex[:16])
 
     def record_verdicts(self, verdicts: Verdicts, files: Files) -> None:
         """Store the verdicts on these changes, by plan id, of which ``files`` were judged."""

@@ -227,10 +227,9 @@ def _conflicts(
     _check_age(current, stage)
     check_names(current)
     problems: dict[str, FirnError] = {**CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts}
-    if stage.attempt and stage.attempt.spec_id != current.metadata.default_spec_id:
-        for plan in (one.plan for one in changes):
-            changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"
-            problems.setdefault(plan.id, ConflictError(f"{changed}; plan again"))
+    for plan in (one.plan for one in changes if not one.fits(current)):
+        changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"
+        problems.setdefault(plan.id, ConflictError(f"{changed}; plan again"))
     problems |= _changed_files(stage, changes)
     problems |= _landed(current, stage, [one for one in changes if one.plan.id not in problems], manifests)
     return problems
