@@ -1,4 +1,4 @@
-"""The params of a manual run: the form that a person fills in, and the scope and clock that it defines."""
+"""The params of a manual run: the form that a person fills in, and the scope that it defines."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,8 +8,6 @@ from airflow.sdk import Param
 from firnlake.airflow.dag.lane_docs import LANES
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from firnlake.plan.read_states import Scope
 
 
@@ -66,16 +64,6 @@ def scope_of(asked: Mapping[str, Any]) -> "Scope":
         ),
         properties={name: _text(value) for name, value in asked["properties"].items()},
     )
-
-
-def clock_of(run: Any, now: "datetime") -> "datetime":
-    """The clock of a DAG run's decisions: the run's logical date or, if it has none, the time at which the run was due.
-
-    So each run of a backfill decides at its own date. The result is never later than ``now``, even if the run got its
-    date from a browser whose clock is ahead: a later time would remove tombstones and segments too early.
-    """
-    at: datetime = run.logical_date or run.run_after
-    return min(at, now)
 
 
 def _names(description: str) -> Param:

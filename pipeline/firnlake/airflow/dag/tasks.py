@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
 from firnlake.airflow.dag.lane_docs import LANES
-from firnlake.airflow.dag.params import ALL, clock_of, scope_of
+from firnlake.airflow.dag.params import ALL, scope_of
 from firnlake.airflow.dag.spark import use_spark
 from firnlake.airflow.site.links import address_of, links_of
 from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, RefusedError, UnavailableError
@@ -104,13 +104,18 @@ def _lanes() -> "list[Lane]":
 
 
 def _terms() -> "tuple[int, bool, Scope]":
-    """The clock of this run's decisions (epoch milliseconds), whether it ignores thresholds, and its scope."""
+    """The clock of this run's decisions (epoch milliseconds), whether it ignores thresholds, and its scope.
+
+    The clock is the run's logical date or, without one, the time at which the run was due, so each run of a backfill
+    decides at its own date. It is never ahead of this machine's, even if the date comes from a browser whose clock is:
+    a later time would remove tombstones and segments too early.
+    """
     from firnlake import clock
 
     context = get_current_context()
-    asked = context["params"]
-    now = clock_of(context["dag_run"], clock.from_ms(clock.now_ms()))
-    return clock.to_ms(now), asked["force"], scope_of(asked)
+    run, asked = context["dag_run"], context["params"]
+    at_ms = clock.to_ms(run.logical_date or run.run_after)
+    return min(at_ms, clock.now_ms()), asked["force"], scope_of(asked)
 
 
 def _plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
