@@ -35,8 +35,7 @@ from great_expectations.expectations.core.expect_column_values_to_be_in_set impo
 
 from firnlake_expectations.claim import Verdict
 from firnlake_expectations.findings import of_promises
-from firnlake_expectations.promises.promise import EVERY_LANE
-from firnlake_expectations.promises.table import OWN_SUITES, promises_for
+from firnlake_expectations.promises.table import OWN_SUITES, PROMISES, promises_for
 from firnlake_expectations.templates import RESULTS, VERDICTS, new_name, write_document
 from firnlake_expectations.wording import file_name
 
@@ -244,7 +243,7 @@ def build_data_docs(reports: Path, target: Path) -> Path:
     """Build Great Expectations' Data Docs of the results stored under `reports` and of the lanes' suites in the folder
     `target`; returns the front page."""
     context = context_of(reports)
-    for lane in (*EVERY_LANE, "retain"):
+    for lane in dict.fromkeys(lane for promise in PROMISES for lane in promise.lanes):
         context.suites.add(suite_of(lane))
     site: Any = {
         "class_name": "SiteBuilder",
