@@ -39,8 +39,7 @@ def judge(
     requested: Requested | None = None,
     segments: Sequence[Sequence[Retained]] = (),
 ) -> list[Findings]:
-    """The findings about the plan of each of `claims`, which share table, lane and output level, and have distinct
-    topic partitions.
+    """The findings about the plan of each of `claims`, which share table, lane and output level.
 
     parts          everything that the plans have read and written, each with the number of its plan
     schema         schema of the records
