@@ -129,7 +129,7 @@ def _figures(status: Status) -> tuple[object, ...]:
 def _state(status: Status) -> str:
     """The numbers of topic partitions that are blocked, due and waiting, in words."""
     conditions, matters = status.conditions, len(status.matters)
-    lanes = (lane for lane in Lane if lane in status.due_lanes)
+    lanes = (lane for lane in Lane if any(lane in part.due for part in status.partitions))
     told = (
         (matters, f"{'waits' if matters == 1 else 'wait'} for a person"),
         (conditions[PartitionCondition.DUE], f"due ({', '.join(lanes)})"),

@@ -229,11 +229,6 @@ class Status(FrozenModel):
         """Bytes of the data files on Firn's side branches, without those of no known topic."""
         return sum(one.side_bytes for one in self.topics)
 
-    @property
-    def due_lanes(self) -> frozenset[str]:
-        """The lanes that are due in any topic partition."""
-        return frozenset(lane for part in self.partitions for lane in part.due)
-
     def found(self, text: str = "", shown: PartitionCondition | None = None) -> list[PartitionStatus]:
         """The topic partitions that mention ``text``, in the condition ``shown`` (None: in any): in the order of their
         conditions, and of each the dirtiest first."""

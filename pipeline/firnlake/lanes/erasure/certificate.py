@@ -80,14 +80,12 @@ def certify(
         if not ready:
             return Certified((), blocked)
         result = search(table, identifier, ready, engine)
-        versions = _kept_versions(table, identifier)
+        versions, kept = _kept_versions(table, identifier)
         issued = []
         for one in ready:
             request_id, document = one.request.id, one.certificate
-            if result.problems[request_id] or isinstance(versions, Problem):
-                blocked[request_id] = result.problems[request_id] + (
-                    [versions] if isinstance(versions, Problem) else []
-                )
+            if found := [*result.problems[request_id], *kept]:
+                blocked[request_id] = found
                 continue
             if document is None:
                 document = _certificate(table, identifier, one, result, now_ms, versions)
@@ -170,16 +168,16 @@ def history_ends(lake: Lake, table: Table, identifier: str, now_ms: int) -> int:
     return number_of_main(table) if served else 0
 
 
-def _kept_versions(table: Table, identifier: str) -> str | Problem:
-    """Why no older versions of deleted files are kept, in a certificate's words; a problem if some may be kept."""
+def _kept_versions(table: Table, identifier: str) -> tuple[str, Sequence[Problem]]:
+    """Why no older versions of deleted files are kept, in a certificate's words; or the problem that some may be."""
     folders = locations_of(table)
     if all(PyArrowFileIO.parse_location(folder, table.io.properties)[0] == "file" for folder in folders):
-        return "none: a file system keeps no older versions of deleted files"
+        return "none: a file system keeps no older versions of deleted files", ()
     if Policies.parse(identifier, table.properties).default.erase_object_versions == "none":
-        return "none, as the operator declares (firn.erase.object.versions = none)"
+        return "none, as the operator declares (firn.erase.object.versions = none)", ()
     why = "it may keep older versions of files that are deleted (versioning, soft delete, object lock)"
     remedy = "firn.erase.object.versions = none, once the store keeps no older version of this table's files"
-    return Problem("the object store", table.location(), why, remedy)
+    return "", [Problem("the object store", table.location(), why, remedy)]
 
 
 def _certificate(

@@ -274,7 +274,7 @@ class Search:
     def _add(self, erasures: Iterable[Erasure], path: str, why: str) -> None:
         """Add a problem for each name of the file at ``path``."""
         for where in self._holders(path):
-            problem = Problem(where, path, why, self._remedy(where, path))
+            problem = Problem(where, path, why, self._remedy(where))
             for one in erasures:
                 self.problems[one.request.id].append(problem)
 
@@ -287,7 +287,7 @@ class Search:
         shown = [f"{kinds[ref.snapshot_ref_type]} {name}" for name, ref in refs if ref.snapshot_id in snapshots]
         return shown or [OLDER if snapshots else NOTHING]
 
-    def _remedy(self, where: str, path: str) -> str:
+    def _remedy(self, where: str) -> str:
         kind, _, name = where.partition(" ")
         if where == OLDER:
             return "firn maintain, once these snapshots have expired (history.expire.*)"
@@ -296,14 +296,10 @@ class Search:
                 "its deletion by whoever wrote it, or firn maintain once older than 3 days (files that are not Firn's: "
                 "with orphans in firn.maintenance)"
             )
-        if kind == "tag" or name not in (MAIN_BRANCH, *SIDE_BRANCHES):
-            return f"ALTER TABLE … DROP {kind.upper()} {name}, then firn maintain"
-        named = self.named.files.get(path)
-        if named is None:
-            return "firn maintain, which rewrites manifests (manifests in firn.maintenance)"
-        if named.is_data:
-            return f"firn run {self.identifier} --lane erase --force, then firn maintain"
-        return f"firn run {self.identifier} --lane convert --force, or another rewrite that applies the deletes"
+        if kind == "branch" and name in (MAIN_BRANCH, *SIDE_BRANCHES):
+            lane = "--lane erase --force (for a delete file: --lane convert --force)"
+            return f"firn run {self.identifier} {lane}, then firn maintain"
+        return f"ALTER TABLE … DROP {kind.upper()} {name}, then firn maintain"
 
 
 # The files that the metadata of a table names.
