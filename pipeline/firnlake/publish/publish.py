@@ -35,7 +35,7 @@ from firnlake.job.stage import Stage
 from firnlake.lanes.answer import Work
 from firnlake.lanes.look import look
 from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, published, write_document
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
 from firnlake.table.segments import Segments
@@ -118,7 +118,7 @@ def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[Plan
         # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
         prepared = _prepared(stage, chosen)
         try:
-            settled = settle(lake, stage.target, partial(_request, stage, prepared, chosen, manifests))
+            settled = settle(lake, stage.target, partial(_request, lake, stage, prepared, chosen, manifests))
         except ConflictError as error:
             conflicts = error.by_plan if isinstance(error, _UnfitError) else {one.plan.id: error for one in chosen}
             failed += [
@@ -199,7 +199,7 @@ def _covered(chosen: Sequence[Change]) -> dict[str, int]:
 
 
 def _request(
-    stage: Stage, prepared: Commit, chosen: Sequence[Change], manifests: Manifests, current: Table
+    lake: Lake, stage: Stage, prepared: Commit, chosen: Sequence[Change], manifests: Manifests, current: Table
 ) -> CommitRequest | None:
     """The request that commits ``chosen`` on ``current``; None if another process has carried out the job.
 
@@ -210,13 +210,13 @@ def _request(
     if void_tombstones(current, stage.target):
         problem = f"table {stage.target} began anew: another writer has replaced or removed records; plan again"
         raise ConflictError(problem)
-    if conflicts := _conflicts(current, stage, chosen, manifests):
+    if conflicts := _conflicts(lake, current, stage, chosen, manifests):
         raise _UnfitError(conflicts)
     return prepared.request(current, manifests)
 
 
 def _conflicts(
-    current: Table, stage: Stage, changes: Sequence[Change], manifests: Manifests
+    lake: Lake, current: Table, stage: Stage, changes: Sequence[Change], manifests: Manifests
 ) -> Mapping[str, FirnError]:
     """The conflicts of ``changes`` of ``stage`` with ``current``, the table as it was just loaded, by plan id.
 
@@ -231,7 +231,7 @@ def _conflicts(
         changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"
         problems.setdefault(plan.id, ConflictError(f"{changed}; plan again"))
     problems |= _changed_files(stage, changes)
-    problems |= _landed(current, stage, [one for one in changes if one.plan.id not in problems], manifests)
+    problems |= _landed(lake, current, stage, [one for one in changes if one.plan.id not in problems])
     return problems
 
 
@@ -264,9 +264,7 @@ def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, Refu
     return refused
 
 
-def _landed(
-    current: Table, stage: Stage, changes: Sequence[Change], manifests: Manifests
-) -> Mapping[str, ConflictError]:
+def _landed(lake: Lake, current: Table, stage: Stage, changes: Sequence[Change]) -> Mapping[str, ConflictError]:
     """Conflicts of plans that must be made again because records have landed. One scan of the table serves all plans.
     The table is scanned only if a plan drops whole segments, removes tombstones or transaction markers, or depends on
     transactions."""
@@ -278,7 +276,8 @@ def _landed(
     ]
     if not concerned:
         return {}
-    segments, policies = read(current, stage.target, manifests), Policies.parse(stage.target, current.properties)
+    segments = read(current, stage.target, ManifestCache.of(lake))
+    policies = Policies.parse(stage.target, current.properties)
     conflicts = {}
     for one in concerned:
         problem = _older_records(segments, one.plan, one.counts) if _removes(one.counts) else None

@@ -42,22 +42,19 @@ _DESCRIBED: Final = TypeAdapter(list[tuple[str, int, tuple[UnassignedFile, ...]]
 _DIGEST_BYTES: Final = 16
 
 
-def read(
-    table: Table, identifier: str, manifests: Manifests | None = None, cache: "ManifestCache | None" = None
-) -> Segments:
+def read(table: Table, identifier: str, cache: "ManifestCache | None" = None) -> Segments:
     """Read the segments of ``table``'s current snapshot; empty for a table without a snapshot.
 
     If metadata that decisions need is missing, the segment's ``problem`` says so and blocks only its topic partition
-    (C20); a file whose topic partition is unknown is a stray. ``manifests`` caches the entries of earlier snapshots for
-    this process, and ``cache`` caches the facts made from entries for all processes; neither changes the result.
+    (C20); a file whose topic partition is unknown is a stray. The ``cache`` changes no result.
     """
     snapshot = table.current_snapshot()
     listed = manifests_of(table, snapshot) if snapshot else []
     classifier = Classifier(table, identifier)
-    known = manifests or Manifests(table.io)
-    deletes = Deletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
+    of_deletes = (one for one in listed if one.content == ManifestContent.DELETES)
+    deletes = Deletes(Manifests(table.io).live(of_deletes), table.specs())
     data = [one for one in listed if one.content == ManifestContent.DATA]
-    contents = _contents(table, classifier, data, manifests, identifier, cache)
+    contents = _contents(table, classifier, data, identifier, cache)
     beyond = _beyond(contents.rows, deletes, table, classifier.roles)
     strays = (Placed(one.place, one.path, one.data_sequence_number) for one in contents.strays)
     placed = [*_placed(contents.rows), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
@@ -89,7 +86,6 @@ def _contents(
     table: Table,
     classifier: Classifier,
     data: Iterable[ManifestFile],
-    manifests: Manifests | None,
     identifier: str,
     cache: "ManifestCache | None",
 ) -> ManifestContents:
@@ -104,24 +100,16 @@ def _contents(
     contents = cache.load(table_uuid, identifier) if cache else {}
     missing = {name: one for name, one in names.items() if name not in contents}
     incomplete: set[str] = set()
-    for name, files in zip(missing, _files(table, missing.values(), manifests), strict=True):
-        contents[name] = classifier.of(files)
+    # Each manifest's files become rows at once, because those of all manifests would take ten times the memory.
+    fetched = ahead(lambda one: fetch(table.io, one.manifest_path), missing.values())
+    for name, (manifest, content) in zip(missing, fetched, strict=True):
+        contents[name] = classifier.of(Files.in_manifest(content, manifest))
         if classifier.unread:
             incomplete.add(name)
     if cache and missing.keys() - incomplete:
         whole = {name: contents[name] for name in names if name not in incomplete}
         cache.keep(table_uuid, identifier, whole)
     return ManifestContents.together(contents[name] for name in names)
-
-
-def _files(table: Table, data: Iterable[ManifestFile], manifests: Manifests | None) -> Iterator[Files]:
-    """Yield the files that each of the ``data`` manifests lists. They become rows at once, because all of them together
-    would take ten times the memory."""
-    if manifests:
-        yield from (Files.of(entries) for _, entries in ahead(manifests.of, data))
-    else:
-        fetched = ahead(lambda one: fetch(table.io, one.manifest_path), data)
-        yield from (Files.in_manifest(content, manifest) for manifest, content in fetched)
 
 
 def _described(listed: pa.Table, classifier: Classifier, snapshots: Sequence[Snapshot], deletes: Deletes) -> pa.Table:
