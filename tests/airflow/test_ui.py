@@ -142,7 +142,8 @@ def test_mapped_tasks_say_what_they_work_on(server: Server, visitor: Visitor) ->
 def test_the_report_is_opened_from_the_run(server: Server, visitor: Visitor) -> None:
     page = visitor.page
     page.goto(f"{run_of(server, ORDERS)}/tasks/report/details")
-    page.get_by_role("link", name="Data-quality report").click()
+    page.get_by_role("link", name=f"Firn: {ORDERS}").click()
+    page.frame_locator("iframe").get_by_role("link", name="Data-quality report").click()
     expect(page.frame_locator("iframe").get_by_text("orders-0").first).to_be_visible()
     visitor.picture("ui-report")
 

@@ -19,7 +19,7 @@ from firnlake.airflow.configuration import Settings, TableSettings
 from firnlake.airflow.dag import lane_docs, tasks
 from firnlake.airflow.dag.params import params
 from firnlake.airflow.notices import deadlines, notifiers
-from firnlake.airflow.site.links import links_of
+from firnlake.airflow.site.links import TableLink
 from firnlake.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
 
 # Timeouts and lost commit races are worth a retry; a refusal would only be repeated.
@@ -74,7 +74,7 @@ def build(settings: TableSettings) -> DAG:
             before = published.output
             outcomes.append(before)
         reported: Any = tasks.report(settings.name, outcomes)
-        reported.operator.operator_extra_links = links_of(settings.name)
+        reported.operator.operator_extra_links = (TableLink(settings.name),)
         judged = tasks.verdict.override(on_failure_callback=notifiers(settings))(outcomes, reported)
         # A teardown always runs, and does not affect the state of the run.
         chain(reported, judged, tasks.sweep(settings.name).as_teardown())
@@ -102,7 +102,7 @@ def lane_tasks(settings: TableSettings, lane: str) -> tuple[Any, tasks.PublishOp
             judging = "local" if engine == "local" else "auto"
             judged: Any = tasks.validate.override(**limits)(job=job, engine=judging, **spark)
             for made in (written, judged):
-                made.operator.operator_extra_links = links_of(settings.name)
+                made.operator.operator_extra_links = (TableLink(settings.name),)
             chain(written, judged)
 
         jobs: Any = tasks.plan.override(trigger_rule=TriggerRule.ALL_DONE, inlets=[compacted(settings.name)])(

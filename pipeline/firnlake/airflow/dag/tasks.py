@@ -20,7 +20,7 @@ from firnlake.airflow.configuration import TableSettings
 from firnlake.airflow.dag.lane_docs import LANES
 from firnlake.airflow.dag.params import ALL, scope_of
 from firnlake.airflow.dag.spark import use_spark
-from firnlake.airflow.site.links import address_of, links_of
+from firnlake.airflow.site.links import TableLink, address_of
 from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, RefusedError, UnavailableError
 from firnlake_expectations.data_quality import report_of
 from firnlake_expectations.wording import count
@@ -222,7 +222,7 @@ class PublishOperator(HITLOperator):
             doc_md=PublishOperator.__doc__,
             **kwargs,
         )
-        self.operator_extra_links = links_of(settings.name)
+        self.operator_extra_links = (TableLink(settings.name),)
         self.table = settings.name
         self.lane = lane
         self.jobs = jobs

@@ -1,12 +1,10 @@
-"""Addresses of Firn's pages in Airflow's UI, and the buttons under "Extra links" that lead to them."""
+"""Addresses of Firn's pages in Airflow's UI, and the button under "Extra links" that leads to the page of a table."""
 
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import attrs
 from airflow.sdk import BaseOperatorLink, conf
-
-from firnlake_expectations.data_quality import report_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -35,7 +33,7 @@ def in_the_ui(page: str) -> str:
 
 @attrs.define
 class TableLink(BaseOperatorLink):
-    """Link to the page of a table."""
+    """Link to the page of a table, which links to its data-quality report."""
 
     table: str
 
@@ -46,23 +44,3 @@ class TableLink(BaseOperatorLink):
     def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
         """The address of the table's page. Airflow asks for the address when the task ends, and stores it."""
         return in_the_ui(f"tables/{quote(self.table, safe='')}")
-
-
-@attrs.define
-class ReportLink(BaseOperatorLink):
-    """Link to the data-quality report on a table, which lists the verdicts of each run."""
-
-    table: str
-
-    @property
-    def name(self) -> str:
-        return "Data-quality report"
-
-    def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
-        """The address of the report."""
-        return in_the_ui(report_of(self.table))
-
-
-def links_of(table: str) -> tuple[BaseOperatorLink, BaseOperatorLink]:
-    """The links of a task on ``table``."""
-    return ReportLink(table), TableLink(table)

@@ -69,13 +69,6 @@ def stacked(amounts: Sequence[int]) -> Markup:
     return _BAR.format("; ".join(said), Markup("").join(rects))
 
 
-def alone(level: int, amount: int, largest: int) -> Markup:
-    """A bar for the bytes of one level, scaled so that the ``largest`` level fills its bar."""
-    width = max(VISIBLE, 100 * amount / largest) if amount else 0.0
-    text = f"L{level} {size(amount)}"
-    return _BAR.format(text, _RECT.format(level, 0.0, width, text))
-
-
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
 TOPICS_SHOWN: Final = 50
@@ -138,7 +131,6 @@ def _environment() -> Environment:
     environment.globals.update(
         conditions=list(PartitionCondition),
         stacked=stacked,
-        alone=alone,
         ago=ago,
         report_of=report_of,
     )
