@@ -37,8 +37,8 @@ def times(micros: int) -> pa.Array:
 
 WRONG: dict[str, Wrong] = {
     "null": ({"note": pa.array([None], pa.string())}, {}, "NULL in the required column note"),
-    "null_part": ({"box": pa.array([{"lid": None}], LID)}, {}, "non-nullable"),
-    "null_element": ({"tags": pa.array([["a", None]], TAGS)}, {}, "non-nullable"),
+    "null_part": ({"box": pa.array([{"lid": None}], LID)}, {}, "NULL in the required column box.lid"),
+    "null_element": ({"tags": pa.array([["a", None]], TAGS)}, {}, "NULL in the required column tags.element"),
     "text_for_time": ({"at": pa.array(["soon"], pa.string())}, {}, "column at"),
     "time_beyond": ({"at": pa.array([9_223_372_036_825_200_000], pa.timestamp("ms"))}, {}, "column at"),
     "time_for_day": ({"day": pa.array([datetime(2026, 1, 1, 5)], pa.timestamp("us"))}, {}, "column day"),  # noqa: DTZ001

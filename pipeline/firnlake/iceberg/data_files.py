@@ -27,7 +27,7 @@ from pyiceberg.types import NestedField
 from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg import parquet
 from firnlake.iceberg.files import located
-from firnlake.iceberg.parquet import fitted, names_by_id, stored_type
+from firnlake.iceberg.parquet import fitted, names_by_id, required_nulls, stored_type
 
 BATCH_BYTES: Final = 16 << 20
 """Approximate uncompressed bytes per batch; a single record may be larger."""
@@ -262,11 +262,11 @@ class OpenFile:
         except (pa.ArrowException, ValueError) as error:
             problem = f"has values in column {column.name} that are no {column.field_type}"
             raise RefusedError(f"{subject} {problem}: {' '.join(str(error).split())}; allowed: this type") from error
-        # NULL in a required field within the column is refused by Arrow's writer.
-        if own.null_count and column.required:
+        wanted = pa.field(column.name, kind, nullable=not column.required)
+        if (missing := next(required_nulls(own, wanted), None)) is not None:
             raise RefusedError(
-                f"{subject} has NULL in the required column {column.name}; allowed: a value in every record (or ALTER "
-                f"COLUMN {column.name} DROP NOT NULL)"
+                f"{subject} has NULL in the required column {missing}; allowed: a value in every record (or ALTER "
+                f"COLUMN {missing} DROP NOT NULL)"
             )
         return own
 

@@ -1,7 +1,7 @@
 """Reads and writes Parquet files, always with page checksums (C23); writes field ids, and returns Iceberg's metrics."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -117,6 +117,24 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 _KINDS: Final = (_is_text, _is_binary, pa.types.is_integer)
 """Kinds of types within which Arrow's conversions keep every value, or raise."""
+
+
+def required_nulls(values: pa.Array, column: pa.Field) -> Iterator[str]:
+    """The name of each required field within ``column`` that is NULL in ``values``, although what holds it is not."""
+    if values.null_count and not column.nullable:
+        yield column.name
+    kind = values.type
+    if not pa.types.is_nested(kind):
+        return
+    held = values.drop_null() if values.null_count else values
+    if pa.types.is_struct(kind):
+        parts = [(held.field(place), kind.field(place)) for place in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        parts = [(held.items, kind.item_field)]
+    else:
+        parts = [(held.flatten(), kind.value_field)]
+    for part, field in parts:
+        yield from required_nulls(part, field.with_name(f"{column.name}.{field.name}"))
 
 
 def _id(part: pa.Field) -> int | None:
