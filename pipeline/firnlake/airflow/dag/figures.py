@@ -24,9 +24,10 @@ class MappedJob(TypedDict):
 
 
 def mapped_jobs(lake: Lake, plans: Sequence[Plan], plans_per_job: int) -> Iterator[MappedJob]:
-    """Jobs of up to ``plans_per_job`` plans each, whose stages are now open. Jobs of lane `convert` are larger,
-    because the lane removes a delete file only if one job has all topic partitions that the file applies to."""
-    most = max(plans_per_job, MOST_PLANS) if plans and plans[0].lane.traits.writes == "deletes" else plans_per_job
+    """Jobs of up to ``plans_per_job`` plans each, whose stages are now open. Jobs of lane `retain`, which reads no
+    records, are larger, and so are those of lane `convert`, because it removes a delete file only if one job has all
+    topic partitions that the file applies to."""
+    most = max(plans_per_job, MOST_PLANS) if plans and plans[0].lane.traits.writes != "segments" else plans_per_job
     for chosen in (plans[start : start + most] for start in range(0, len(plans), most)):
         more = [f"… and {len(chosen) - PLANS_SHOWN} more"] if len(chosen) > PLANS_SHOWN else []
         yield MappedJob(
