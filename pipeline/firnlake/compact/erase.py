@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from firnlake.compact.inputs import PlanInputs
+from firnlake.compact.inputs import PlanInputs, grouped
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Target, rewrite
-from firnlake.compact.tasks import Attempt, by_bytes
+from firnlake.compact.tasks import WHOLE_BYTES, Attempt
 from firnlake.errors import ConflictError, FirnError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.keys import Flags
@@ -83,7 +83,8 @@ def erased(attempt: Attempt) -> ByPlan[Change]:
             failed[inputs.plan.id] = ConflictError(f"{subject}: request {lost[0]} is gone; plan again")
         else:
             requested = RequestedKeys(inputs.plan.table_uuid, [requests[one] for one in inputs.plan.requests])
-            tasks += [EraseTask(inputs.only(group), requested, attempt.target) for group in by_bytes(inputs.segments)]
+            groups = grouped(inputs.segments, WHOLE_BYTES, lambda one: one.bytes)
+            tasks += [EraseTask(inputs.only(group), requested, attempt.target) for group in groups]
     parts, raised = attempt.run("erase", tasks)
     erased_by_plan: dict[str, Change] = {}
     for plan in (inputs.plan for inputs in attempt.plans if inputs.plan.id in parts):

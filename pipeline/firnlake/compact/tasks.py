@@ -7,8 +7,7 @@ segments, so the layout is the same on every engine.
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import call
 from typing import Final, Protocol, TypeVar
@@ -77,20 +76,6 @@ class Attempt:
             else:
                 done[task.inputs.plan.id].append(answer)
         return {plan_id: parts for plan_id, parts in done.items() if plan_id not in failed}, failed
-
-    @contextmanager
-    def marks_folder(self) -> Iterator[str]:
-        """A folder for files of marks, which are deleted in the end."""
-        folder = f"{self.target.folder}/marks"
-        try:
-            yield folder
-        finally:
-            delete_attempt(self.table, folder)
-
-
-def by_bytes(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Neighbouring ``segments`` in groups, each for a task: one segment, or several of WHOLE_BYTES together."""
-    return grouped(segments, WHOLE_BYTES, lambda one: one.bytes)
 
 
 def _outputs(plan: Plan, surveyed: Survey[M]) -> Iterator[Sequence[Segment]]:
@@ -166,11 +151,14 @@ def rewritten(attempt: Attempt) -> ByPlan[Change]:
 
     A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task.
     """
-    with attempt.marks_folder() as folder:
+    folder = f"{attempt.target.folder}/marks"
+    try:
         done, surveys, failed = _first_round(attempt, folder)
         by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
         tasks = [one for plan_id, own in surveys.items() for one in rewrite_tasks(by_id[plan_id], own, attempt.target)]
         parts, not_written = attempt.run("rewrite", tasks)
+    finally:
+        delete_attempt(attempt.table, folder)
     for plan_id, surveyed in surveys.items():
         if plan_id not in not_written:
             done[plan_id] = Change.joined(by_id[plan_id].plan, parts.get(plan_id, ()), surveyed.in_place)
