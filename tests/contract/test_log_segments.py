@@ -247,4 +247,4 @@ def test_c26_a_damaged_segment_is_read_or_refused(made: Scenario, position: int,
         assert str(found).startswith(f"file {path}")
         assert files_under(on_disk(made.loaded().location())) == before
     else:
-        assert found.records == len(ENTRIES) + 1
+        assert found.repeated or found.records == len(ENTRIES) + 1
