@@ -107,6 +107,8 @@ def _finding(suite: str, one: Mapping[str, Any], columns: Sequence[str], offset:
         observed = f"{result['unexpected_count']:,} of {count(result['element_count'], 'record')}."
     elif shown == "full" and result.get("observed_value") is not None:
         observed = f"Observed: {result['observed_value']}."
+    elif shown == "full" and result.get("partial_unexpected_list"):
+        observed = f"Unexpected: {result['partial_unexpected_list'][:SAMPLES_PER_RULE]}."
     else:
         observed = "Met." if one["success"] else "Not met."
     return Finding(
