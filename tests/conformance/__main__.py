@@ -32,7 +32,7 @@ def main(workloads: int = 300, seed: int = 1, engine: Where = Where.LOCAL) -> No
         judging_late(),
     ):
         lake = Lake.embedded(Path(folder, "lake"))
-        for group, found in run(lake, engines.of(0), groups(workloads, seed), Path(folder)):
+        for group, found in run(lake, engines.of(1), groups(workloads, seed), Path(folder)):
             print(
                 f"{group.name} {group.mode}: {len(found.disagreements)} disagreements", *found.disagreements, sep="\n  "
             )

@@ -30,7 +30,7 @@ from tests.support.topics import DAY, NOW, Topic, updates
 def on_spark() -> Iterator[Engine]:
     cloudpickle.register_pickle_by_value(engine_contract)  # type: ignore[no-untyped-call]
     with Engines("spark", "firn tests") as engines:
-        yield engines.of(0)
+        yield engines.of(1)
     if session := SparkSession.getActiveSession():
         session.stop()  # without it, a cluster starts its executors anew while it ends
 

@@ -54,8 +54,8 @@ class TestSpark(SparkContract):
     def test_spark_is_started_once_and_told_of(self) -> None:
         told: list[str] = []
         engines = Engines("spark", "firn tests", tell=told.append)
-        assert engines.of(0) is engines.of(2**40)
-        assert engines.of(0).parallelism == 2
+        assert engines.of(1) is engines.of(2**40)
+        assert engines.of(1).parallelism == 2
         assert len(told) == 1
 
 
@@ -146,7 +146,7 @@ def test_auto_takes_local_where_java_is_missing_and_says_so_once_and_spark_is_re
     assert line.startswith("1,000 bytes are compacted in this process: ")
     assert "Java 17 or newer" in line
     with Engines("spark") as engines, pytest.raises(RefusedError, match=r"Java 17 or newer.*--engine local"):
-        engines.of(0)
+        engines.of(1)
 
 
 GRPC = """<_InactiveRpcError of RPC that terminated with:

@@ -42,7 +42,7 @@ def worker(_):
 told = []
 try:
     with Engines("spark", "firn test", tell=told.append) as engines:
-        found = {"told": told, "daemons": engines.of(0).map(worker, [1, 2, 3]), "abs": engines.of(0).map(abs, [-1, -2])}
+        found = {"told": told, "daemons": engines.of(1).map(worker, [1, 2, 3]), "abs": engines.of(1).map(abs, [-1, -2])}
         if "SPARK_REMOTE" not in os.environ:
             from pyspark.sql import SparkSession
             found["settings"] = dict(SparkSession.builder.getOrCreate().sparkContext.getConf().getAll())

@@ -177,7 +177,7 @@ def _state(erasure: Erasure, problems: Sequence[Problem], now_ms: int) -> str:
 def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engine: str | None, as_json: bool) -> None:
     """Search ``table`` and issue certificates; exit with code 1 if something prevents or contradicts a certificate."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
-        certified = certify(lake, table, now_ms, started.of(0), requests)
+        certified = certify(lake, table, now_ms, started.of(1), requests)  # how much it reads is not known
     pages = {str(document["request"]): str(export(lake, table, document)) for document in certified.issued}
     if as_json:
         blocked = [{"request": key, "problems": list(some)} for key, some in certified.blocked.items()]
