@@ -91,7 +91,7 @@ def test_c29_what_another_tool_has_expired_is_an_orphan_also_when_the_log_names_
     scenario.play("append b=1", "drop offset = 1")
     expired = {path for path in files_under(home) - before if path.suffix == ".parquet"}
     scenario.loaded().maintenance.expire_snapshots().older_than(datetime(2100, 1, 1, tzinfo=UTC)).commit()
-    scenario.play(*(f"append c={number}" for number in range(4)), "later 4d", "maintain")
+    scenario.play(*(f"append c={number}" for number in range(4)), "later 4d", "maintain", "later 4d", "maintain")
     assert len(expired) == 1
     assert not any(path.exists() for path in expired)
     named = {on_disk(one.metadata_file) for one in scenario.loaded().metadata.metadata_log}

@@ -128,7 +128,7 @@ def _red(tree: Path, tests: Iterable[str], seconds: float) -> str:
     )
     try:
         said, _ = running.communicate(timeout=seconds)
-        return (said.splitlines() or ["pytest died"])[-1] if running.returncode else ""
+        return (said.strip().splitlines() or ["pytest died"])[-1] if running.returncode else ""
     except subprocess.TimeoutExpired:
         return f"not ended after {seconds:.0f} s"
     finally:

@@ -13,7 +13,8 @@ No rule needs a lock or a mark, and none trusts the machine's clock. A publisher
 its job, and commits on exactly the version that it has loaded. So a job goes in this order: its documents, beginning
 with its plans; then, if it was judged, main gets a newer snapshot; then the references are read; then the files without
 a reference. A publisher that found the documents either commits before the newer snapshot, so its files have
-references, or the catalog refuses its commit. Days are counted between times of one store.
+references, or the catalog refuses its commit. The same holds for a commit of Firn that has been on its way for three
+days, whose metadata nothing refers to yet. Days are counted between times of one store.
 """
 
 import os
@@ -164,7 +165,10 @@ def end(
     table = lake.table(identifier)
     for one in jobs:
         one.stage.delete_documents()
-    if look and any(one.files and one.stage.is_judged for one in jobs):
+    # A commit may be on its way that names files of a judged job, or metadata that it wrote three days ago.
+    if look and (
+        any(one.files and one.stage.is_judged for one in jobs) or any(one.kind is Kind.FIRN for one in others)
+    ):
         newer_snapshot(lake, identifier)
     look = look and bool(others or any(one.files for one in jobs))
     garbage = [*(one.garbage() for one in jobs), *others]
