@@ -56,8 +56,7 @@ class Findings:
 
 
 def of_promises(claim: Claim, findings: Findings) -> tuple[Finding, ...]:
-    """What was found about each promise of the plan of `claim`. Nothing counts as 0 if it is missing: KeyError is
-    raised."""
+    """The finding about each promise of the plan of `claim`. Raises KeyError if a figure is missing."""
     return tuple(_of_promise(promise, claim, findings) for promise in promises_for(claim.lane))
 
 

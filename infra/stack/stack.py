@@ -350,7 +350,7 @@ def postgres_programs() -> Path | None:
 
 
 def _user() -> str | None:
-    """Whom to run PostgreSQL as, which refuses root. None: as who we are."""
+    """The user as whom PostgreSQL runs, because it refuses root; None for the user of this process."""
     if os.geteuid() != 0:
         return None
     there = {entry.pw_name for entry in pwd.getpwall()}

@@ -230,10 +230,7 @@ def _problems(world: World, step: Step, gate: Failing, right: Right, ran: Ran) -
         yield f"in the end {lost} is lost"
     if twice := world.published_twice():
         yield f"{twice} is published twice"
-    left = world.left()
-    # What the metadata of a commit reach that was lost while maintenance expired snapshots stays, as another catalog's.
-    lost_commit = gate.fault in ENDING and any(path.endswith(".metadata.json") for path in left)
-    if left and not lost_commit:
+    if left := world.left(lost_commits=gate.fault in ENDING):
         yield f"{left} is left"
 
 

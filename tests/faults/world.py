@@ -175,9 +175,16 @@ class World:
         """Jobs that several snapshots of main say they are."""
         return files.jobs_twice(files.line_of(self._metadata()))
 
-    def left(self) -> list[str]:
-        """Files that nothing reaches."""
-        return Files().unreached(self.table().metadata_location)
+    def left(self, *, lost_commits: bool = False) -> list[str]:
+        """Files that nothing reaches. What the metadata of ``lost_commits`` reach stays, as another catalog's does, and
+        so do the lists of the expiries that removed it (R4)."""
+        known = Files()
+        left = known.unreached(self.table().metadata_location)
+        staying: set[str] = set()
+        for path in left if lost_commits else ():
+            if path.endswith(".metadata.json"):
+                staying |= {path, *known.reach(path)}
+        return [path for path in left if path not in staying and not (staying and Path(path).parent.name == "expired")]
 
     def _metadata(self) -> dict[str, Any]:
         return Files().document(self.table().metadata_location)

@@ -287,7 +287,7 @@ class ManifestCache:
         return cls(lake.cache_folder / "manifests") if lake.home.is_dir() else None
 
     def load(self, table_uuid: str, branch: str) -> dict[str, ManifestContents]:
-        """What was kept of a table's ``branch``, by manifest; empty when nothing was kept, or when it is damaged."""
+        """The stored contents of a table's ``branch``, by manifest; empty when none are stored, or they are damaged."""
         path = self._path(table_uuid, branch)
         try:
             content = path.read_bytes()
