@@ -22,7 +22,7 @@ from firnlake import clock
 from firnlake.engine.engine import Engines
 from firnlake.lanes import Lane
 from firnlake.plan.read_states import EVERYTHING, Scope
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

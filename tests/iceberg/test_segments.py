@@ -14,8 +14,7 @@ from firnlake.inspect.status import PartitionStatus
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.table.manifest_reader import ManifestCache, read
-from firnlake.table.segment import Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import Segment, TopicPartition
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.foreign import append_again, append_empty_file, delete_rows, written_under_no_spec

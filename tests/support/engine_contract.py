@@ -20,7 +20,7 @@ from firnlake.engine.spark import SparkEngine, start
 from firnlake.errors import ConflictError, GoneError, NotFoundError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
 from firnlake.lanes import Lane
-from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import read_entries
 from infra.foreign.files import on_disk
 from tests.support.topics import DAY, NOW, Record, Topic
 

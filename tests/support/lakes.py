@@ -35,7 +35,7 @@ from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish as publish_stages
 from firnlake.table.history import Counts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 from firnlake_expectations.claim import Claim, Finding, Verdict
 from infra.foreign.files import on_disk
 

@@ -33,10 +33,8 @@ from firnlake.lanes.look import has_work, until
 from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
-from firnlake.table.segment import Segment, UnassignedFile
-from firnlake.table.segments import SCHEMA, Segments
+from firnlake.table.segment import SCHEMA, Segment, Segments, TopicPartition, UnassignedFile
 from firnlake.table.state import UNBOUNDED, ScopeBounds
-from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Transactions, Undecided
 from tests.support.records import NOW, span
 

@@ -18,7 +18,7 @@ from firnlake.inspect.status import (
     sums,
     write,
 )
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 
 TAKEN = 1_795_240_800_000
 """When they were taken, epoch milliseconds."""

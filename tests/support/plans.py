@@ -17,8 +17,7 @@ from firnlake.lanes import Lane
 from firnlake.table.columns import KAFKA
 from firnlake.table.records import SPEC
 from firnlake.table.records import TRANSACTIONS_SCHEMA as SCHEMA
-from firnlake.table.segment import LANDED, Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import LANDED, Segment, TopicPartition
 from tests.support.lakes import TABLE
 from tests.support.records import DAY, NOW, Record, rows_of
 

@@ -24,8 +24,7 @@ from firnlake.run import LaneRun, run
 from firnlake.table import records
 from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read
-from firnlake.table.segment import Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import Segment, TopicPartition
 from firnlake.validate.validate import validate
 from tests.support import records as written
 from tests.support.records import rows_of

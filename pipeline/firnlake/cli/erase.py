@@ -15,7 +15,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.lanes.erasure.certificate import certify, choose, export, obstacles
 from firnlake.lanes.erasure.requests import Erasure, Request, ask, erasures_of
 from firnlake.lanes.erasure.search import OLDER, Problem
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 from firnlake_expectations.wording import count
 
 _SHOWN = 10

@@ -8,7 +8,7 @@ from firnlake import clock
 from firnlake.cli import show
 from firnlake.engine.engine import CHOICES, Engines
 from firnlake.errors import RefusedError
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 
 
 def time_option(name: str, description: str) -> Any:

@@ -42,8 +42,8 @@ from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.history import Counts
 from firnlake.table.records import is_table_of_records
+from firnlake.table.segment import TopicPartition
 from firnlake.table.state import ScopeBounds
-from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count, fates
 
 if TYPE_CHECKING:

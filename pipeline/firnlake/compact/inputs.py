@@ -23,8 +23,7 @@ from firnlake.iceberg.keys import Flags, Longs
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.policy import Samples
-from firnlake.table.segment import TAIL, Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TAIL, Segment, TopicPartition
 
 T = TypeVar("T")
 

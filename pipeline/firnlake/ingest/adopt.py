@@ -26,12 +26,10 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.job.stage import stages_of
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles, check_type, position, resolve
-from firnlake.table.live_files import read_entries
-from firnlake.table.manifest_reader import read
+from firnlake.table.manifest_reader import read, read_entries
 from firnlake.table.policy import PREFIX, Policies
 from firnlake.table.records import COLUMNS, Added, StoredRoles, check_name
-from firnlake.table.segment import Segment
-from firnlake.table.segments import Segments
+from firnlake.table.segment import Segment, Segments
 from firnlake.table.tombstone_condition import Condition
 
 _FIRN_COLUMNS: Final[Mapping[str, PrimitiveType]] = MappingProxyType(

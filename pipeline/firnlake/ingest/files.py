@@ -29,8 +29,7 @@ from firnlake.ingest.text_files import (
     typed,
 )
 from firnlake.table.columns import KAFKA
-from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
-from firnlake.table.topic_partition import in_ms
+from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema, in_ms
 from firnlake_expectations.wording import count
 
 REQUIRED = ("topic", "partition", "offset", "timestamp")

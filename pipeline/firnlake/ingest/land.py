@@ -39,9 +39,9 @@ from firnlake.ingest.files import read_records
 from firnlake.table import records
 from firnlake.table.columns import position
 from firnlake.table.history import CommitSummary
-from firnlake.table.live_files import read_entries, removals
+from firnlake.table.manifest_reader import read_entries, removals
 from firnlake.table.records import COLUMNS
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 
 WRITERS: Final = 4
 """Number of files written in parallel."""

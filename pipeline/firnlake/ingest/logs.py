@@ -22,7 +22,7 @@ from cramjam import DecompressionError
 
 from firnlake.errors import RefusedError
 from firnlake.table.records import arrow_schema
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 
 SUFFIX = ".log"
 

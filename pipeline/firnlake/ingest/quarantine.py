@@ -29,9 +29,9 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import HiddenRecords
 from firnlake.iceberg.files import job_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import read_entries
 from firnlake.table.records import TRANSACTION_COLUMNS
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 
 NULL_KEY: Final = "null key"
 """The only reason for quarantine."""

@@ -33,8 +33,7 @@ from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.maintain.mend import in_words, taken_files
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import CommitSummary
-from firnlake.table.segment import RUN
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import RUN, TopicPartition
 
 _NEVER: Final = np.iinfo(np.int64).max
 """A time past every delete horizon."""

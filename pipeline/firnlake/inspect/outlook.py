@@ -25,12 +25,9 @@ from firnlake.lanes.look import look, until
 from firnlake.plan.make import plan_of, plan_partition
 from firnlake.plan.read_states import Scope, read_once
 from firnlake.table.history import CommitSummary, is_mending, plans_of
-from firnlake.table.live_files import removals
-from firnlake.table.manifest_reader import facts
-from firnlake.table.segment import TAIL, Segment, UnassignedFile
-from firnlake.table.segments import Segments
+from firnlake.table.manifest_reader import facts, removals
+from firnlake.table.segment import TAIL, Segment, Segments, TopicPartition, UnassignedFile
 from firnlake.table.state import State
-from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
 HANGING_MS: Final = 86_400_000

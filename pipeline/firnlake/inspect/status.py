@@ -23,8 +23,7 @@ from firnlake.iceberg.files import FrozenModel, metadata_folder, write_whole
 from firnlake.ingest.quarantine import Batch
 from firnlake.job.failures import AGAIN_MS
 from firnlake.table.history import Counts
-from firnlake.table.segment import LEVELS
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import LEVELS, TopicPartition
 from firnlake_expectations.data_quality import Tombstones
 from firnlake_expectations.templates import write_page
 from firnlake_expectations.wording import count

@@ -23,11 +23,10 @@ from firnlake.iceberg.deletes import FileDeletes, HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.iceberg.manifests import manifests_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.live_files import read_entries
-from firnlake.table.records import has_transactions
-from firnlake.table.segment import LANDED
+from firnlake.table.manifest_reader import read_entries
+from firnlake.table.records import has_transactions, in_ms
+from firnlake.table.segment import LANDED, TopicPartition
 from firnlake.table.tombstone_condition import Condition
-from firnlake.table.topic_partition import TopicPartition, in_ms
 
 Key: TypeAlias = tuple[bytes, ...] | None
 """The bytes of each key column's value, or of the value's text if it is not binary; None for records without a key."""

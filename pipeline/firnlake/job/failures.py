@@ -24,7 +24,7 @@ from firnlake.job.plan import Plan
 from firnlake.job.reports import new_reports
 
 if TYPE_CHECKING:
-    from firnlake.table.topic_partition import TopicPartition
+    from firnlake.table.segment import TopicPartition
 
 AGAIN_MS: Final = 86_400_000
 """Milliseconds for which a plan waits after a failure."""

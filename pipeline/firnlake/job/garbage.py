@@ -55,7 +55,7 @@ from firnlake.iceberg.manifests import READERS
 from firnlake.job.plan import stage_parts
 from firnlake.job.stage import Stage
 from firnlake.table.history import FENCE, plans_folder
-from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import read_entries
 from firnlake.table.policy import DAY_MS
 from firnlake.table.reached import Contents, Reached
 

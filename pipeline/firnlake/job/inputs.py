@@ -15,7 +15,7 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import read_entries
 from firnlake.table.policy import NAMES, Policies, Policy
 from firnlake.table.records import COLUMNS
 

@@ -16,8 +16,7 @@ from typing import Final
 from firnlake.errors import printable
 from firnlake.job.plan import Plan, stage_name
 from firnlake.lanes import Lane
-from firnlake.table.segment import Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import Segment, TopicPartition
 
 MOST_BYTES: Final = 8 << 30
 """Maximum file bytes of a job with several plans. Readers see a job's results together, and a failure repeats the whole

@@ -13,8 +13,7 @@ from firnlake.clock import ahead
 from firnlake.errors import RefusedError, UnavailableError, printable
 from firnlake.iceberg.files import JOB_ID, FrozenModel, job_of
 from firnlake.lanes import Lane
-from firnlake.table.segment import TAIL, Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TAIL, Segment, TopicPartition
 from firnlake.table.transactions import Marker
 from firnlake_expectations.wording import count
 

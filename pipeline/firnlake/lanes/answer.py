@@ -7,8 +7,7 @@ from typing import Final, Literal
 
 from firnlake.lanes.figures import Figures
 from firnlake.table.policy import INT_MAX, Policy
-from firnlake.table.segment import Segment
-from firnlake.table.segments import Bools
+from firnlake.table.segment import Bools, Segment
 from firnlake.table.state import State
 
 FEWEST: Final = 2

@@ -2,7 +2,7 @@
 
 from firnlake.lanes.answer import Traits, Waits, Work
 from firnlake.lanes.figures import Figures
-from firnlake.table.segments import Bools
+from firnlake.table.segment import Bools
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 

@@ -11,10 +11,8 @@ from firnlake.iceberg.files import UNREAD, name_of
 from firnlake.lanes.answer import Traits, Waits, Work
 from firnlake.lanes.erasure.requests import Erasure, is_by_lane
 from firnlake.lanes.figures import Figures
-from firnlake.table.segment import Segment
-from firnlake.table.segments import Bools, Segments
+from firnlake.table.segment import Bools, Segment, Segments, TopicPartition
 from firnlake.table.state import Requested, State
-from firnlake.table.topic_partition import TopicPartition
 from firnlake_expectations.wording import count
 
 

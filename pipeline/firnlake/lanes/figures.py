@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firnlake.table.policy import Policies, Policy
-from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segments import Bools, Segments
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TAIL, Bools, Segment, Segments, TopicPartition
 
 ALMOST: Final = 1 - 1e-9
 """Sums are floating-point numbers, because those of damaged metadata may exceed 64 bits."""

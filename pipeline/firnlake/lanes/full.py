@@ -8,8 +8,7 @@ import numpy as np
 from firnlake.clock import exact_span, show_span
 from firnlake.lanes.answer import Traits, Waits, Work
 from firnlake.lanes.figures import ALMOST, Figures
-from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segments import UNKNOWN, Bools
+from firnlake.table.segment import TAIL, UNKNOWN, Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 

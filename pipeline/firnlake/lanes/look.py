@@ -15,7 +15,7 @@ from firnlake.lanes import Lane
 from firnlake.lanes.answer import Waits, Work
 from firnlake.lanes.figures import Figures
 from firnlake.table.policy import LONG_MAX
-from firnlake.table.segments import Bools
+from firnlake.table.segment import Bools
 from firnlake.table.state import State
 
 

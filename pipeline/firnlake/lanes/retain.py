@@ -11,8 +11,7 @@ import numpy as np
 from firnlake.clock import exact_span, show_span
 from firnlake.lanes.answer import Traits, Waits, Work
 from firnlake.lanes.figures import ALMOST, Figures
-from firnlake.table.segment import Segment
-from firnlake.table.segments import Bools
+from firnlake.table.segment import Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 

@@ -42,7 +42,7 @@ from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, store_ms, walk
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.lanes.erasure.requests import open_requests
 from firnlake.maintain.expire import Expiry
-from firnlake.table.live_files import read_entries
+from firnlake.table.manifest_reader import read_entries
 from firnlake.table.policy import UNLIMITED, Policies
 from firnlake.table.reached import (
     METADATA_FILE,

@@ -25,8 +25,7 @@ from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import path_of, store
 from firnlake.table.history import TakenFiles, is_mending
-from firnlake.table.live_files import read_entries
-from firnlake.table.manifest_reader import facts, read
+from firnlake.table.manifest_reader import facts, read, read_entries
 from firnlake.table.segment import Segment
 from firnlake_expectations.wording import count
 

@@ -27,8 +27,7 @@ from firnlake.lanes.full import may_stay
 from firnlake.lanes.look import look
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
 from firnlake.table.policy import DAY_MS
-from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segments import Segments
+from firnlake.table.segment import TAIL, Segment, Segments
 from firnlake.table.state import State
 
 log = logging.getLogger(__name__)

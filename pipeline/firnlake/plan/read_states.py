@@ -21,10 +21,8 @@ from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.restarts import restart_in
-from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segments import Segments
+from firnlake.table.segment import TAIL, Segment, Segments, TopicPartition
 from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
-from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of
 
 SHOWN = 20

@@ -38,7 +38,7 @@ from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, publ
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
-from firnlake.table.segments import Segments
+from firnlake.table.segment import Segments
 from firnlake.table.state import State
 from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
 from firnlake_expectations.wording import count

@@ -39,8 +39,7 @@ from firnlake.iceberg.files import Stored, store
 from firnlake.iceberg.parquet import names_by_id
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
-from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
-from firnlake.table.segments import SCHEMA, Bools, Ints
+from firnlake.table.segment import LANDED, LEVELS, RUN, SCHEMA, Bools, Ints, Segment, UnassignedFile
 
 VERSION = 10
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""

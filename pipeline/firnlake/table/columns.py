@@ -28,8 +28,8 @@ from pyiceberg.types import (
 from firnlake.errors import RefusedError
 from firnlake.table import records
 from firnlake.table.records import COLUMNS, StoredRoles
+from firnlake.table.segment import TopicPartition
 from firnlake.table.tombstone_condition import Condition
-from firnlake.table.topic_partition import TopicPartition
 
 INTEGERS = (IntegerType, LongType)
 ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {

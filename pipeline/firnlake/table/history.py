@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import ancestors, firn_properties, number_of, properties_of
 from firnlake.iceberg.files import PLANS_FOLDER, FrozenModel, metadata_folder
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 
 _PREFIX: Final = "firn."
 JOB_ID: Final = f"{_PREFIX}job-id"

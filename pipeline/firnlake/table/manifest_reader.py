@@ -19,19 +19,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deletes import DeleteFile, Deletes, Placed
+from firnlake.iceberg.deletes import DeleteFile, Deletes, FileDeletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of
 from firnlake.table.classifier import Classifier, Files, ManifestContents
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.history import CommitSummary
 from firnlake.table.records import COLUMNS
-from firnlake.table.segment import LANDED, Segment, UnassignedFile
-from firnlake.table.segments import SCHEMA, Ints, Segments, segments_in
+from firnlake.table.segment import LANDED, SCHEMA, Ints, Segment, Segments, UnassignedFile, segments_in
 
 log = logging.getLogger(__name__)
 
@@ -265,6 +265,36 @@ def _relieved(listed: pa.Table, relieved: Callable[[Collection[str]], Collection
     freed = pa.array(sorted(relieved(taken.to_pylist())), pa.string())
     counts = pc.if_else(pc.is_in(listed["path"], value_set=freed), listed["equality_deletes"], 0)
     return _with(listed, {"equality_deletes": counts})
+
+
+def read_entries(
+    table: Table, manifests: Manifests | None = None, among: Collection[str] | None = None
+) -> Iterator[tuple[ManifestEntry, FileDeletes | None]]:
+    """Yield every live data file of the current snapshot, or only those at the paths ``among``, each with the row-level
+    deletes that may apply to it, if there are any. PyIceberg plans no scan of a snapshot with equality deletes.
+
+    ``manifests`` caches the entries of earlier snapshots.
+    """
+    snapshot = table.current_snapshot()
+    files = manifests_of(table, snapshot) if snapshot else []
+    known = manifests or Manifests(table.io)
+    listed = known.live(manifest for manifest in files if manifest.content == ManifestContent.DELETES)
+    deletes = Deletes(listed, table.specs())
+    for entry in known.live(manifest for manifest in files if manifest.content == ManifestContent.DATA):
+        file = entry.data_file
+        if among is None or file.file_path in among:
+            yield entry, deletes.reaching(Placed.of(file, entry.sequence_number or 0)) if deletes.any else None
+
+
+def removals(table: Table) -> Iterator[tuple[Snapshot, ManifestEntry]]:
+    """Yield every data file that a commit in main's history has removed, those of the newest commit first."""
+    for snapshot in ancestors(table):
+        for manifest in manifests_of(table, snapshot):
+            # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
+            if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                    if entry.status == ManifestEntryStatus.DELETED:
+                        yield snapshot, entry
 
 
 @dataclass(frozen=True)

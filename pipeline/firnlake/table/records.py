@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, ValidationError
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -278,3 +279,18 @@ def _shape(kind: object) -> object:
             return [_shape(kind.element_type)]
         case _:
             return kind
+
+
+def in_ms(records: pa.Table) -> pa.Table:
+    """``records`` with every date and timestamp, of any unit and zone, as epoch milliseconds, rounded down."""
+    for place, one in enumerate(records.schema):
+        if pa.types.is_timestamp(one.type) or pa.types.is_date(one.type):
+            micros = records[one.name].cast(pa.timestamp("us", getattr(one.type, "tz", None))).cast(pa.int64())
+            records = records.set_column(place, one.name, _floored(micros))
+    return records
+
+
+def _floored(micros: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Arrow's integer division rounds towards zero.
+    whole = pc.divide(micros, 1000)
+    return pc.if_else(pc.greater(pc.multiply(whole, 1000), micros), pc.subtract(whole, 1), whole)

@@ -19,9 +19,7 @@ from firnlake.iceberg.commit import commit_changes
 from firnlake.table.history import CommitSummary, is_mending
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX
-from firnlake.table.segment import Segment
-from firnlake.table.segments import Segments
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import Segment, Segments, TopicPartition
 
 
 def removed_tombstones(

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from firnlake.clock import exact_span, show_ms
 from firnlake.table.policy import LONG_MAX, Policy
-from firnlake.table.segment import LANDED, TAIL, Segment, UnassignedFile
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import LANDED, TAIL, Segment, TopicPartition, UnassignedFile
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 

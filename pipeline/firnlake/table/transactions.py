@@ -23,10 +23,8 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import HiddenRecords
 from firnlake.iceberg.manifests import READERS
 from firnlake.table import records
-from firnlake.table.live_files import read_entries
-from firnlake.table.segment import RUN, Segment
-from firnlake.table.segments import Segments
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.manifest_reader import read_entries
+from firnlake.table.segment import RUN, Segment, Segments, TopicPartition
 
 MARKERS = pa.schema([("producer_id", pa.int64()), ("offset", pa.int64()), ("commit", pa.bool_())])
 RECORDS = pa.schema([("producer_id", pa.int64()), ("offset", pa.int64())])

@@ -44,9 +44,7 @@ from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, newest_
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.removed_tombstones import removed_tombstones
-from firnlake.table.segment import TAIL, Segment
-from firnlake.table.segments import Segments
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TAIL, Segment, Segments, TopicPartition
 
 _ENDS: Final = {b"\0\1": True, b"\0\0": False}
 """Control record types that end a transaction: true for committed, false for aborted."""

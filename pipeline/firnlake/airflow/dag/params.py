@@ -51,8 +51,8 @@ def scope_of(asked: Mapping[str, Any]) -> "Scope":
     """The scope to which the params ``asked`` restrict a run. Raises RefusedError when they are invalid."""
     from firnlake import clock
     from firnlake.plan.read_states import Scope
+    from firnlake.table.segment import TopicPartition
     from firnlake.table.state import ScopeBounds
-    from firnlake.table.topic_partition import TopicPartition
 
     return Scope(
         topics=tuple(asked["topics"] or ()),

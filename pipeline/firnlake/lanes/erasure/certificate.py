@@ -31,7 +31,7 @@ from firnlake.lanes.erasure.search import OLDER, Problem, Search, search
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 from firnlake_expectations.data_quality import build_pages
 from firnlake_expectations.templates import CERTIFICATES, certificate_page, write_page
 

@@ -55,7 +55,7 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import DAY_MS, LONG_MAX, Policies
 from firnlake.table.reached import Contents
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 from firnlake_expectations.wording import count
 
 DOCUMENT: Final = re.compile(

@@ -43,7 +43,7 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import document_of
 from firnlake.table.reached import metadata_locations, statistics_of
 from firnlake.table.records import CONTROL, has_transactions
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.segment import TopicPartition
 from firnlake_expectations.wording import count
 
 S = TypeVar("S")
