@@ -3,8 +3,8 @@
     python -m infra.bench [FAMILY,...] [--scale 1.0] [--home .firn/bench] [--docs]
     python -m infra.bench --base COMMIT [--scale 1.0] [--home .firn/bench]
 
-The report goes to HOME/report (JSON, Markdown, plots); with --docs and at scale 1 into docs/, where families that were
-not chosen keep what was measured of them before. Fails when an entry's output is not what it should be. With a base,
+The report goes to HOME/report (JSON, Markdown); with --docs and at scale 1 into docs/, where families that were not
+chosen keep what was measured of them before. Fails when an entry's output is not what it should be. With a base,
 this checkout is measured beside that commit, which gets a worktree with an environment of its own, and nothing else is.
 """
 
@@ -36,7 +36,6 @@ def families(*, based: bool = False) -> Mapping[str, "Family"]:
     if based:
         return {"versions": of.versions}
     return {
-        "demo": of.demo,
         "sense": sense,
         **{name: partial(of.whole_table, name) for name in of.whole_tables(1.0)},
         "equality": of.equality,
@@ -120,8 +119,7 @@ def _write(report: "Report", order: list[str], folder: Path, *, to_document: boo
     if to_document:
         report = report.with_earlier(Report.read(measured), order)
         report.write(measured)
-    images = document.draw(report, folder / "images")
-    text = document.markdown(report, [path.relative_to(folder) for path in images])
+    text = document.markdown(report)
     if to_document:
         document.into(DOCUMENT, text)
     else:

@@ -3,11 +3,10 @@
 ``base``, ``changed``, ``partitions``, ``processes``, ``fixed`` and ``large`` clean whole tables, by lane ``full`` and
 by peers. ``equality`` and ``positions`` hold lane ``convert`` against Spark, on tables that somebody upserts into.
 ``memory`` watches the memory of a process that cleans a large topic partition. ``replay`` counts what Firn writes and
-keeps while small files land. ``demo`` is ``make demo``.
+keeps while small files land.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -49,7 +48,7 @@ from infra.bench.inputs import (
     same,
     visible_to_spark,
 )
-from infra.bench.measure import Case, Figures, Run, Share, finished, in_turns, measured
+from infra.bench.measure import Case, Figures, Run, Share, in_turns, measured
 from infra.bench.peers import peers
 from infra.environment import CHECKOUT
 from infra.foreign.row_deletes import add, equality_file, position_file
@@ -76,9 +75,9 @@ _FIRN = ("firn full", "firn full, local")
 _LARGE = (*_FIRN, "bin-pack", "DuckDB")
 _FEW = (*_FIRN, "bin-pack", "row_number", "DuckDB")
 _PEERS = (*_FIRN, "bin-pack", "row_number", "MERGE", "DuckDB")
-_ALL = (*_PEERS, "max_by", "Polars", "pyarrow copy", "Kafka, zstd", "Kafka, uncompressed")
+_ALL = (*_PEERS, "Polars", "pyarrow copy", "Kafka")
 _WHOLE = ("firn run, local", "firn run, spark", "firn run, spark session given", "DuckDB, process")
-_WARM_THEMSELVES = (*_WHOLE, "Kafka, zstd", "Kafka, uncompressed")
+_WARM_THEMSELVES = (*_WHOLE, "Kafka")
 """They start a process for every run."""
 
 
@@ -188,19 +187,6 @@ def versions(bench: Bench) -> Iterator[Case]:
 def _noted(ran: list[Figures], run: Run) -> Figures:
     ran.append(run())
     return ran[-1]
-
-
-def demo(_: Bench) -> Iterator[Case]:
-    """``make demo``, set-up done. For an idle machine."""
-    # Its make decides by itself.
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "FIRN_", "MAKE"))}
-
-    def run() -> Figures:
-        with measured(Share.OWN) as figures:
-            finished(["make", "demo"], variables)
-        return figures
-
-    yield Case("demo", "the changelog of Kafka's repository", {}, in_turns({"make demo": run}, 1))
 
 
 # --- Memory ---

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from importlib.metadata import version
@@ -24,15 +24,12 @@ import pyarrow as pa
 
 INTERVAL_SECONDS = 0.05
 """Between two looks at the processes' memory."""
-LARGEST = ("peak", "peak of JVM")
-"""Figures of which the largest of all runs counts, and not the median."""
 CHECKOUT = Path(__file__).parents[2]
 VERSIONS = ("pyspark", "pyiceberg", "pyarrow", "duckdb", "polars")
-_JVM = "java"
 
 Figures = dict[str, float]
 """Seconds, bytes and numbers by name. ``seconds`` are those of the clock, ``processor`` those of all threads of this
-process and of what it has started; ``peak`` is the largest resident size, but for JVMs, ``peak of JVM`` theirs."""
+process and of what it has started; ``peak`` is the largest resident size."""
 Run = Callable[[], Figures]
 
 
@@ -62,7 +59,7 @@ class Measured:
     @classmethod
     def of(cls, entry: str, runs: Sequence[Figures]) -> "Measured":
         """Medians of the runs, the largest of memory."""
-        over = {name: max if name in LARGEST else statistics.median for name in runs[0]}
+        over = {name: max if name == "peak" else statistics.median for name in runs[0]}
         figures = {name: float(of_all(run[name] for run in runs)) for name, of_all in over.items()}
         return cls(entry, figures, [run["seconds"] for run in runs])
 
@@ -98,12 +95,12 @@ def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "
 def measured(share: Share = Share.HERE) -> Iterator[Figures]:
     """The figures of the block, complete once it is over; its memory is that of the processes that ``share`` names."""
     figures: Figures = {}
-    with _watched(share) as peaks:
+    with _watched(share) as peak:
         started, used = time.monotonic(), processor_seconds()
         yield figures
         figures["seconds"] = time.monotonic() - started
         figures["processor"] = processor_seconds() - used
-    figures |= peaks
+    figures |= peak
 
 
 def processor_seconds() -> float:
@@ -114,22 +111,20 @@ def processor_seconds() -> float:
 
 @contextmanager
 def _watched(share: Share) -> Iterator[Figures]:
-    """The largest sums of resident sizes during the block, looked at from a thread."""
+    """The largest sum of resident sizes during the block, looked at from a thread."""
     here = psutil.Process()
     before = {process.pid for process in here.children(recursive=True)}
-    peaks = dict.fromkeys(LARGEST, 0.0)
+    peak = {"peak": 0.0}
     over = threading.Event()
 
     def look() -> None:
         children = [] if share is Share.HERE else here.children(recursive=True)
         concerned = [one for one in children if one.pid not in before] if share is Share.OWN else [here, *children]
-        sizes = dict.fromkeys(LARGEST, 0)
+        size = 0
         for process in concerned:
-            try:
-                sizes[LARGEST[process.name() == _JVM]] += process.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue  # it ended while we looked
-        peaks.update({name: max(size, peaks[name]) for name, size in sizes.items()})
+            with suppress(psutil.NoSuchProcess):  # it ended while we looked
+                size += process.memory_info().rss
+        peak["peak"] = max(size, peak["peak"])
 
     def watch() -> None:
         while not over.wait(INTERVAL_SECONDS):
@@ -138,7 +133,7 @@ def _watched(share: Share) -> Iterator[Figures]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield peaks
+        yield peak
     finally:
         over.set()
         watcher.join()
@@ -153,11 +148,6 @@ class Case:
     title: str
     facts: Mapping[str, float]
     entries: list[Measured]
-
-    def figure(self, entry: str, name: str) -> float | None:
-        """A figure of an entry, or of the case; None where the entry was not measured."""
-        measured = (one.figures for one in self.entries if one.entry == entry)
-        return next(({**self.facts, **figures}.get(name) for figures in measured), None)
 
 
 @dataclass(frozen=True)

@@ -65,20 +65,7 @@ def peers(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
     written = partial(_written, bench)
     return {
         "bin-pack": partial(_bin_pack, bench, inputs),
-        "row_number": partial(
-            _overwritten,
-            bench,
-            inputs,
-            f"""SELECT {_RECORD}, 3 AS level, delete_horizon FROM (
-                SELECT *, row_number() OVER (PARTITION BY {_KEY} ORDER BY `offset` DESC) AS place FROM {{}})
-            WHERE place = 1""",
-        ),
-        "max_by": partial(
-            _overwritten,
-            bench,
-            inputs,
-            f"SELECT {_OF_R}, 3 AS level, r.delete_horizon FROM (SELECT {_NEWEST} FROM {{}} GROUP BY {_KEY})",
-        ),
+        "row_number": partial(_overwritten, bench, inputs),
         "MERGE": partial(_merge, bench, inputs),
         "DuckDB": partial(written, lambda _: qualify(**asked), inputs.newest),
         "Polars": partial(written, partial(_polars, inputs), inputs.newest),
@@ -86,16 +73,19 @@ def peers(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
         "DuckDB, process": partial(
             written, lambda _: finished(process, os.environ, json.dumps(asked)), inputs.newest, Share.OWN
         ),
-        "Kafka, zstd": partial(_cleaned, bench, inputs, "zstd"),
-        "Kafka, uncompressed": partial(_cleaned, bench, inputs, "none"),
+        "Kafka": partial(_cleaned, bench, inputs),
     }
 
 
-def _overwritten(bench: Bench, inputs: Inputs, select: str) -> Figures:
-    """Replace the whole table by what ``select`` makes of it."""
+def _overwritten(bench: Bench, inputs: Inputs) -> Figures:
+    """Replace the whole table by its newest records."""
 
     def work(table: str) -> None:
-        bench.sql(f"INSERT OVERWRITE {_name(bench, table)} {select.format(_name(bench, table))}")
+        bench.sql(f"""
+            INSERT OVERWRITE {_name(bench, table)} SELECT {_RECORD}, 3 AS level, delete_horizon FROM (
+                SELECT *, row_number() OVER (PARTITION BY {_KEY} ORDER BY `offset` DESC) AS place
+                FROM {_name(bench, table)})
+            WHERE place = 1""")
 
     return on_copy(bench, inputs.whole, work, inputs.newest, properties=_distribution(inputs))
 
@@ -164,11 +154,8 @@ def _copied(bench: Bench, inputs: Inputs, out: Path) -> None:
         list(workers.map(copy, inputs.whole.files))
 
 
-def _cleaned(bench: Bench, inputs: Inputs, codec: str) -> Figures:
-    """The figures of one cleaning by Kafka, which its own process has timed; memory is that of this process.
-
-    The log's batches are compressed by ``codec``.
-    """
+def _cleaned(bench: Bench, inputs: Inputs) -> Figures:
+    """The figures of a cleaning by Kafka, which its own process has timed; memory is that of this process."""
     shape = inputs.shape
     part = stream(shape, 0)
     sizes = (shape.value_bytes, part.offsets[part.tail], _BATCH_BYTES, inputs.segment_bytes)
@@ -176,7 +163,7 @@ def _cleaned(bench: Bench, inputs: Inputs, codec: str) -> Figures:
     try:
         _export(shape, records)
         path = java.compiled(_CLEANER, bench.scratch / "classes", java.KAFKA_JARS)
-        command = [*_JVM, "-cp", path, _CLEANER.stem, str(records), str(cleaned), *map(str, sizes), codec, "1"]
+        command = [*_JVM, "-cp", path, _CLEANER.stem, str(records), str(cleaned), *map(str, sizes), "zstd", "1"]
         with measured(Share.OWN) as figures:
             printed = java.run(command)
         wall, processor = (int(nanos) / 1e9 for nanos in printed.split())

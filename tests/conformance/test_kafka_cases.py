@@ -1,7 +1,7 @@
 """Cases of Kafka's own LogCleanerTest, on both sides (C10): Kafka's cleaner does what its tests say, and so does Firn.
 
-docs/conformance.md says which case of Kafka's each is. ``a=1`` is a record, ``a=`` a tombstone; ``7:a=1`` was written
-by transactional producer 7, ``7+`` is its commit marker and ``7-`` its abort marker. A string is a segment.
+A case has the name of Kafka's. ``a=1`` is a record, ``a=`` a tombstone; ``7:a=1`` was written by transactional producer
+7, ``7+`` is its commit marker and ``7-`` its abort marker. A string is a segment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,22 +44,24 @@ class Case(NamedTuple):
 
 CASES = {
     # Markers stay while a cleaning sees records of their transactions; then the abort marker waits for its horizon.
-    "basic": Case(
+    "testBasicTransactionAwareCleaning": Case(
         [["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1- 2+ 1:b=2 1+"]],
         [[3, 6, 7, 8, 9], [3, 6, 7, 8, 9, 10], [3, 7, 8, 9, 10, 11]],
     ),
     # A commit marker goes in two stages after its records.
-    "commit-marker": Case(
+    "testCommitMarkerRemoval": Case(
         [["1:a=1 1:b=2 1:c=3 1+ 1:b=2 1+"], ["1:a=1 1:c=3 1+"]],
         [[0, 2, 3, 4, 5], [3, 4, 5, 6, 7, 8], [3, 4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 8, 9, 10]],
     ),
-    "abort-marker": Case([["1:a=1 1:b=2 1:c=3 1- 1:c=3 1+"]], [[3, 4, 5], [3, 4, 5, 6], [4, 5, 6, 7]]),
+    "testAbortMarkerRemoval": Case([["1:a=1 1:b=2 1:c=3 1- 1:c=3 1+"]], [[3, 4, 5], [3, 4, 5, 6], [4, 5, 6, 7]]),
     # Kafka keeps the batch for its producer's last sequence, and the marker for the batch; a table has no batches.
-    "empty-batch": Case([["1:a=1 1:b=2 1-"], ["x=1"], ["1:c=1 1+"]], [[2], [2, 3], [3, 4, 5]]),
-    "commit-in-next-segment": Case([["1:a=1", "1+"]], [[0, 1]]),
-    "abort-in-next-segment": Case([["1:a=1", "1-"]], [[1], [1, 2], [2, 3]]),
+    "testAbortMarkerRetentionWithEmptyBatch": Case(
+        [["1:a=1 1:b=2 1-"], ["x=1"], ["1:c=1 1+"]], [[2], [2, 3], [3, 4, 5]]
+    ),
+    "testCommittedTransactionSpanningSegments": Case([["1:a=1", "1+"]], [[0, 1]]),
+    "testAbortedTransactionSpanningSegments": Case([["1:a=1", "1-"]], [[1], [1, 2], [2, 3]]),
     # Undecided, decided, with a marker that waits, and without it.
-    "over-segments": Case(
+    "testCleanWithTransactionsSpanningSegments": Case(
         [
             ["1:a=1 1:b=2 3:b=2 3:c=3 2:c=3 2:d=4"],
             ["2:e=5 2:f=6 3:f=6 3:g=7 1:g=7 1:h=8 2- 3:h=8 3:i=9 3+ 1:i=9 1:j=10 1-"],
@@ -71,7 +73,7 @@ CASES = {
             [2, 3, 8, 9, 13, 14, 15, 19, 20],
         ],
     ),
-    "several-aborts": Case(
+    "testMultiPassSegmentCleaningWithAbortedTransactions": Case(
         [["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1+ 2+ 1:b=2 1:c=3 1- 2:d=4 2:e=5 1:e=5 1:f=6 1+ 2- 2:f=6 2:g=7 2+"]],
         [
             [0, 2, 4, 5, 6, 7, 10, 13, 15, 16, 17, 18, 19],
@@ -79,11 +81,11 @@ CASES = {
             [0, 2, 4, 5, 6, 7, 13, 15, 17, 18, 19, 20, 21],
         ],
     ),
-    "keys-like-markers": Case([["1:a=1 1+ 2:COMMIT=1 2+"]], [[0, 1, 2, 3]]),
+    "testCleaningWithKeysConflictingWithTxnMarkerKeys": Case([["1:a=1 1+ 2:COMMIT=1 2+"]], [[0, 1, 2, 3]]),
     # A key of a mebibyte (C6).
-    "large": Case([["LARGE=1 a=1 LARGE=2"]], [[1, 2]]),
+    "testLargeMessage": Case([["LARGE=1 a=1 LARGE=2"]], [[1, 2]]),
     # Nothing at or past an undecided transaction is cleaned.
-    "undecided": Case(
+    "testUndecidedTransactionalDataNotCleanable": Case(
         [["a=1 1:b=1", "a=2 b=2"], ["a=3"], ["1-"]],
         [[0, 1, 2, 3], [0, 1, 2, 3, 4], [3, 4, 5], [3, 4, 5, 6], [3, 4, 6, 7]],
     ),

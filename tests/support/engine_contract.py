@@ -130,7 +130,7 @@ class SparkContract(EngineContract):
         refused = attempt(SparkEngine(start("firn tests")).map, abs, [-1, -2])
         assert isinstance(refused, RefusedError)
         assert f"it has Firn {version('firnlake')}, the driver has Firn 0.0.9; allowed: " in str(refused)
-        assert "docs/operations.md" in str(refused)
+        assert "docs/configuration.md" in str(refused)
 
 
 KEYS = (None, b"", *(b"k%02d" % number for number in range(20)))

@@ -228,7 +228,7 @@ _LIMIT = re.compile(r"[^\n:]*(?:bigger than|exceeds max allowed:) (spark\.[\w.]+
 _CAUSE = re.compile(r'Caused by: (.*)|details = "(.*)"')
 """Spark's messages for the cause of an error; the second is gRPC's."""
 
-_REMEDY = "allowed: workers with the driver's version of Firn, from an archive or an image (docs/operations.md)"
+_REMEDY = "allowed: workers with the driver's version of Firn, from an archive or an image (docs/configuration.md)"
 
 
 class _WorkerDiedError(Exception):
