@@ -205,8 +205,8 @@ check-tests: setup
 	@changed=$$(git diff --name-only --diff-filter=d HEAD -- tests; git ls-files --others --exclude-standard -- tests)
 	files=$$(grep -E '(^|/)test_[^/]*\.py$$' <<< "$$changed" || true)
 	cases=$$(sed -nE 's|.*/([^/]+)\.case$$|\1|p' <<< "$$changed" | paste -sd' ' | sed 's/ / or /g')
-	$(PYTEST) tests/rules $$files $(PYTEST_ARGS)
-	[ -z "$$cases" ] || $(PYTEST) tests/contract/test_contract.py tests/refusals/test_refusals.py -k "$$cases" $(PYTEST_ARGS)
+	$(PYTEST) -m "not nightly" tests/rules $$files $(PYTEST_ARGS)
+	[ -z "$$cases" ] || $(PYTEST) tests/contract/test_contract.py tests/refusals/test_refusals.py -m "not nightly" -k "$$cases" $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: setup ## check rules and format with ruff, without changes

@@ -5,13 +5,16 @@ one table raises is told, and concerns no other.
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 
 from firnlake.airflow.watch import LONGEST_MS, Look, Place, Watch
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
 from tests.airflow.conftest import tear_manifest
+from tests.support.faults import Gate, GatedCatalog, through
 from tests.support.lakes import NOW, TABLE, append, row
 
 
@@ -76,20 +79,35 @@ def test_r19_what_is_due_is_announced_once() -> None:
     assert [look.beyond(announced) for announced in before] == [["merge", "full"], ["full"], []]
 
 
-def wrong_property(lake: Lake, table: str) -> None:
+def wrong_property(lake: Lake, table: str) -> Lake:
     lake.set_properties(table, {"schema.name-mapping.default": "[{"})
+    return lake
 
 
-@pytest.mark.parametrize("harm", [wrong_property, tear_manifest])
+def torn_manifest(lake: Lake, table: str) -> Lake:
+    tear_manifest(lake, table)
+    return lake
+
+
+def unforeseen_error(lake: Lake, table: str) -> Lake:
+    class Raising(Gate):
+        def load(self, catalog: GatedCatalog, identifier: Any) -> Table:
+            if table in (identifier, ".".join(identifier)):
+                raise KeyError("metadata")
+            return super().load(catalog, identifier)
+
+    return through(lake, Raising())
+
+
+@pytest.mark.parametrize("harm", [wrong_property, torn_manifest, unforeseen_error])
 def test_r19_what_one_table_raises_ends_the_watch_of_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: Callable[[Lake, str], None]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: Callable[[Lake, str], Lake]
 ) -> None:
     lake, harmed = Lake.embedded(tmp_path), f"watched.{harm.__name__}"
     for table in (harmed, "watched.orders"):
         records.create(lake, table, {})
         append(lake, [row(0)], table)
-    harm(lake, harmed)
-    watch = Watch(lake)
+    watch = Watch(harm(lake, harmed))
     with caplog.at_level(logging.WARNING):
         looks = [watch.look(table, NOW) for table in (harmed, "watched.orders", harmed)]
     assert [look and look.table for look in looks] == [None, "watched.orders", None]

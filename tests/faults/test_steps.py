@@ -142,6 +142,8 @@ class Failing(Gate):
 TABLE_OF_FAULTS: Final = [(fault, call) for fault, calls in FAULTS.items() for call in calls]
 ENDING: Final = (Fault.COLLECTED, Fault.AGAIN)
 """Faults that end a stage: the step can't be taken again, and a run finishes."""
+COMMITTING: Final = (Fault.TWIN, *ENDING)
+"""Faults in which somebody may commit after the process has written its metadata file: its own commit is lost."""
 PLACES: Final = ("db.t", "/db/t/", "catalog lake")
 """The table, its files or the catalog: where a problem is."""
 
@@ -230,7 +232,7 @@ def _problems(world: World, step: Step, gate: Failing, right: Right, ran: Ran) -
         yield f"in the end {lost} is lost"
     if twice := world.published_twice():
         yield f"{twice} is published twice"
-    if left := world.left(lost_commits=gate.fault in ENDING):
+    if left := world.left(lost_commits=gate.fault in COMMITTING):
         yield f"{left} is left"
 
 

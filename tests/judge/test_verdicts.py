@@ -32,6 +32,7 @@ CLAIMS = [plan.claim for plan in PLANS]
 
 
 def test_each_plan_has_its_verdict_and_the_job_one_result(tmp_path: Path) -> None:
+    assert [one.figures["end_in"] for one in FOUND] == [1, 1, 1]
     given = verdicts(CLAIMS, FOUND, tmp_path, job="0123abcd")
     assert {plan: one.passed for plan, one in given.items()} == {"plan-0": True, "plan-1": False, "plan-2": True}
     assert given["plan-1"].reason.startswith(

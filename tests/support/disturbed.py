@@ -6,7 +6,8 @@
     undeletable .avro             the store deletes no file with such a path while the next command runs
     machine 2d                    the machine's clock stands still, two days after the test began
 
-A call is ``load``, ``commit``, ``swap`` or ``made`` of the catalog, ``any`` of these, or ``delete`` of the store.
+A call is ``load``, ``commit``, ``swap`` or ``made`` of the catalog, ``any`` of these, or of the store ``delete``, or
+``read`` of a data file.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ _CALLS: Final = {
     "swap": "before swap",
     "made": "after commit",
     "delete": "delete ",
+    "read": "read data file ",
 }
 
 
 class _Telling(Watched):
-    """Tells the calls of the catalog, and the deletions of the store."""
+    """Tells the calls of the catalog, and of the store the deletions and the reads of data files."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         super().__init__(lambda call: tell(f"catalog, {call}"))
@@ -50,6 +52,10 @@ class _Telling(Watched):
     def delete(self, path: str) -> bool:
         self._tell(f"delete {path}")
         return True
+
+    def read(self, path: str) -> None:
+        if path.endswith(".parquet"):
+            self._tell(f"read data file {path}")
 
 
 class Disturbed(TableUnderTest):
