@@ -28,8 +28,7 @@ import pyarrow as pa
 
 from firnlake.errors import FirnError
 from firnlake.inspect.outlook import Outlook
-from firnlake.lanes import Lane
-from firnlake.lanes.look import has_work, until
+from firnlake.lanes import Lane, has_work, until
 from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies

@@ -32,8 +32,7 @@ from firnlake.inspect.status import (
 )
 from firnlake.job.failures import told_once
 from firnlake.job.reports import copy_reports
-from firnlake.lanes import Lane
-from firnlake.lanes.look import until
+from firnlake.lanes import Lane, until
 from firnlake.maintain.mend import mended
 from firnlake.progress import Progress
 from firnlake.table.history import CommitSummary, appended_bytes, is_mending, removed_bytes

@@ -1,7 +1,7 @@
 """What every lane says of a topic partition or a segment now: its plan, or why it takes nothing.
 
 `firn status`, `firn explain` and the progress of erasures show this one answer. Each lane is asked once
-(``firnlake.lanes.look``), and nothing is written. A segment that is no longer live is explained by the commit that
+(``Lane.look``), and nothing is written. A segment that is no longer live is explained by the commit that
 removed it (C11 to C20).
 """
 
@@ -19,9 +19,8 @@ from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.plan import Plan
-from firnlake.lanes import TOP, Lane
+from firnlake.lanes import TOP, Lane, until
 from firnlake.lanes.answer import Reason, Waits, Work
-from firnlake.lanes.look import look, until
 from firnlake.plan.make import plan_of, plan_partition
 from firnlake.plan.read_states import Scope, read_once
 from firnlake.table.history import CommitSummary, is_mending, plans_of
@@ -54,12 +53,12 @@ class Outlook:
     state: State
     failures: Sequence[FailedPlan] = ()
     is_quiet: bool = False
-    """No lane has work (``firnlake.lanes.look.quiet``), so none is asked for it."""
+    """No lane has work (``firnlake.lanes.quiet``), so none is asked for it."""
 
     @cached_property
     def answers(self) -> Mapping[Lane, Work | Waits]:
         """What each lane says of the topic partition, whatever has failed before."""
-        return {lane: look(lane, self.state) for lane in Lane}
+        return {lane: lane.look(self.state) for lane in Lane}
 
     @cached_property
     def works(self) -> Mapping[Lane, Work]:

@@ -1,7 +1,6 @@
 """When lane `convert` is due: many equality delete files apply to a segment, or some hold up the other lanes (C27)."""
 
-from firnlake.lanes.answer import Traits, Waits, Work
-from firnlake.lanes.figures import Figures
+from firnlake.lanes.answer import Figures, Traits, Waits, Work
 from firnlake.table.segment import Bools
 from firnlake.table.state import State
 from firnlake_expectations.wording import count

@@ -8,9 +8,8 @@ erased. So an obstacle to one segment is an obstacle to the whole topic partitio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from firnlake.iceberg.files import UNREAD, name_of
-from firnlake.lanes.answer import Traits, Waits, Work
+from firnlake.lanes.answer import Figures, Traits, Waits, Work
 from firnlake.lanes.erasure.requests import Erasure, is_by_lane
-from firnlake.lanes.figures import Figures
 from firnlake.table.segment import Bools, Segment, Segments, TopicPartition
 from firnlake.table.state import Requested, State
 from firnlake_expectations.wording import count

@@ -6,8 +6,7 @@ from itertools import accumulate, takewhile
 import numpy as np
 
 from firnlake.clock import exact_span, show_span
-from firnlake.lanes.answer import Traits, Waits, Work
-from firnlake.lanes.figures import ALMOST, Figures
+from firnlake.lanes.answer import ALMOST, Figures, Traits, Waits, Work
 from firnlake.table.segment import TAIL, UNKNOWN, Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count

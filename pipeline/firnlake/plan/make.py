@@ -24,7 +24,6 @@ from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.full import may_stay
-from firnlake.lanes.look import look
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
 from firnlake.table.policy import DAY_MS
 from firnlake.table.segment import TAIL, Segment, Segments
@@ -214,7 +213,7 @@ def due_plans(
     lane: Lane, segments: Segments, states: Iterable[State], force: bool = False, asked: str = ""
 ) -> list[Plan]:
     """The due plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope of the run."""
-    works = [(work, state) for state in states if isinstance(work := look(lane, state, force), Work)]
+    works = [(work, state) for state in states if isinstance(work := lane.look(state, force), Work)]
     in_order = sorted(works, key=lambda one: _rank(*one))
     plans = (plan_of(lane, work, segments, state, asked) for work, state in in_order)
     return [plan for plan in plans if plan is not None and plan.changes]
@@ -299,7 +298,7 @@ def behind_ms(segments: Segments, now_ms: int) -> int:
 
 def plan_partition(lane: Lane, segments: Segments, state: State, force: bool = False, asked: str = "") -> Plan | None:
     """The plan of ``lane`` for one topic partition; None if it waits. The plan's reason includes ``asked``."""
-    work = look(lane, state, force)
+    work = lane.look(state, force)
     return plan_of(lane, work, segments, state, asked) if isinstance(work, Work) else None
 
 

@@ -11,11 +11,10 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
-from firnlake.lanes import Lane
+from firnlake.lanes import Lane, quiet
+from firnlake.lanes.answer import Figures
 from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import erasures_of
-from firnlake.lanes.figures import Figures
-from firnlake.lanes.look import quiet
 from firnlake.table.history import newest_clock
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
@@ -106,7 +105,7 @@ class Sensed:
 
     @cached_property
     def quiet(self) -> frozenset[TopicPartition]:
-        """The topic partitions in which nothing is due (``lanes.look.quiet``)."""
+        """The topic partitions in which nothing is due (``lanes.quiet``)."""
         if not self.segments:
             return frozenset()
         figures = Figures(self.segments, self.policies, self.now_ms, self.removed_tombstones, self.requested)

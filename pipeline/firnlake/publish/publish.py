@@ -33,7 +33,6 @@ from firnlake.job.outcomes import PlanOutcome, Stages, carried_out
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.stage import Stage
 from firnlake.lanes.answer import Work
-from firnlake.lanes.look import look
 from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, published, write_document
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import Policies, Policy
@@ -340,7 +339,7 @@ def _kept(policy: Policy, segments: Segments, plan: Plan) -> str | None:
     end stays (C4).
     """
     own, strays = segments.get(plan.topic_partition, ()), segments.strays_of(plan.topic_partition)
-    answer = look(plan.lane, State(plan.topic_partition, own, policy, plan.now_ms, strays))
+    answer = plan.lane.look(State(plan.topic_partition, own, policy, plan.now_ms, strays))
     may_go = {segment.path for segment in own if not segment.records}
     may_go |= {segment.path for segment in (answer.inputs if isinstance(answer, Work) else ())}
     taken = {segment.path for segment in plan.inputs}
