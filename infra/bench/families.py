@@ -23,10 +23,11 @@ from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, LongType, NestedField
 
 from firnlake.ingest import land as landing
-from firnlake.ingest.adopt import Choice, adopt
+from firnlake.ingest.adopt import adopt
 from firnlake.lanes import Lane
 from firnlake.run import run
 from firnlake.table import records
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import read
 from firnlake.table.segment import TAIL
 from infra.bench.data import KEY_BYTES, NOW_MS, Longs, Shape, Stream, batches, in_order, keys_as_text, slices, stream
@@ -294,7 +295,7 @@ def _adopted(bench: Bench, identifier: str, one: Stream) -> list[tuple[int, str]
     drop(lake, identifier)
     properties = {"format-version": "2", "write.upsert.enabled": "true"}
     lake.catalog.create_table(identifier, _UPSERTED, partition_spec=UNPARTITIONED_PARTITION_SPEC, properties=properties)
-    adopt(lake, identifier, Choice(("key",), "offset", tombstone="value IS NULL"))
+    adopt(lake, identifier, ColumnRoles(key=("key",), offset="offset", tombstone="value IS NULL"))
     files: list[tuple[int, str]] = []
     for start, stop in slices(0, one.tail, DATA_FILES):
         rows = batches(Shape(1000, "append", 0.01, 1, one.tail), one, start, stop).select(_UPSERTED.column_names)

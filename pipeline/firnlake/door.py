@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from firnlake.engine.engine import Engine
     from firnlake.iceberg.catalog import Lake
     from firnlake.iceberg.deleter import Finding
-    from firnlake.ingest.adopt import Adoption, Choice
+    from firnlake.ingest.adopt import Adoption
     from firnlake.ingest.land import Landed
     from firnlake.inspect.explain_key import KeyExplanation
     from firnlake.inspect.outlook import Outlook, SegmentExplanation
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from firnlake.lanes.erasure.requests import Request
     from firnlake.plan.make import LanePlans
     from firnlake.run import LaneRun
+    from firnlake.table.columns import ColumnRoles
     from firnlake_expectations.claim import Verdict
 
 
@@ -83,7 +84,7 @@ class MaintainedTable:
         records.create(self.opened.lake, self.name, properties, transactions)
 
     def adopt(
-        self, choice: Choice, properties: Mapping[str, str] = MappingProxyType({}), *, dry_run: bool = False
+        self, choice: ColumnRoles, properties: Mapping[str, str] = MappingProxyType({}), *, dry_run: bool = False
     ) -> Adoption:
         """Adopt the existing table, whose columns play the roles of ``choice``; a dry run only says what would be."""
         from firnlake.ingest.adopt import adopt, preview

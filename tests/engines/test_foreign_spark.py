@@ -19,11 +19,12 @@ from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import Commit
 from firnlake.iceberg.deleter import Kind
-from firnlake.ingest.adopt import Choice, adopt, preview
+from firnlake.ingest.adopt import adopt, preview
 from firnlake.ingest.quarantine import batches
 from firnlake.lanes import Lane
 from firnlake.lanes.erasure.search import search
 from firnlake.maintain.maintain import maintain_table, rewrite_manifests
+from firnlake.table.columns import ColumnRoles
 from firnlake.validate.validate import validate
 from infra.environment import CHECKOUT
 from infra.foreign.files import files_under, on_disk
@@ -271,7 +272,12 @@ def test_c1_to_c5_a_typed_table_goes_through_the_levels(changes: Topic) -> None:
     """Files from before adopting and after it, merged, cleaned and made the tail; what stays, stays as it was."""
     change(changes, (1, "c", 1), (2, "c", 2))
     change(changes, (1, "c", 3), region="null")
-    adopt(changes.lake, changes.table, Choice(("id", "region"), "lsn", tombstone="op = 'd'"), LOW_THRESHOLDS)
+    adopt(
+        changes.lake,
+        changes.table,
+        ColumnRoles(key=("id", "region"), offset="lsn", tombstone="op = 'd'"),
+        LOW_THRESHOLDS,
+    )
     change(changes, (1, "u", 4), (3, "c", 5))
     change(changes, (2, "u", 6))
     before = stored(changes)
@@ -293,7 +299,7 @@ def test_c1_to_c5_a_typed_table_goes_through_the_levels(changes: Topic) -> None:
 
 
 def test_a_snapshot_with_one_lsn_is_numbered_by_the_statements_of_the_docs(changes: Topic) -> None:
-    by_id = Choice(("id",), "lsn", tombstone="op = 'd'")
+    by_id = ColumnRoles(key=("id",), offset="lsn", tombstone="op = 'd'")
     text = (CHECKOUT / "docs" / "tables.md").read_text()
     (statements,) = (one for one in re.findall(r"```sql\n(.*?)```", text, re.DOTALL) if "firn_number" in one)
     too_few, renumber, _ = statements.replace("lake.shop.customers", name_of(changes)).split(";")
@@ -325,7 +331,7 @@ def test_other_names_with_topics_partitions_and_a_bucket(topic: Topic) -> None:
         ).append()
 
     append(("web", 0, 1, "a", "1"), ("web", 0, 2, "b", "1"), ("web", 0, 3, "c", "1"), ("app", 0, 1, "a", "1"))
-    choice = Choice(("entity",), "seq", None, "source", "shard", "body IS NULL")
+    choice = ColumnRoles(key=("entity",), offset="seq", topic="source", partition="shard", tombstone="body IS NULL")
     adopt(topic.lake, topic.table, choice, LOW_THRESHOLDS)
     append(("web", 0, 4, "a", "2"), ("web", 0, 5, "b", None), ("web", 1, 1, "a", "1"), ("web", 1, 2, "a", "2"))
     append(("app", 0, 2, "a", "2"))

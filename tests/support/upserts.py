@@ -13,7 +13,8 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
-from firnlake.ingest.adopt import Choice, adopt
+from firnlake.ingest.adopt import adopt
+from firnlake.table.columns import ColumnRoles
 from infra.foreign.row_deletes import add, equality_file
 from tests.support.row_deletes import delete_at, delete_files, equality_deletes, places, visible_rows
 from tests.support.topics import LOW_THRESHOLDS, Topic
@@ -91,7 +92,7 @@ def upserts(lake: Lake, engine: Engine, *, partitioned: bool = True, **propertie
     adopt(
         lake,
         identifier,
-        Choice(("id",), "seq", partition="shard" if partitioned else None, tombstone="city IS NULL"),
+        ColumnRoles(key=("id",), offset="seq", partition="shard" if partitioned else None, tombstone="city IS NULL"),
         LOW_THRESHOLDS | {"firn.null.keys": "quarantine"} | chosen,
     )
     return Upserts(Topic(lake, engine, identifier, made=True), partitioned)

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType
 
 from firnlake.iceberg.data_files import partition_values
-from firnlake.ingest.adopt import Choice
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, equality_file, position_file
@@ -123,7 +123,14 @@ class Writers(TableUnderTest):
                 for name in parts:
                     change.add_identity(name)
         topic, partition = parts or (None, None)
-        choice = Choice(("key",), "offset", "timestamp", topic, partition, "value IS NULL")
+        choice = ColumnRoles(
+            key=("key",),
+            offset="offset",
+            timestamp="timestamp",
+            topic=topic,
+            partition=partition,
+            tombstone="value IS NULL",
+        )
         self.table.adopt(choice, {"firn.null.keys": "quarantine"} | LOW_THRESHOLDS | chosen)
         self.made = self.own_columns = True
         return ()

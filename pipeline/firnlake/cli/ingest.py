@@ -12,7 +12,7 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson, Partition, Properties, TableName, pairs
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine as quarantined
-from firnlake.ingest.adopt import Adoption, Choice, preview
+from firnlake.ingest.adopt import Adoption, preview
 from firnlake.ingest.adopt import adopt as adopt_table
 from firnlake.ingest.adopt import release as release_table
 from firnlake.ingest.quarantine import Selection
@@ -121,7 +121,15 @@ def adopt(
 ) -> None:
     """Adopt an existing table with its own columns. Change only metadata; `firn release` undoes it."""
     names = tuple(name.strip() for name in key.split(","))
-    choice = Choice(names, offset, timestamp, topic, partition, tombstone, keep_partitioning)
+    choice = ColumnRoles(
+        key=names,
+        offset=offset,
+        timestamp=timestamp,
+        topic=topic,
+        partition=partition,
+        tombstone=tombstone,
+        levels_apart=not keep_partitioning,
+    )
     lake = Lake.load()
     adoption = (preview if dry_run else adopt_table)(lake, table, choice, pairs(properties))
     policies = Policies.parse(table, adoption.properties)

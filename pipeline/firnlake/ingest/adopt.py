@@ -25,10 +25,10 @@ from firnlake.iceberg.commit import create_side_branches
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.stage import stages_of
 from firnlake.table import records
-from firnlake.table.columns import ColumnRoles, check_type, position, resolve
+from firnlake.table.columns import Added, ColumnRoles, check_type, position
 from firnlake.table.manifest_reader import read, read_entries
 from firnlake.table.policy import PREFIX, Policies
-from firnlake.table.records import COLUMNS, Added, StoredRoles, check_name
+from firnlake.table.records import COLUMNS, check_name
 from firnlake.table.segment import Segment, Segments
 from firnlake.table.tombstone_condition import Condition
 
@@ -39,20 +39,6 @@ _UPSERTS = "write.upsert.enabled"
 """Table property that makes Flink write equality deletes (Iceberg docs, "Flink Writes")."""
 _DEFAULT_METRICS = "truncate(16)"
 """Iceberg's default metrics mode, which applies only to a table's first hundred columns (docs, "Configuration")."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The user's choice of column names, and the condition for tombstones (None if no record is a tombstone)."""
-
-    key: tuple[str, ...]
-    offset: str
-    timestamp: str | None = None
-    topic: str | None = None
-    partition: str | None = None
-    tombstone: str | None = None
-    keep_partitioning: bool = False
-    """True if the adoption must add no partition fields, not even for the level (``ColumnRoles.levels_apart``)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +70,7 @@ class Adoption:
 
 
 def adopt(
-    lake: Lake, identifier: str, choice: Choice, properties: Mapping[str, str] = MappingProxyType({})
+    lake: Lake, identifier: str, choice: ColumnRoles, properties: Mapping[str, str] = MappingProxyType({})
 ) -> Adoption:
     """Adopt table ``identifier`` as ``choice`` says, in one commit that changes only the table's metadata.
 
@@ -99,7 +85,7 @@ def adopt(
     return _adoption(create_side_branches(lake, identifier), identifier, repeated)
 
 
-def preview(lake: Lake, identifier: str, choice: Choice, properties: Mapping[str, str]) -> Adoption:
+def preview(lake: Lake, identifier: str, choice: ColumnRoles, properties: Mapping[str, str]) -> Adoption:
     """What ``adopt`` with the same arguments would make of the table; raise RefusedError as ``adopt`` does.
 
     Nothing is changed. Only a commit can tell whether the catalog accepts the side branches, so that is left open.
@@ -118,7 +104,7 @@ def _adoption(table: Table, identifier: str, repeated: bool) -> Adoption:
 
 
 def _prepare(
-    transaction: Transaction, table: Table, identifier: str, choice: Choice, properties: Mapping[str, str]
+    transaction: Transaction, table: Table, identifier: str, choice: ColumnRoles, properties: Mapping[str, str]
 ) -> bool:
     """Put the adoption of ``table`` into its ``transaction``, and commit nothing; raise RefusedError as ``adopt`` does.
 
@@ -132,20 +118,20 @@ def _prepare(
         _check_nothing_beside(table, identifier)
         _adopt(transaction, table, identifier, chosen)
     else:
-        _check_same(StoredRoles.parse(before, identifier), chosen, table.schema(), identifier)
+        _check_same(ColumnRoles.parse(before, identifier), chosen, table.schema(), identifier)
     if properties:
         transaction.set_properties(dict(properties))
     return before is not None
 
 
-def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
+def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: ColumnRoles) -> None:
     """Add Firn's columns, the partition fields and the properties that ``chosen`` needs, and store ``chosen``."""
     level, horizon = _add_columns(transaction)
     apart = chosen.levels_apart and not _has_equality_deletes(table)
     ids = {**chosen.ids, level.name: level.field_id, horizon.name: horizon.field_id}
     firns = {"level": level.name, "delete_horizon": horizon.name, "ids": ids}
     mapping = chosen.model_copy(update={**firns, "levels_apart": apart})
-    columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
+    columns = mapping.in_schema(transaction.table_metadata.schema(), identifier)
     if not columns.levels_apart:
         _check_partitions(table, columns, identifier)
     fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
@@ -200,8 +186,8 @@ def _check_nothing_beside(table: Table, identifier: str) -> None:
             )
 
 
-def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
-    """The mapping of ``choice``, without Firn's own two columns, which do not exist yet."""
+def _mapping(schema: Schema, identifier: str, choice: ColumnRoles) -> ColumnRoles:
+    """``choice`` with the field ids of its columns; Firn's own two columns do not exist yet."""
     fields = {field.name: field for field in schema.fields}
 
     def mapped(role: str, name: str) -> str:
@@ -219,25 +205,15 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
         raise RefusedError(
             f"table {identifier}: key {', '.join(choice.key)}, offset {choice.offset}; allowed: each column only once"
         )
-    optional = {role: getattr(choice, role) for role in ("timestamp", "topic", "partition")}
-    used = [*key, offset, *(mapped(role, name) for role, name in optional.items() if name)]
+    optional = ((role, getattr(choice, role)) for role in ("timestamp", "topic", "partition"))
+    used = [*key, offset, *(mapped(role, name) for role, name in optional if name)]
     if choice.tombstone:
         used += Condition.read(choice.tombstone, fields, f"table {identifier}: tombstone condition").reads
-    return StoredRoles(
-        key=key,
-        offset=offset,
-        **optional,
-        topic_name=identifier.rpartition(".")[2],
-        tombstone=choice.tombstone,
-        level="",
-        delete_horizon="",
-        ids={name: fields[name].field_id for name in used},
-        added=Added(),
-        levels_apart=not choice.keep_partitioning,
-    )
+    ids = {name: fields[name].field_id for name in used}
+    return choice.model_copy(update={"topic_name": identifier.rpartition(".")[2], "ids": ids})
 
 
-def _check_same(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: str) -> None:
+def _check_same(before: ColumnRoles, chosen: ColumnRoles, schema: Schema, identifier: str) -> None:
     """Refuse another mapping than ``before``, which the table was adopted with, by the columns' current names: segments
     that are clean for one key are not clean for another, so another mapping requires a new adoption."""
     if before.levels_apart and not chosen.levels_apart:
@@ -245,18 +221,19 @@ def _check_same(before: StoredRoles, chosen: StoredRoles, schema: Schema, identi
             f"table {identifier} was adopted with partition fields, which can't be kept out now; allowed: no "
             "--keep-partitioning, or `firn release` first"
         )
-    now = resolve(before, schema, identifier)
+    now = before.in_schema(schema, identifier)
     same = {name: getattr(now, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart")}
     ids = {**chosen.ids, **{same[role]: schema.find_field(same[role]).field_id for role in _FIRN_COLUMNS}}
-    if now != resolve(chosen.model_copy(update={**same, "ids": ids}), schema, identifier):
+    again = chosen.model_copy(update={**same, "ids": ids}).in_schema(schema, identifier)
+    if now != again.model_copy(update={name: getattr(now, name) for name in ("tombstone", "ids", "added")}):
         raise RefusedError(
             f"table {identifier} was adopted with {_said(before)}; found: {_said(chosen)}; allowed: the same "
             "mapping, or `firn release` first"
         )
 
 
-def _said(mapping: StoredRoles) -> str:
-    roles = {role: [name for own, name in mapping.roles() if own == role] for role, _ in mapping.roles()}
+def _said(mapping: ColumnRoles) -> str:
+    roles = {role: [name for own, name in mapping.by_role() if own == role] for role, _ in mapping.by_role()}
     said = {role: ", ".join(names) for role, names in roles.items() if role not in (*_FIRN_COLUMNS, "tombstone")}
     if mapping.tombstone:
         said["tombstone"] = mapping.tombstone
@@ -338,7 +315,7 @@ def release(lake: Lake, identifier: str) -> Sequence[str]:
                 f"table {identifier} has open stages: {len(stages)}, first {stages[0]}; allowed: none (publish or "
                 "discard them: firn publish, firn discard)"
             )
-        added = StoredRoles.parse(table.properties[COLUMNS], identifier).added
+        added = ColumnRoles.parse(table.properties[COLUMNS], identifier).added
         return _release(transaction, table, added, identifier)
 
     return lake.transact(identifier, commit)

@@ -1,9 +1,9 @@
 """The roles of a table's columns (key, offset and so on), by Kafka's names or as ``firn adopt`` recorded them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal, Self
 
+from pydantic import Field, InstanceOf, ValidationError
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -26,8 +26,9 @@ from pyiceberg.types import (
 )
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.files import FrozenModel
 from firnlake.table import records
-from firnlake.table.records import COLUMNS, StoredRoles
+from firnlake.table.records import COLUMNS
 from firnlake.table.segment import TopicPartition
 from firnlake.table.tombstone_condition import Condition
 
@@ -57,29 +58,49 @@ ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
 """Allowed column types by role. A timestamp of type long holds epoch milliseconds."""
 
 
-@dataclass(frozen=True)
-class ColumnRoles:
-    """The current names of a table's columns by their role in Firn.
+_ROLES: Final = ("offset", "timestamp", "topic", "partition", "level", "delete_horizon")
+"""The roles with one column, at most."""
 
-    ``key`` has several names for a composite key; a record with a NULL in any of these columns has no key (C5).
-    ``is_tombstone`` is the condition that makes a record a tombstone; None when no record is a tombstone.
-    If ``topic`` is None, all records belong to topic ``topic_name``; if ``partition`` is None, all are of partition 0.
+
+class Added(FrozenModel):
+    """The parts that an adoption added to the table; a release can remove them again."""
+
+    columns: tuple[int, ...] = ()
+    partition_fields: tuple[int, ...] = ()
+    properties: tuple[str, ...] = ()
+
+
+class ColumnRoles(FrozenModel):
+    """The names of a table's columns by their role in Firn; with only the first six fields, what a person chooses.
+
+    The document in the property ``firn.columns`` has the names at the time of adoption, and the columns' field ids, so
+    that a column may be renamed or moved. ``in_schema`` replaces them by the current names.
     """
 
-    key: tuple[str, ...]
+    version: Literal[1] = 1
+    key: tuple[str, ...] = Field(min_length=1)
+    """Several names for a composite key; a record with a NULL in any of these columns has no key (C5)."""
     offset: str
-    timestamp: str | None
-    topic: str | None
-    partition: str | None
-    topic_name: str
-    is_tombstone: Condition | None
-    level: str
-    delete_horizon: str
-    adopted: bool
+    timestamp: str | None = None
+    topic: str | None = None
+    """If it is None, all records belong to topic ``topic_name``."""
+    partition: str | None = None
+    """If it is None, all records are of partition 0."""
+    tombstone: str | None = None
+    """The condition that makes a record a tombstone, as a person wrote it; None if no record is a tombstone."""
+    topic_name: str = ""
+    level: str = ""
+    delete_horizon: str = ""
+    ids: Mapping[str, int] = Field(default_factory=dict)
+    """The field ids of the columns, those of the condition too, by their names at the time of adoption; empty for
+    Kafka's columns."""
+    added: Added = Added()
     levels_apart: bool = True
     """True when the table is partitioned by level. False when another writer's equality deletes must reach cleaned
     records, as these deletes apply within one partition (C27), or when the user wanted to keep the partitioning; then
     the level column's bounds tell a file's level."""
+    is_tombstone: InstanceOf[Condition] | None = Field(default=None, exclude=True)
+    """The condition by the columns' current names."""
 
     @classmethod
     def of(cls, table: Table, identifier: str) -> "ColumnRoles":
@@ -102,17 +123,59 @@ class ColumnRoles:
             )
         return columns
 
+    @classmethod
+    def named(cls, table: Table, identifier: str) -> "ColumnRoles":
+        """The columns of ``table``. Unlike ``of``, this does not check the table's partitioning and format version."""
+        text = table.properties.get(COLUMNS)
+        return cls.parse(text, identifier).in_schema(table.schema(), identifier) if text else KAFKA
+
+    @classmethod
+    def parse(cls, text: str, identifier: str) -> Self:
+        """Parse the document of table ``identifier``, with the names at the time of adoption."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(str(part) for part in problem["loc"]) or "the document"
+            raise RefusedError(
+                f"table {identifier}: property {COLUMNS} is not readable: {place}: {problem['msg']}; allowed: the "
+                "document that `firn adopt` writes"
+            ) from error
+
+    def in_schema(self, schema: Schema, identifier: str) -> Self:
+        """These roles, whose field ids are known, by the current column names in ``schema``; checks their types."""
+        by_id = {field.field_id: field for field in schema.fields}
+        fields: dict[str, NestedField] = {}
+        for role, name in self.by_role():
+            fields[name] = _field(by_id, role, name, self.ids.get(name), identifier)
+            if role != "tombstone":
+                check_type(fields[name], role, identifier)
+        current: dict[str, object] = {
+            role: fields[name].name for role in _ROLES if (name := getattr(self, role)) is not None
+        }
+        current["key"] = tuple(fields[name].name for name in self.key)
+        if self.tombstone:
+            subject = f"table {identifier}: tombstone condition"
+            current["is_tombstone"] = Condition.read(self.tombstone, fields, subject)
+        return self.model_copy(update=current)
+
+    def by_role(self) -> list[tuple[str, str]]:
+        """Each column after its role; a composite key has several columns, and so may the condition."""
+        single = (role for role in _ROLES if getattr(self, role) is not None)
+        columns = [*(("key", name) for name in self.key), *((role, getattr(self, role)) for role in single)]
+        of_condition = self.ids.keys() - {name for _, name in columns}
+        return [*columns, *(("tombstone", name) for name in sorted(of_condition))]
+
+    @property
+    def adopted(self) -> bool:
+        """False for Kafka's columns."""
+        return bool(self.ids)
+
     def key_bytes_in(self, file: DataFile, schema: Schema) -> int | None:
         """Bytes that the key's columns take in ``file``; None when the file's manifest entry does not say."""
         sizes = file.column_sizes or {}
         ids = [schema.find_field(name).field_id for name in self.key]
         return sum(sizes[one] for one in ids) if all(one in sizes for one in ids) else None
-
-    @classmethod
-    def named(cls, table: Table, identifier: str) -> "ColumnRoles":
-        """The columns of ``table``. Unlike ``of``, this does not check the table's partitioning and format version."""
-        text = table.properties.get(COLUMNS)
-        return resolve(StoredRoles.parse(text, identifier), table.schema(), identifier) if text else KAFKA
 
     def owner(self, table: Table, file: DataFile) -> TopicPartition | None:
         """The topic partition of the records in ``file``; ``topic_name`` and 0 if the table lacks these columns.
@@ -143,43 +206,11 @@ KAFKA = ColumnRoles(
     timestamp="timestamp",
     topic="topic",
     partition="partition",
-    topic_name="",
     is_tombstone=Condition.read("value IS NULL", {"value": records.SCHEMA.find_field("value")}, "Kafka's columns"),
     level="level",
     delete_horizon="delete_horizon",
-    adopted=False,
 )
 """The columns of Spark's Kafka source, plus the two columns that Firn adds."""
-
-
-def resolve(mapping: StoredRoles, schema: Schema, identifier: str) -> ColumnRoles:
-    """Resolve ``mapping`` to the current column names in ``schema``, and check their types."""
-    by_id = {field.field_id: field for field in schema.fields}
-    fields: dict[str, NestedField] = {}
-    for role, name in mapping.roles():
-        fields[name] = _field(by_id, role, name, mapping.ids.get(name), identifier)
-        if role != "tombstone":
-            check_type(fields[name], role, identifier)
-    condition = None
-    if mapping.tombstone:
-        condition = Condition.read(mapping.tombstone, fields, f"table {identifier}: tombstone condition")
-
-    def current(name: str | None) -> str | None:
-        return fields[name].name if name else None
-
-    return ColumnRoles(
-        key=tuple(fields[name].name for name in mapping.key),
-        offset=fields[mapping.offset].name,
-        timestamp=current(mapping.timestamp),
-        topic=current(mapping.topic),
-        partition=current(mapping.partition),
-        topic_name=mapping.topic_name,
-        is_tombstone=condition,
-        level=fields[mapping.level].name,
-        delete_horizon=fields[mapping.delete_horizon].name,
-        adopted=True,
-        levels_apart=mapping.levels_apart,
-    )
 
 
 def check_type(field: NestedField, role: str, identifier: str) -> None:

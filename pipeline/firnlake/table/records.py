@@ -1,16 +1,13 @@
 """The table of records, partitioned for cleaning: the columns of Spark's Kafka source plus two columns of Firn.
 
-The eight record columns are those of Spark's "Structured Streaming + Kafka Integration Guide". An adopted table has a
-column mapping in the property ``firn.columns``. The mapping holds field ids, so a column may be renamed or moved. It
-also holds the columns' names at the time of adoption, which messages and the text of the tombstone condition use.
+The eight record columns are those of Spark's "Structured Streaming + Kafka Integration Guide".
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal, Self
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, ValidationError
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -32,7 +29,6 @@ from pyiceberg.types import (
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import create_side_branches
-from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.parquet import DICTIONARY_OF
 
 _LONGEST_NAME: Final = 150
@@ -53,61 +49,7 @@ def check_name(identifier: str) -> None:
 
 
 COLUMNS = "firn.columns"
-"""Table property that holds the column mapping of an adopted table, as JSON."""
-
-
-class Added(FrozenModel):
-    """The parts that an adoption added to the table; a release can remove them again."""
-
-    columns: tuple[int, ...] = ()
-    partition_fields: tuple[int, ...] = ()
-    properties: tuple[str, ...] = ()
-
-
-class StoredRoles(FrozenModel):
-    """The document in the property ``firn.columns``: columns by their names at the time of adoption."""
-
-    version: Literal[1] = 1
-    key: tuple[str, ...] = Field(min_length=1)
-    offset: str
-    timestamp: str | None
-    topic: str | None
-    partition: str | None
-    topic_name: str
-    """Topic of every record of a table without a topic column."""
-    tombstone: str | None
-    """The condition that makes a record a tombstone, as the user wrote it."""
-    level: str
-    delete_horizon: str
-    ids: Mapping[str, int]
-    """The field ids of the columns, those of the condition too, by their names at the time of adoption."""
-    added: Added
-    levels_apart: bool = True
-    """False when equality deletes must reach cleaned records, or when the user wanted no partition fields; then the
-    table is not partitioned by level."""
-
-    @classmethod
-    def parse(cls, text: str, identifier: str) -> Self:
-        """Parse the mapping of table ``identifier``."""
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(str(part) for part in problem["loc"]) or "the document"
-            raise RefusedError(
-                f"table {identifier}: property {COLUMNS} is not readable: {place}: {problem['msg']}; allowed: the "
-                "document that `firn adopt` writes"
-            ) from error
-
-    def roles(self) -> list[tuple[str, str]]:
-        """Each mapped column after its role; a composite key has several columns, and so may the condition."""
-        named = (role for role in _ROLES if getattr(self, role) is not None)
-        mapped = [*(("key", name) for name in self.key), *((role, getattr(self, role)) for role in named)]
-        of_condition = self.ids.keys() - {name for _, name in mapped}
-        return [*mapped, *(("tombstone", name) for name in sorted(of_condition))]
-
-
-_ROLES: Final = ("offset", "timestamp", "topic", "partition", "level", "delete_horizon")
+"""Table property that holds the roles of an adopted table's columns, as JSON (``ColumnRoles``)."""
 _HEADER = StructType(
     NestedField(9, "key", StringType(), required=False),
     NestedField(10, "value", BinaryType(), required=False),
