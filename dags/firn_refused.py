@@ -5,7 +5,7 @@ This is a separate file because Airflow starts no DAG of a file that has an impo
 
 from pathlib import Path
 
-from firnlake.airflow.dag.tables import refused_in
+from firnlake.airflow.tables import refused_in
 
 if refused := refused_in(Path(__file__).parent):
     raise ValueError("\n".join(refused))

@@ -36,7 +36,7 @@ def ahead(at_ms: int) -> str:
     if at_ms <= latest:
         return ""
     return (
-        f"{show_ms(at_ms)} is {show_seconds(at_ms - latest + AHEAD_MS)} ahead of this machine's clock, "
+        f"{show_ms(at_ms)} is {show_span(at_ms - latest + AHEAD_MS)} ahead of this machine's clock, "
         f"{show_ms(latest - AHEAD_MS)}; allowed: at most {show_span(AHEAD_MS)}"
     )
 
@@ -90,19 +90,15 @@ def parse_span(text: str) -> int:
 
 
 def show_span(milliseconds: int) -> str:
-    """A duration, not negative, for people, in its two largest units: ``3 h 20 min``, ``40 s``, ``0 ms``."""
-    units = [*SPANS.items(), ("", 1)]
-    for (unit, length), (smaller, less) in pairwise(units):
+    """A duration, not negative, for people, in its two largest units: ``3 h 20 min``, ``40 s``, ``0 ms``.
+
+    A second or more is shown without the milliseconds, which nobody reads.
+    """
+    for (unit, length), (smaller, less) in pairwise(SPANS.items()):
         if milliseconds >= length:
-            whole, left = divmod(milliseconds, length)
-            rest = left // less
-            return f"{whole:,} {unit} {rest} {smaller}" if rest else f"{whole:,} {unit}"
-    return "0 ms"
-
-
-def show_seconds(milliseconds: int) -> str:
-    """As ``show_span``, but of a second or more without the milliseconds, which nobody reads."""
-    return show_span(milliseconds - milliseconds % 1000 if milliseconds >= 1000 else milliseconds)
+            rest = milliseconds % length // less if smaller != "ms" else 0
+            return f"{milliseconds // length:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{milliseconds} ms"
 
 
 def exact_span(milliseconds: int) -> str:

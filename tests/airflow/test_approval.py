@@ -1,6 +1,6 @@
 """The figures for a person who is asked before a run publishes."""
 
-from firnlake.airflow.dag.figures import figures_of
+from firnlake.airflow.figures import figures_of
 from firnlake.job.stage import open_stages
 from tests.support.topics import Topic, request, updates
 

@@ -9,7 +9,7 @@ from tests.airflow.conftest import LocalAirflow
 
 ASK = """
 import json, os, sys
-from firnlake.airflow.dag.spark import spark_environment
+from firnlake.airflow.connections import spark_environment
 
 answers = []
 for connection, conf in json.loads(sys.argv[1]):

@@ -29,7 +29,7 @@ from pathlib import Path
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.sdk import BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
-from firnlake.airflow.dag import tables
+from firnlake.airflow import tables
 
 folder, tables.MOST = Path(sys.argv[1]), int(sys.argv[2])
 logging.disable()

@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from firnlake.airflow.configuration import Configured, read_tables
-from firnlake.airflow.discovery import known_tables, look
+from firnlake.airflow.configuration import Configured, known_tables, look, read_tables
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
 

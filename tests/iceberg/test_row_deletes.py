@@ -26,7 +26,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record as Values
 from pyiceberg.types import DoubleType, StringType
 
-from firnlake.airflow.dag.figures import mapped_jobs
+from firnlake.airflow.figures import mapped_jobs
 from firnlake.compact import survey, tasks
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnlake.airflow.site.page import overview_html, table_html
+from firnlake.airflow.pages import overview_html, table_html
 from firnlake.compact import survey
 from firnlake.inspect.status import read
 from firnlake_expectations.wording import digest

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 LIST = Path(__file__).with_suffix(".txt")
-FORM = ROOT / "pipeline/firnlake/airflow/dag/params.py"
+FORM = ROOT / "pipeline/firnlake/airflow/params.py"
 """The module with the params of a run: a dict that function `params` returns."""
-METRICS = ROOT / "pipeline/firnlake/airflow/metrics.py"
+METRICS = ROOT / "pipeline/firnlake/airflow/figures.py"
 """The module with the metrics: dicts by name in function `metrics`."""
 _VARIABLE = re.compile(r"FIRN_[A-Z_]*[A-Z]")
 _HEADING = re.compile(r"<h([1-6])[^>]*>(.*?)</h\1>", re.DOTALL)

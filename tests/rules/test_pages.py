@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from firnlake.airflow.dag.figures import figures_of
-from firnlake.airflow.metrics import metrics
-from firnlake.airflow.site.page import overview_html, problem_html, table_html
+from firnlake.airflow.figures import figures_of, metrics
+from firnlake.airflow.pages import overview_html, problem_html, table_html
 from firnlake.cli.overview import show_bytes
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.catalog import Lake

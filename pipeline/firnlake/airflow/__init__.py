@@ -14,6 +14,6 @@ def dags(file: str) -> "dict[str, DAG]":
     DAG, and the log says why. A file has the DAGs of 250 tables; copies of it, named ``firn_2.py``, ``firn_3.py`` …,
     have those of the next tables, 250 each.
     """
-    from firnlake.airflow.dag.tables import build_file
+    from firnlake.airflow.tables import build_file
 
     return {dag.dag_id: dag for dag in build_file(Path(file))}

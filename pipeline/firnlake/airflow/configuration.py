@@ -1,9 +1,14 @@
 """The configuration of the tables that Airflow maintains: a TOML file, written by hand.
 
-A section names one table, or has a pattern with ``*`` that stands for all tables that match it. The properties of a
-table, not this file, decide what is due in the table, and when.
+A section names one table, or has a pattern with ``*`` that stands for all tables of records that match it, as far as
+`firn_maintain` found them when it last looked. Airflow parses DAG files every few seconds and in every task, so parsing
+reads what was found and never asks the catalog; while the catalog is down, all tables keep their DAGs. The properties
+of a table, not this file, decide what is due in the table, and when.
 """
 
+import json
+import logging
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +18,19 @@ from functools import reduce
 from hashlib import sha256
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+if TYPE_CHECKING:
+    from firnlake.iceberg.catalog import Lake
+
+log = logging.getLogger(__name__)
+
 DEFAULT_CONNECTION = "spark_default"
+
+_FOUND: Final = "tables.json"
+"""File in Firn's home with the names of the tables of records at the last look."""
 
 LONGEST_ID: Final = 250
 """Maximum number of characters of a DAG id; allowed are letters, digits, ``-``, ``_`` and single dots."""
@@ -186,3 +199,48 @@ def _problems(error: ValidationError) -> Iterator[str]:
             yield f"{setting} is not a setting; allowed: {', '.join(Settings.model_fields)}"
         else:
             yield f"{setting} is {one['input']!r}; allowed: {one['msg'].removeprefix('Input should be ')}"
+
+
+def home() -> Path:
+    """Firn's home, as ``Lake.load`` finds it. The workers share this folder with the API server."""
+    return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
+
+
+def known_tables(home: Path) -> list[str]:
+    """The names of the tables of records at the last look; none if there was none, or if its file is damaged."""
+    try:
+        names = json.loads((home / _FOUND).read_bytes())
+    except (OSError, ValueError):
+        return []
+    return sorted(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+
+
+def configured_in(folder: Path) -> Configured:
+    """The tables in the file FIRN_TABLES, by default ``firn.toml`` in ``folder``."""
+    return read_tables(Path(os.environ.get("FIRN_TABLES") or folder / "firn.toml"), known_tables(home()))
+
+
+def look(lake: "Lake") -> list[str]:
+    """Store the names of all tables of records in the catalog, and return them.
+
+    A table that can't be loaded keeps its place, so no outage takes its DAG away. Raises UnavailableError, and
+    stores nothing, if the catalog does not list its tables.
+    """
+    from firnlake.errors import FirnError, NotFoundError
+    from firnlake.table.records import is_table_of_records
+    from firnlake_expectations.templates import write_page
+
+    before = known_tables(lake.home)
+    found = []
+    for name in lake.all_tables():
+        try:
+            if is_table_of_records(lake.table(name), name):
+                found.append(name)
+        except NotFoundError:
+            continue
+        except FirnError as error:
+            log.warning("%s", error)
+            if name in before:
+                found.append(name)
+    write_page(lake.home / _FOUND, json.dumps(found))
+    return found

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from firnlake.clock import show_ms, show_seconds
+from firnlake.clock import show_ms, show_span
 from firnlake.errors import ConflictError, FirnError, printable
 from firnlake_expectations.wording import count, size
 
@@ -171,7 +171,7 @@ def _room(console: Console = out) -> int:
 
 def moment(milliseconds: int, now_ms: int) -> str:
     """A time and its distance from ``now_ms``: ``2026-11-21T12:00:00Z (in 3 h)``."""
-    distance = show_seconds(abs(milliseconds - now_ms))
+    distance = show_span(abs(milliseconds - now_ms))
     return f"{show_ms(milliseconds)} ({f'in {distance}' if milliseconds > now_ms else f'{distance} ago'})"
 
 

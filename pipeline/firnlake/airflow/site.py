@@ -18,9 +18,8 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from firnlake import clock
-from firnlake.airflow.configuration import dag_id_of
-from firnlake.airflow.discovery import home
-from firnlake.airflow.site.page import CONTENT_POLICY, overview_html, problem_html, table_html
+from firnlake.airflow.configuration import dag_id_of, home
+from firnlake.airflow.pages import CONTENT_POLICY, overview_html, problem_html, table_html
 from firnlake.errors import RefusedError
 from firnlake.inspect import status as stored
 from firnlake.inspect.status import PartitionCondition, Status

@@ -1,15 +1,46 @@
-"""The params of a manual run: the form that a person fills in, and the scope that it defines."""
+"""What a run can be asked for: its lanes, and the form of a manual run with the scope that it defines."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Param
-
-from firnlake.airflow.dag.lane_docs import LANES
 
 if TYPE_CHECKING:
     from firnlake.plan.read_states import Scope
 
+
+LANES: Final = {
+    "retain": """Drops whole segments past their retention, oldest first, by a change of metadata only. Applies if
+`firn.cleanup.policy` is `delete` or `compact,delete`.
+
+`firn.retention.ms`, `firn.retention.bytes`, `firn.active.segments`""",
+    "erase": """Removes the records of keys that are to be erased (`firn erase`) from every segment that holds one. All
+other records and segments stay as they are.
+
+`firn erase TABLE --status` shows what blocks a request.""",
+    "convert": """Turns equality deletes into position deletes, which cost readers less, and removes the equality delete
+files. Rewrites no segment; readers see the same records.
+
+`firn.convert.equality.deletes`, `firn.position.deletes.max`""",
+    "merge": """Merges landed segments (L0) into fewer, larger ones (L1). No record is lost or changed.
+
+`firn.merge.segments`, `firn.segment.bytes`""",
+    "clean": """Cleans L1 segments into one L2 run that holds the newest record of each key.
+
+`firn.clean.segments`, `firn.min.compaction.lag.ms`""",
+    "tier": """Combines L2 runs of similar size into one that holds the newest record of each key.
+
+`firn.tier.runs`""",
+    "full": """Cleans head and tail together: one record per key remains. Tombstones past their delete horizon are
+removed if no older record remains elsewhere. Tail segments that lose no record stay in place.
+
+`firn.min.cleanable.dirty.ratio`, `firn.max.compaction.lag.ms`, `firn.full.interval.ms`, `firn.delete.retention.ms`,
+`firn.tombstone.fraction`""",
+}
+"""The lanes in the order of a run, and what Airflow shows about each, in Markdown."""
+
+RETAIN: Final = next(iter(LANES))
+"""The lane that reads no records."""
 
 ALL = "all"
 

@@ -1,14 +1,23 @@
-"""What people see of plans in Airflow's UI: in the tasks that work on them, and before they approve a publication."""
+"""What people see of plans in Airflow's UI, before they approve a publication too, and the metrics of tables.
+
+Metrics are sent through Airflow's StatsD or OpenTelemetry, under Kafka's names if Kafka has them: Kafka's are the
+gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each metric is sent twice: with the table as a
+tag, and with the table in the name, because plain StatsD drops tags.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
+from firnlake.clock import now_ms
 from firnlake.errors import FirnError, printable
 from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.gather import write_snapshot
+from firnlake.inspect.status import Status
 from firnlake.job.job import MOST_PLANS
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, open_stages
+from firnlake_expectations.data_quality import build_pages, page_of
 from firnlake_expectations.wording import fates
 
 PLANS_SHOWN = 50
@@ -91,3 +100,41 @@ def _in_row(name: str, verdict: str, *counts: int | str) -> str:
 def _as_text(name: str) -> str:
     """``name`` in Markdown, with all punctuation escaped except dots and dashes."""
     return re.sub(r"([!-,/:-@\[-`{-~])", r"\\\1", printable(name))
+
+
+def update(lake: Lake, table: str, *, judged: bool = False) -> Status:
+    """Store and return the status of the table as it is now, which its page shows, and send it as metrics.
+
+    Builds the pages of the data-quality report if something was ``judged``, or if the table has no such page yet.
+    """
+    from airflow.sdk.observability.stats import Stats
+
+    status = write_snapshot(lake, table, now_ms())
+    if judged or not (lake.reports_folder / page_of(table)).exists():
+        build_pages(lake.reports_folder)
+    for name, value in metrics(status).items():
+        Stats.gauge(f"firn.{name}", value, tags={"table": table})
+        Stats.gauge(f"firn.{table}.{name}", value)
+    return status
+
+
+def metrics(status: Status) -> Mapping[str, float]:
+    """Metrics by name, without metrics that do not apply to the table's current state."""
+    last = status.last_publication
+    values: dict[str, float | None] = {
+        # Kafka's metrics: the dirtiest log, the logs that can't be cleaned, the longest wait, the last commit.
+        "max-dirty-percent": 100 * status.max_dirty_ratio,
+        "uncleanable-partitions-count": status.uncleanable_partitions,
+        "max-compaction-delay-secs": (status.max_lag_ms or 0) / 1000,
+        "cleaner-recopy-percent": 100 * last.bytes_out / last.bytes_in if last and last.bytes_in else None,
+        # Firn's own metrics.
+        "write-amplification": status.write_amplification,
+        "saved-bytes": status.saved_bytes,
+        "quarantined-records": status.quarantined_records,
+        "segments": sum(level.segments for level in status.levels),
+        "main-bytes": status.main_bytes,
+        "side-bytes": status.side_bytes,
+        "history-bytes": status.history_bytes,
+        "expirable-bytes": status.expirable_bytes,
+    }
+    return {name: value for name, value in values.items() if value is not None}

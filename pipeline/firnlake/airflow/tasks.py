@@ -10,17 +10,16 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk import TriggerRule, Variable, get_current_context, task
+from airflow.sdk import Asset, AssetAlias, TriggerRule, Variable, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from firnlake.airflow.assets import announce
 from firnlake.airflow.configuration import TableSettings
-from firnlake.airflow.dag.lane_docs import LANES
-from firnlake.airflow.dag.params import ALL, scope_of
-from firnlake.airflow.dag.spark import use_spark
-from firnlake.airflow.site.links import TableLink, address_of
+from firnlake.airflow.connections import use_spark
+from firnlake.airflow.params import ALL, LANES, scope_of
+from firnlake.airflow.plugin import TableLink, address_of
 from firnlake.errors import FirnError, GoneError, OutcomeUnknownError, RefusedError, UnavailableError
 from firnlake_expectations.data_quality import report_of
 from firnlake_expectations.wording import count
@@ -28,12 +27,8 @@ from firnlake_expectations.wording import count
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from firnlake.airflow.dag.figures import MappedJob
+    from firnlake.airflow.figures import MappedJob
     from firnlake.engine.engine import Engines
-    from firnlake.iceberg.catalog import Lake
-    from firnlake.inspect.status import Status
-    from firnlake.job.outcomes import PlanOutcome
-    from firnlake.job.plan import Plan
     from firnlake.lanes import Lane
     from firnlake.plan.read_states import Scope
 
@@ -44,6 +39,22 @@ SHOWN = 20
 PUBLISH, REJECT = "Publish", "Reject"
 SHOWN_STAGES = "shown"
 """Key under which the task keeps the names of the stages whose figures it has shown to a person."""
+
+
+def asset_of(table: str, name: str, kind: str) -> Asset:
+    """The asset ``name`` of ``table``, with a URI for its ``kind``."""
+    # Airflow drops the part of a URI after # and sorts the part after ?, so two tables could share a URI.
+    return Asset(name, f"firn://{kind}/{quote(table, safe='')}")
+
+
+def compacted(table: str) -> Asset:
+    """The asset for the compacted table, on which other DAGs may be scheduled. Events have the commits' figures."""
+    return asset_of(table, table, "tables")
+
+
+def outlet_of(table: str) -> AssetAlias:
+    """The outlet of publishing tasks: an alias that a task resolves to the compacted table when it has published."""
+    return AssetAlias(f"publications of Firn in {table}")
 
 
 @task.sensor(poke_interval=15, mode="reschedule", timeout=24 * 3600)
@@ -118,38 +129,30 @@ def _terms() -> "tuple[int, bool, Scope]":
     return min(at_ms, clock.now_ms()), asked["force"], scope_of(asked)
 
 
-def _plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
-    """Plan the due work of the lane; skips the task if this run leaves the lane out, if nothing is due, or in a dry
-    run."""
+@task
+def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> "list[MappedJob]":
+    """Find the due work of the lane from metadata, and write the plans, in jobs of up to `plans_per_job` plans; the
+    task is skipped if this run leaves the lane out, if nothing is due, or in a dry run. Starts no JVM.
+
+    `connection` is the Spark connection of the jobs; None if they need no Spark.
+    """
+    from firnlake.airflow.figures import mapped_jobs
+    from firnlake.iceberg.catalog import Lake
     from firnlake.plan.make import plan_table
 
-    lanes = {str(one): one for one in _lanes()}
+    if connection:
+        use_spark(connection, {})
+    lake, lanes = Lake.load(), {str(one): one for one in _lanes()}
     if lane not in lanes:
         raise AirflowSkipException(f"this run leaves lane {lane} out")
     plans = plan_table(lake, table, lanes[lane], *_terms(), lanes.values())
-    for plan in plans:
-        log.info("%s", plan.title)
+    for one in plans:
+        log.info("%s", one.title)
     if not plans:
         raise AirflowSkipException(f"nothing is due in lane {lane}")
     if get_current_context()["params"]["dry_run"]:
         raise AirflowSkipException(f"dry run: {count(len(plans), 'plan')} not run")
-    return plans
-
-
-@task
-def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> "list[MappedJob]":
-    """Find the due work of the lane from metadata, and write the plans, in jobs of up to `plans_per_job` plans; the
-    task is skipped if nothing is due. Starts no JVM.
-
-    `connection` is the Spark connection of the jobs; None if they need no Spark.
-    """
-    from firnlake.airflow.dag.figures import mapped_jobs
-    from firnlake.iceberg.catalog import Lake
-
-    if connection:
-        use_spark(connection, {})
-    lake = Lake.load()
-    return list(mapped_jobs(lake, _plans_due(lake, table, lane), plans_per_job))
+    return list(mapped_jobs(lake, plans, plans_per_job))
 
 
 @task(map_index_template="{{ task.op_kwargs['job']['name'] }}")
@@ -233,11 +236,11 @@ class PublishOperator(HITLOperator):
         if not context["params"]["ask"]:
             return self._publish(stages)
 
-        from firnlake.airflow.dag.figures import figures_of
+        from firnlake.airflow.figures import figures_of, update
         from firnlake.iceberg.catalog import Lake
 
         lake = Lake.load()
-        _updated(lake, self.table, validated=True)
+        update(lake, self.table, judged=True)
         self.body = f"{figures_of(lake, stages)}\n\n[Data-quality report]({address_of(report_of(self.table))})"
         # Whoever clears the task that plans while a person thinks changes what `jobs` says.
         context["ti"].xcom_push(SHOWN_STAGES, stages)
@@ -263,41 +266,43 @@ class PublishOperator(HITLOperator):
         raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected the results: nothing was published")
 
     def _publish(self, stages: Iterable[str]) -> dict[str, str]:
+        """Publish ``stages``; returns what failed, by topic partition. An event has the figures of what was published.
+
+        Raises an error if a service did not answer and the task has tries left. Published plans stay published.
+        """
         from firnlake.iceberg.catalog import Lake
         from firnlake.job.outcomes import staged
         from firnlake.publish.publish import publish
+        from firnlake.table.history import Counts
 
-        lake = Lake.load()
+        lake, context = Lake.load(), get_current_context()
         known = staged(lake, stages)
-        return _failed(self.table, self.lane, known, publish(lake, known))
-
-
-def _failed(
-    table: str, lane: str, stages: "Mapping[str, Sequence[Plan]]", outcomes: "Sequence[PlanOutcome]"
-) -> dict[str, str]:
-    """What failed of ``stages``, by topic partition; an event tells what was published.
-
-    Raises an error if a service did not answer and the task has tries left. Published plans stay published.
-    """
-    announce(table, lane, [one for one in outcomes if one.snapshot_id is not None])
-    names = {plan.id: str(plan.topic_partition) for plans in stages.values() for plan in plans}
-    failed: dict[str, str] = {}
-    unanswered: list[FirnError] = []
-    for one in outcomes:
-        if one.error is None:
-            log.info("%s: published as snapshot %s", one.title, one.snapshot_id)
-        elif isinstance(one.error, GoneError) and not one.plan_id:
-            # Other commits have taken its inputs, or a person has discarded it.
-            log.info("%s", one.error)
-        else:
-            log.error("%s was not published: %s", one.title, one.error)
-            name = names.get(one.plan_id, one.title)
-            failed[name] = f"{name} ({lane}): {one.error}"
-            unanswered += [one.error] if isinstance(one.error, UnavailableError | OutcomeUnknownError) else []
-    instance = get_current_context()["ti"]
-    if unanswered and instance.try_number <= instance.max_tries:
-        raise unanswered[0]
-    return failed
+        names = {plan.id: str(plan.topic_partition) for plans in known.values() for plan in plans}
+        failed: dict[str, str] = {}
+        unanswered: list[FirnError] = []
+        outcomes = publish(lake, known)
+        for one in outcomes:
+            if one.error is None:
+                log.info("%s: published as snapshot %s", one.title, one.snapshot_id)
+            elif isinstance(one.error, GoneError) and not one.plan_id:
+                # Other commits have taken its inputs, or a person has discarded it.
+                log.info("%s", one.error)
+            else:
+                log.error("%s was not published: %s", one.title, one.error)
+                name = names.get(one.plan_id, one.title)
+                failed[name] = f"{name} ({self.lane}): {one.error}"
+                unanswered += [one.error] if isinstance(one.error, UnavailableError | OutcomeUnknownError) else []
+        published = [one for one in outcomes if one.snapshot_id is not None and one.counts]
+        if published:
+            figures = Counts.total([one.counts for one in published if one.counts]).model_dump()
+            said: dict[str, Any] = {name: number for name, number in figures.items() if number}
+            # As text, because 64-bit numbers lose digits in a browser.
+            said |= {"lane": self.lane, "snapshot_id": str(published[-1].snapshot_id)}
+            said["topic_partitions"] = len(published)
+            context["outlet_events"][outlet_of(self.table)].add(compacted(self.table), extra=said)
+        if unanswered and context["ti"].try_number <= context["ti"].max_tries:
+            raise unanswered[0]
+        return failed
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
@@ -308,11 +313,12 @@ def report(table: str, outcomes: list[dict[str, str] | None]) -> list[str]:
     of no topic partition; what failed in this run is told anyway.
     """
     from firnlake import clock
+    from firnlake.airflow.figures import update
     from firnlake.iceberg.catalog import Lake
     from firnlake.inspect.status import news
 
     lake = Lake.load()
-    status = _updated(lake, table, validated=any(outcome is not None for outcome in outcomes))
+    status = update(lake, table, judged=any(outcome is not None for outcome in outcomes))
     if waiting := status.waiting():
         log.warning("%s", waiting)
     failed = {name for outcome in outcomes for name in outcome or ()}
@@ -321,19 +327,6 @@ def report(table: str, outcomes: list[dict[str, str] | None]) -> list[str]:
     lines = [f"{name} waits for a person: {reason}" for name, reason in islice(fresh.items(), SHOWN)]
     more = len(fresh) - len(lines)
     return [*lines, f"{count(more, 'more topic partition')} wait: see `firn status {table}`"] if more else lines
-
-
-def _updated(lake: "Lake", table: str, *, validated: bool) -> "Status":
-    """The status of the table as it is seen now, which its page shows and its metrics tell from now on; the pages of
-    verdicts are built if something was ``validated``."""
-    from firnlake import clock
-    from firnlake.airflow.metrics import send
-    from firnlake.validate.validate import build_reports
-
-    status = send(lake, table, clock.now_ms())
-    if validated:
-        build_reports(lake)
-    return status
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE, retries=0)

@@ -12,13 +12,12 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from firnlake.clock import show_ms, show_seconds
+from firnlake.clock import show_span
 from firnlake.inspect.status import PartitionCondition, Status
 from firnlake_expectations.data_quality import report_of
 from firnlake_expectations.templates import environment as pages
-from firnlake_expectations.wording import count, size
+from firnlake_expectations.wording import size
 
-_SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 NOTHING = "–"
 
 
@@ -33,17 +32,9 @@ def percent(ratio: float) -> str:
 
 
 def ago(at_ms: int, now_ms: int) -> str:
-    """The time since ``at_ms`` in its largest unit: ``3 h ago``; ``just now`` if the clocks of two machines differ."""
+    """The time since ``at_ms``: ``3 h 20 min ago``; ``just now`` if the clocks of two machines differ."""
     passed = now_ms - at_ms
-    for unit, length in _SPANS:
-        if passed >= length:
-            return f"{passed // length:,} {unit} ago"
-    return "just now"
-
-
-def moment(milliseconds: int) -> str:
-    """``2026-11-21 05:20:00`` in UTC."""
-    return show_ms(milliseconds).replace("T", " ").removesuffix("Z")
+    return f"{show_span(passed)} ago" if passed >= 1000 else "just now"
 
 
 _RECT = Markup('<rect class="l{}" x="{:.3f}" y="0" width="{:.3f}" height="10"><title>{}</title></rect>')
@@ -123,10 +114,8 @@ def _environment() -> Environment:
         size=known(size),
         percent=percent,
         ratio=known("{:,.2f}".format),
-        span=known(show_seconds),
-        moment=moment,
+        span=known(show_span),
         segment=lambda name: quote(name, safe=""),
-        counted=count,
     )
     environment.globals.update(
         conditions=list(PartitionCondition),

@@ -13,9 +13,8 @@ from typing import Final
 from airflow.sdk import DAG, Param, get_current_context, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
-from firnlake.airflow.configuration import Configured, Settings, TableSettings
-from firnlake.airflow.dag.table import build, default_args, outline
-from firnlake.airflow.discovery import configured_in
+from firnlake.airflow.configuration import Configured, Settings, TableSettings, configured_in, look
+from firnlake.airflow.dag import build, default_args, outline
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ def look_after(table: str) -> None:
     context["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
 
     from firnlake import clock
-    from firnlake.airflow.metrics import send
+    from firnlake.airflow.figures import update
     from firnlake.iceberg.catalog import Lake
     from firnlake.maintain.maintain import ALL, HOURLY, maintain_table
 
@@ -98,7 +97,7 @@ def look_after(table: str) -> None:
     garbage = maintain_table(lake, table, clock.now_ms(), remove=True, parts=ALL if everything else HOURLY)
     for one in garbage:
         log.info("%s", one)
-    send(lake, table, clock.now_ms())
+    update(lake, table)
     if stuck := [str(one) for one in garbage if one.exit_code]:
         raise AirflowException("\n".join(stuck))
 
@@ -106,7 +105,6 @@ def look_after(table: str) -> None:
 @task
 def find_tables() -> None:
     """Look for the tables that the patterns in the configuration stand for; they get their DAGs soon afterwards."""
-    from firnlake.airflow.discovery import look
     from firnlake.iceberg.catalog import Lake
 
     log.info("tables that a pattern may stand for: %s", ", ".join(look(Lake.load())) or "none")

@@ -1,1 +1,0 @@
-"""The DAG of a table and its tasks."""

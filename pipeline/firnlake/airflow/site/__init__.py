@@ -1,1 +1,0 @@
-"""Firn's pages in Airflow's UI."""
