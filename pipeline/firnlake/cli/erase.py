@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from firnlake import clock
 from firnlake.cli import show
-from firnlake.cli.keys import key_columns, keys_in, parse_key
-from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines
+from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines, key_columns, keys_in, parse_key
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.lanes.erasure.certificate import certify, choose, export, obstacles
@@ -101,7 +100,7 @@ def _named(lake: Lake, table: str, texts: Sequence[str]) -> list[tuple[bytes, ..
 
 def _show_request(table: str, request: Request, now_ms: int, as_json: bool) -> None:
     if as_json:
-        show.as_json(_document(request))
+        show.as_json(request)
         return
     ends = [
         f"{TopicPartition(request.topic, partition)} below offset {end}" for partition, end in request.log_ends.items()
@@ -113,56 +112,44 @@ def _show_request(table: str, request: Request, now_ms: int, as_json: bool) -> N
     )
 
 
-def _document(request: Request) -> dict[str, Any]:
-    return {
-        "request": request.id,
-        "topic": request.topic,
-        "keys": len(request.digests),
-        "log_ends": {str(partition): end for partition, end in request.log_ends.items()},
-        "requested": clock.show_ms(request.requested_ms),
-        "deadline": clock.show_ms(request.deadline_ms),
-        "expires_history": request.expires_history,
-    }
-
-
 def _show_status(lake: Lake, table: str, requests: Sequence[str], now_ms: int, as_json: bool) -> None:
     with lake.answering():
         loaded = lake.table(table)
         chosen = choose(table, erasures_of(loaded), requests)
         problems = obstacles(lake, loaded, table, chosen)
-    rows = [
-        {
-            **_document(erasure.request),
-            "state": _state(erasure, problems[erasure.request.id], now_ms),
-            "problems": list(problems[erasure.request.id]),
-            "certificate": erasure.certificate,
-        }
-        for erasure in chosen
-    ]
+    rows = [(one.request, one, problems[one.request.id]) for one in chosen]
     if as_json:
-        show.as_json(rows)
-        return
-    if not rows:
+        show.as_json(
+            [
+                request.model_dump(mode="json")
+                | {"state": _state(one, why, now_ms), "problems": why, "certificate": one.certificate}
+                for request, one, why in rows
+            ]
+        )
+    elif not rows:
         show.line(f"{table}: there is no request to erase a key")
-        return
-    show.table(
-        f"{table}: requests to erase keys",
-        ("request", "state", "keys", "topic", "deadline", "certificate"),
-        [
-            (
-                *(row[name] for name in ("request", "state", "keys", "topic")),
-                show.moment(erasure.request.deadline_ms, now_ms),
-                (row["certificate"] or {}).get("issued"),
-            )
-            for row, erasure in zip(rows, chosen, strict=True)
-        ],
-    )
-    for row in rows:
-        for problem in row["problems"]:
-            show.line(f"  request {row['request']}: {problem}")
-        if not row["problems"] and not row["certificate"]:
-            must = f"every file must be searched: firn maintain {table}, or firn erase {table} --certify"
-            show.line(f"  request {row['request']}: {must}")
+    else:
+        show.table(
+            f"{table}: requests to erase keys",
+            ("request", "state", "keys", "topic", "deadline", "certificate"),
+            [
+                (
+                    request.id,
+                    _state(one, why, now_ms),
+                    len(request.digests),
+                    request.topic,
+                    show.moment(request.deadline_ms, now_ms),
+                    (one.certificate or {}).get("issued"),
+                )
+                for request, one, why in rows
+            ],
+        )
+        for request, one, why in rows:
+            for problem in why:
+                show.line(f"  request {request.id}: {problem}")
+            if not why and not one.certificate:
+                must = f"every file must be searched: firn maintain {table}, or firn erase {table} --certify"
+                show.line(f"  request {request.id}: {must}")
 
 
 def _state(erasure: Erasure, problems: Sequence[Problem], now_ms: int) -> str:

@@ -2,6 +2,7 @@
 and lost data files out of a table, as a person asks."""
 
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated
@@ -19,6 +20,7 @@ from firnlake.inspect.gather import write_snapshot
 from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.mend import NamedFile, NamedFiles, in_words, named_files
+from firnlake_expectations.data_quality import build_pages
 from firnlake_expectations.wording import count
 
 
@@ -32,66 +34,46 @@ def maintain(
     as_json: AsJson = False,
 ) -> None:
     """Expire snapshots, rewrite manifests, and delete unneeded files, stages and reports; print the reasons."""
-    lake = Lake.load()
-    remove = not dry_run
-    now_ms = clock.now_ms()
-    garbage: dict[str, list[Finding]] = {}
+    lake, now_ms = Lake.load(), clock.now_ms()
+    found: list[tuple[str, Finding]] = []
     failures: list[FirnError] = []
     for table in tables:
         try:
-            garbage[table] = maintain_table(lake, table, now_ms, remove=remove)
+            findings = maintain_table(lake, table, now_ms, remove=not dry_run)
         except FirnError as error:
             failures.append(error)
+        else:
+            found += ((table, one) for one in findings)
+            if not as_json:
+                _show(table, findings, dry_run)
     if as_json:
-        show.as_json(
-            [
-                {"table": owner, "removed": remove and one.goes} | asdict(one)
-                for owner, own in garbage.items()
-                for one in own
-            ]
-        )
-    else:
-        for owner, own in garbage.items():
-            _show(owner, own, remove)
-    stuck = [(owner, one) for owner, own in garbage.items() for one in own if one.exit_code]
-    for owner, one in stuck:
-        show.error(f"{owner}: {one.kind} {one.name}: {one.reason}")
+        show.as_json([{"table": table, "removed": one.goes and not dry_run} | asdict(one) for table, one in found])
+    stuck = [(table, one) for table, one in found if one.exit_code]
+    for table, one in stuck:
+        show.error(f"{table}: {one.kind} {one.name}: {one.reason}")
     for failure in failures:
         show.error(str(failure))
     if failures or stuck:
         raise typer.Exit(failures[0].exit_code if failures else stuck[0][1].exit_code)
 
 
-def _show(owner: str, garbage: list[Finding], removed: bool) -> None:
-    going = [one for one in garbage if one.goes]
-    staying = [one for one in garbage if not one.goes]
-    if staying:
-        _table(f"{owner}: kept", staying)
-    if not going:
-        show.line(f"{owner}: nothing to remove")
-        return
-    _table(f"{owner}: {'removed' if removed else 'to be removed'}", going)
-    files, size = sum(one.files for one in going), sum(one.bytes for one in going)
-    hint = "" if removed else "; a dry run changes nothing"
-    show.line(f"{owner}: {count(files, 'file')}, {count(size, 'byte')}{hint}")
+def _show(table: str, findings: Sequence[Finding], dry_run: bool) -> None:
+    going = [one for one in findings if one.goes]
+    removed = "to be removed" if dry_run else "removed"
+    for what, some in (("kept", [one for one in findings if not one.goes]), (removed, going)):
+        rows = [(one.kind, _short(one.name), one.files, one.bytes, _age(one), one.reason) for one in some]
+        if rows:
+            show.table(f"{table}: {what}", ("kind", "name", "files", "bytes", "age", "why"), rows)
+    if going:
+        files, size = sum(one.files for one in going), sum(one.bytes for one in going)
+        hint = "; a dry run changes nothing" if dry_run else ""
+        show.line(f"{table}: {count(files, 'file')}, {count(size, 'byte')}{hint}")
+    else:
+        show.line(f"{table}: nothing to remove")
 
 
-def _table(title: str, garbage: list[Finding]) -> None:
-    show.table(
-        title,
-        ("kind", "name", "files", "bytes", "age", "why"),
-        [
-            (
-                one.kind,
-                _short(one.name),
-                one.files,
-                one.bytes,
-                None if one.age_ms is None else clock.show_span(max(one.age_ms, 0)),
-                one.reason,
-            )
-            for one in garbage
-        ],
-    )
+def _age(one: Finding) -> str | None:
+    return None if one.age_ms is None else clock.show_span(max(one.age_ms, 0))
 
 
 def _short(name: str) -> str:
@@ -124,7 +106,10 @@ def mend(
     if snapshot_id is None:
         show.message(f"{table}: the same was taken from main before, nothing to do")
         return
-    _report(lake, table)
+    # If the pages can't tell of it, for example since the table has other faults, the next run makes them do so.
+    with suppress(FirnError, OSError):
+        write_snapshot(lake, table, clock.now_ms())
+        build_pages(lake.reports_folder)
     kept = f"branch {MENDED} keeps it" if named.kept else "nothing of it could be kept"
     show.message(f"{table}: taken from main with snapshot {snapshot_id}; {kept}")
     show.line("what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it")
@@ -160,13 +145,3 @@ def _state(one: NamedFile) -> str:
         return f"nothing is wrong with it: all records can be read; branch {MENDED} keeps it"
     readable = f"{one.readable:,} of {one.file.record_count:,} records can be read"
     return f"damaged: {readable}; branch {MENDED} keeps it ({one.problem})"
-
-
-def _report(lake: Lake, table: str) -> None:
-    """Let the data-quality pages tell of the mending; if that fails, for example since the table has other faults, the
-    next run does it."""
-    from firnlake.validate.validate import build_reports
-
-    with suppress(FirnError, OSError):
-        write_snapshot(lake, table, clock.now_ms())
-        build_reports(lake)

@@ -4,13 +4,23 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from firnlake.cli import show
-from firnlake.cli.keys import ONE_KEY, key_columns, parse_key
-from firnlake.cli.options import AsJson, Limit, Now, OneTopicPartition, Partition, TableName, at
+from firnlake.cli.options import (
+    ONE_KEY,
+    AsJson,
+    Limit,
+    Now,
+    OneTopicPartition,
+    Partition,
+    TableName,
+    at,
+    key_columns,
+    parse_key,
+)
 from firnlake.cli.show import Size
 from firnlake.clock import show_ms, show_span
 from firnlake.errors import FirnError, RefusedError
@@ -59,7 +69,7 @@ def status(
     statuses = [one for one in found.values() if isinstance(one, Status)]
     unreadable = [one for one in found.values() if isinstance(one, FirnError)]
     if as_json:
-        show.as_json([_document(name, one) for name, one in found.items()])
+        show.as_json([one if isinstance(one, Status) else {"table": name, "error": one} for name, one in found.items()])
     elif not found:
         show.line(_nothing(lake))
     elif table is None and not check:
@@ -80,25 +90,13 @@ def checkpoint(table: TableName) -> None:
     # Kafka's OffsetCheckpointFile: its version, the number of entries, and for each log that has been cleaned once, an
     # entry with its first dirty offset (C16).
     states = read_once(Lake.load(), table, now_ms=0, look_at_transactions=False).states()
-    cleaned = sorted(
-        (*one.topic_partition, one.first_dirty_offset) for one in states if one.cleaned_through is not None
-    )
+    started = (state for state in states if state.cleaned_through is not None)
+    cleaned = sorted((*state.topic_partition, state.first_dirty_offset) for state in started)
     entries = [f"{topic} {partition} {offset}" for topic, partition, offset in cleaned if _LEGAL.fullmatch(topic)]
     print(0, len(entries), *entries, sep="\n")
-    show.end(
-        [
-            RefusedError(
-                f"table {table}: topic {topic!r} (partition {partition}) can't be written to a checkpoint; allowed: "
-                "letters, digits, '.', '_' and '-'"
-            )
-            for topic, partition, _ in cleaned
-            if not _LEGAL.fullmatch(topic)
-        ]
-    )
-
-
-def _document(name: str, found: Status | FirnError) -> dict[str, Any]:
-    return found.model_dump(mode="json") if isinstance(found, Status) else {"table": name, "error": str(found)}
+    others = [(topic, partition) for topic, partition, _ in cleaned if not _LEGAL.fullmatch(topic)]
+    problem = "can't be written to a checkpoint; allowed: letters, digits, '.', '_' and '-'"
+    show.end([RefusedError(f"table {table}: topic {name!r} (partition {number}) {problem}") for name, number in others])
 
 
 def _nothing(lake: Lake) -> str:
@@ -108,22 +106,17 @@ def _nothing(lake: Lake) -> str:
 
 
 def _show_all(found: Mapping[str, Status | FirnError], others: Sequence[str]) -> None:
-    show.table(
-        "",
-        ("table", "topic partitions", "segments", "bytes", "dirtiest", "state"),
-        [(name, *(_figures(one) if isinstance(one, Status) else _UNREADABLE)) for name, one in found.items()],
-    )
+    rows: list[tuple[object, ...]] = []
+    for name, one in found.items():
+        if isinstance(one, FirnError):
+            rows.append((name, None, None, None, None, "can't be read, see below"))
+        else:
+            segments = sum(level.segments for level in one.levels)
+            rows.append((name, one.topic_partitions, segments, Size(one.bytes), one.max_dirty_ratio, _state(one)))
+    show.table("", ("table", "topic partitions", "segments", "bytes", "dirtiest", "state"), rows)
     show.line("`firn status TABLE` shows a table in detail")
     if others:
         show.line(f"not adopted: {', '.join(others)} (`firn adopt --help` says how)")
-
-
-_UNREADABLE: Final = (None, None, None, None, "can't be read, see below")
-
-
-def _figures(status: Status) -> tuple[object, ...]:
-    segments = sum(level.segments for level in status.levels)
-    return (status.topic_partitions, segments, Size(status.bytes), status.max_dirty_ratio, _state(status))
 
 
 def _state(status: Status) -> str:
@@ -169,22 +162,18 @@ def _show(status: Status, limit: int) -> None:
     )
     show.more(table, status.topic_partitions, limit, "topic partition")
     for part in parts:
-        _show_some(part.name, _reasons(part), limit, "reason")
-    _show_horizons(status)
+        # Each line begins with its topic partition.
+        whys = [text if text.startswith(f"{part.name} ") else f"{part.name} {text}" for text in part.why]
+        _show_some(part.name, whys, limit, "reason")
+    if status.tombstones.oldest_ms is not None:
+        show.message(
+            f"{table}: {count(status.tombstones.stamped, 'tombstone')} with a delete horizon, kept until that is past; "
+            f"the first until {show.moment(status.tombstones.oldest_ms, status.taken_ms)}"
+        )
     show_bytes(status, limit)
     _show_some(table, [f"{table}: {text}" for text in status.strays], limit, "file")
     for text in status.doubts:
         show.message(f"{table}: {text}")
-
-
-def _show_horizons(status: Status) -> None:
-    """Print until when tombstones are kept, as far as cleanings have decided it (C8)."""
-    tombstones, now_ms = status.tombstones, status.taken_ms
-    if tombstones.oldest_ms is not None:
-        show.message(
-            f"{status.table}: {count(tombstones.stamped, 'tombstone')} with a delete horizon, kept until that is past; "
-            f"the first until {show.moment(tombstones.oldest_ms, now_ms)}"
-        )
 
 
 def _condition(part: PartitionStatus) -> str:
@@ -198,11 +187,6 @@ def _condition(part: PartitionStatus) -> str:
     elif part.due_in_ms is not None and part.condition not in FOR_PEOPLE:
         told.append(f"due in {show_span(part.due_in_ms)}")
     return "; ".join(told)
-
-
-def _reasons(part: PartitionStatus) -> list[str]:
-    """Why lanes are due and segments wait, in lines that each begin with the topic partition."""
-    return [text if text.startswith(f"{part.name} ") else f"{part.name} {text}" for text in part.why]
 
 
 def _show_some(subject: str, lines: list[str], limit: int, noun: str) -> None:

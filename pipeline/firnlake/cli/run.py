@@ -28,7 +28,6 @@ from firnlake.cli.show import Size
 from firnlake.errors import ConflictError, FirnError, NotFoundError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.gather import write_snapshot
-from firnlake.inspect.status import tables
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.outcomes import PlanOutcome, staged
@@ -44,6 +43,7 @@ from firnlake.table.history import Counts
 from firnlake.table.records import is_table_of_records
 from firnlake.table.segment import TopicPartition
 from firnlake.table.state import ScopeBounds
+from firnlake_expectations.data_quality import build_pages
 from firnlake_expectations.wording import count, fates
 
 if TYPE_CHECKING:
@@ -139,9 +139,7 @@ def run(
                 _show_lane(result)
     status = write_snapshot(lake, table, at(now))
     if any(result.plans for result in done):
-        from firnlake.validate.validate import build_reports
-
-        index = build_reports(lake)
+        index = build_pages(lake.reports_folder)
         if not as_json:
             show.line(f"data-quality report: {index}")
     elif not as_json:
@@ -296,7 +294,8 @@ def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = N
     with engines(engine, f"firn verify {table}", as_json) as started:
         verified = judge(commit, started.of(commit.bytes))
     if as_json:
-        show.as_json([{"snapshot": commit.snapshot.snapshot_id, **_document(one)} for one in verified])
+        facts = {"snapshot": commit.snapshot.snapshot_id}
+        show.as_json([facts | {"passed": one.passed, "verdict": one} for one in verified])
     else:
         for one in verified:
             _show_verified(commit.snapshot.snapshot_id, one)
@@ -314,28 +313,6 @@ def _show_verified(snapshot_id: int, one: "Verdict") -> None:
         show.line(f"  {'kept  ' if found.passed else 'broken'}  {found.name} ({found.contract}): {observed}")
         for sample in found.samples:
             show.line(f"          offset {sample.offset}, key {sample.key}: {sample.found}")
-
-
-def _document(one: "Verdict") -> dict[str, object]:
-    return {
-        "plan": one.claim.plan_id,
-        "topic": one.claim.topic,
-        "partition": one.claim.partition,
-        "lane": one.claim.lane,
-        "passed": one.passed,
-        "promises": [
-            {
-                "name": found.name,
-                "contract": found.contract,
-                "promise": found.sentence,
-                "checked": found.checked,
-                "broken": found.broken,
-                "observed": found.observed,
-                "samples": found.samples,
-            }
-            for found in one.expectations
-        ],
-    }
 
 
 def publish(stages: StageNames, as_json: AsJson = False) -> None:
@@ -407,10 +384,8 @@ DataDocs = Annotated[
 
 def report(data_docs: DataDocs = None) -> None:
     """Build the data-quality pages of all tables as they are now, and print the path of the front page."""
-    from firnlake.validate.validate import build_reports
-
     lake = Lake.load()
-    for one in dict.fromkeys([*lake.all_tables(), *tables(lake.home)]):
+    for one in lake.all_tables():
         try:
             # A table that was released or dropped keeps the page of what was last seen of it.
             if is_table_of_records(lake.table(one), one):
@@ -419,7 +394,7 @@ def report(data_docs: DataDocs = None) -> None:
             continue
         except FirnError as error:
             show.error(f"the page of {one} shows what was seen before: {error}")
-    show.line(f"data-quality report: {build_reports(lake)}")
+    show.line(f"data-quality report: {build_pages(lake.reports_folder)}")
     if data_docs:
         from firnlake_expectations.checkpoint import build_data_docs
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.table import Table
@@ -73,13 +72,6 @@ def judge(commit: Committed, engine: Engine) -> list[Verdict]:
             raise found
         judged.append(Verdict(case.claim, of_promises(case.claim, found), found.closely))
     return judged
-
-
-def build_reports(lake: Lake) -> Path:
-    """Build the data-quality pages of all stored validation results; returns the path of the first page."""
-    from firnlake_expectations.data_quality import build_pages
-
-    return build_pages(lake.reports_folder)
 
 
 def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list[PlanOutcome]:
