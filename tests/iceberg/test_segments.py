@@ -1,6 +1,7 @@
 """What other writers leave in a table blocks the topic partitions that it is about, and no others (C7, C20). The cache
 of manifests changes no answer, and nothing is read twice (C26)."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,19 @@ def test_only_what_the_newest_snapshot_lists_is_kept(lake: Lake, cache: Manifest
     segments(lake, cache)
     assert kept_files(lake) == [path]
     assert path.stat().st_size <= before * 2
+
+
+def test_what_is_kept_of_a_dropped_table_goes_after_a_month(lake: Lake, cache: ManifestCache) -> None:
+    append(lake, [row(0)])
+    segments(lake, cache)
+    (path,) = kept_files(lake)
+    dropped = [path.with_name(f"{days}.arrow") for days in (29, 31)]
+    for days, file in zip((29, 31), dropped, strict=True):
+        file.write_bytes(b"")
+        os.utime(file, times=(0, path.stat().st_mtime - days * 86_400))
+    append(lake, [row(1)])
+    segments(lake, cache)
+    assert kept_files(lake) == sorted([path, dropped[0]])
 
 
 def test_a_folder_that_can_not_be_written_is_no_obstacle(lake: Lake, tmp_path: Path) -> None:

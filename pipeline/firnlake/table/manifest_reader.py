@@ -7,8 +7,10 @@ depends on the table's snapshots, on its row-level deletes, and on how often it 
 import hashlib
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -40,6 +42,8 @@ _MANIFESTS: Final = b"firn.manifests"
 _DESCRIBED: Final = TypeAdapter(list[tuple[str, int, tuple[UnassignedFile, ...]]])
 """Of each manifest that a file of the cache is about: its name, and the number of its rows and its strays."""
 _DIGEST_BYTES: Final = 16
+_UNUSED_SECONDS: Final = 30 * 86_400
+"""The age at which a file of the cache goes."""
 
 
 def read(table: Table, identifier: str, cache: "ManifestCache | None" = None) -> Segments:
@@ -305,7 +309,8 @@ class ManifestCache:
     of the branch's newest snapshot say, one after the other; manifests are immutable, so this stays valid. A file
     begins with the digest of its content. So a reader sees a whole file or none, and recognizes a damaged one, which it
     replaces by reading the manifests again. Processes share the files without a lock: two may do the same work.
-    Deleting the folder costs nothing but time.
+    Deleting the folder costs nothing but time. A file that nobody has written for a month goes: its table may have been
+    dropped.
     """
 
     folder: Path
@@ -339,6 +344,11 @@ class ManifestCache:
             unfinished.rename(path)
         except OSError as error:
             log.warning("the cache of manifests can't be written: %s", error)
+            return
+        for other in self.folder.iterdir():
+            with suppress(OSError):  # another process has deleted it
+                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                    other.unlink()
 
     def _path(self, table_uuid: str, branch: str) -> Path:
         return self.folder / f"{_digest(f'{table_uuid} {branch}'.encode()).hex()}.arrow"
