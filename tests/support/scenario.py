@@ -58,6 +58,7 @@ _COUNTED: Final = (
 _COMMAND_MASKS: Final = (
     (re.compile(r"\b\d+\.\d s\b"), "<seconds>"),
     (re.compile(r"\bsince \S+Z\b"), "since <time>"),
+    (re.compile(r"\berased by \S+Z\b"), "erased by <time>"),
     (re.compile(r"\bof \S+Z \([^)]+ ago\)"), "of <time>"),
     (re.compile(r"(?<=/\.)(\w+)-\w{8}(?=')"), r"\1-<temp>"),
     (re.compile(r"\b[1-9][\d,.]* (bytes|[kMG]?B)\b"), "<bytes>"),
