@@ -20,7 +20,7 @@ from pyiceberg.typedef import Record
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
-from firnlake.inspect.gather import status_of
+from firnlake.inspect.status import status_of
 from firnlake.plan.read_states import read_once
 from firnlake.table import records
 from firnlake.table.history import CommitSummary, Counts

@@ -27,7 +27,7 @@ from firnlake.door import MaintainedTable, OpenCatalog
 from firnlake.engine.engine import LocalEngine
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
-from firnlake.inspect.gather import write_snapshot
+from firnlake.inspect.status import write_snapshot
 from firnlake.lanes import Lane
 from firnlake.lanes.erasure.certificate import export
 from firnlake_expectations.wording import count

@@ -23,9 +23,8 @@ from firnlake.iceberg.deleter import Finding
 from firnlake.ingest.adopt import Adoption, adopt, preview
 from firnlake.ingest.land import Landed, land
 from firnlake.inspect.explain_key import KeyExplanation, explain_key
-from firnlake.inspect.gather import status_of
 from firnlake.inspect.outlook import Outlook, SegmentExplanation, explain_segment, outlooks
-from firnlake.inspect.status import Status
+from firnlake.inspect.status import Status, status_of
 from firnlake.lanes import Lane
 from firnlake.lanes.erasure.certificate import Certified, certify
 from firnlake.lanes.erasure.requests import Request, ask

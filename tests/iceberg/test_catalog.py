@@ -23,7 +23,7 @@ from firnlake.iceberg.catalog import Lake, without_credentials
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear
 from firnlake.inspect.explain_key import explain_key
-from firnlake.inspect.gather import status_of, write_snapshot
+from firnlake.inspect.status import status_of, write_snapshot
 from firnlake.job.failures import mark, retry
 from firnlake.job.garbage import collect, discard
 from firnlake.job.job import Job

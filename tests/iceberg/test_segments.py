@@ -10,8 +10,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.typedef import Record
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.gather import status_of
-from firnlake.inspect.status import PartitionStatus
+from firnlake.inspect.status import PartitionStatus, status_of
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.table.manifest_reader import ManifestCache, read

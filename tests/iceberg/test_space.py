@@ -9,8 +9,7 @@ from pyiceberg.table import Table
 
 from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.gather import history_space, status_of
-from firnlake.inspect.status import TopicSpace
+from firnlake.inspect.status import TopicSpace, history_space, status_of
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
 from tests.support.faults import Nth, watched

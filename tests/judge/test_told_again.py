@@ -1,8 +1,7 @@
 """What waits for a person is told once, and again each day (C20)."""
 
 from firnlake.iceberg.files import metadata_folder
-from firnlake.inspect.gather import status_of
-from firnlake.inspect.status import news
+from firnlake.inspect.status import news, status_of
 from firnlake.job.failures import AGAIN_MS
 from infra.foreign.files import on_disk
 from tests.support.records import NOW

@@ -12,8 +12,7 @@ from typing import TypedDict
 from firnlake.clock import now_ms
 from firnlake.errors import FirnError, printable
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.gather import write_snapshot
-from firnlake.inspect.status import Status
+from firnlake.inspect.status import Status, write_snapshot
 from firnlake.job.job import MOST_PLANS
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, open_stages

@@ -1,14 +1,12 @@
 """The trigger that starts a table's DAG when a threshold is crossed. It needs neither a worker slot nor a JVM.
 
 One poll loop serves all tables of an Airflow (Airflow docs, "Event-driven scheduling": shared streams). Events are
-edge-triggered: a lane that stays due causes one event. The cron schedule of the DAG covers work that was announced but
-not done. Airflow's store of asset state (Airflow docs, "Asset State Store") keeps the announced work under the asset
-that the trigger watches, so a restart does not announce that work again.
+edge-triggered: a lane that stays due causes one event, and another one after a restart of the triggerer. The cron
+schedule of the DAG covers work that was announced but not done.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Collection, Hashable, Sequence
+from collections.abc import AsyncIterator, Collection, Hashable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -18,13 +16,9 @@ from firnlake.clock import now_ms
 if TYPE_CHECKING:
     from firnlake.airflow.watch import Look, Place, Watch
 
-log = logging.getLogger(__name__)
-
 SECONDS = 5.0
 """Seconds between two polls for new snapshots."""
 REASONS_SHOWN = 20
-STORED = "firn.due"
-"""Key under which the asset's state stores the work that was announced last, as lane, topic and partition."""
 
 
 class ThresholdTrigger(BaseEventTrigger):
@@ -66,17 +60,14 @@ class ThresholdTrigger(BaseEventTrigger):
 
     async def filter_shared_stream(self, stream: AsyncIterator["Look"]) -> AsyncIterator[TriggerEvent]:
         """The events of this trigger's table."""
-        announced = await self._stored()
+        announced: Collection[Place] = ()
         self._subscribed.add(self)
         try:
             async for look in stream:
-                if look.table != self.table:
-                    continue
-                if crossed := look.beyond(announced):
-                    yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
-                if announced != look.due.keys():
-                    announced = {*look.due}
-                    await self._store(announced)
+                if look.table == self.table:
+                    if crossed := look.beyond(announced):
+                        yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
+                    announced = look.due.keys()
         finally:
             self._subscribed.discard(self)
 
@@ -84,25 +75,6 @@ class ThresholdTrigger(BaseEventTrigger):
         """Yield the events of this trigger without a shared loop."""
         async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
             yield event
-
-    async def _stored(self) -> "set[Place]":
-        """The work that was announced last; none if that can't be read."""
-        if self.asset_state_store is None:
-            return set()
-        try:
-            stored: Any = await self.asset_state_store.aget(STORED, [])
-            return {(lane, topic, partition) for lane, topic, partition in stored}
-        except Exception as error:  # noqa: BLE001  # an extra event is better than a table that is not watched
-            log.warning("%s: all due work is announced again: earlier events can't be read: %r", self.table, error)
-            return set()
-
-    async def _store(self, announced: "Collection[Place]") -> None:
-        if self.asset_state_store is None:
-            return
-        try:
-            await self.asset_state_store.aset(STORED, [list(one) for one in sorted(announced)])
-        except Exception as error:  # noqa: BLE001  # as above
-            log.warning("%s: the announced work can't be stored: %r", self.table, error)
 
 
 def _watch() -> "Watch":
@@ -113,7 +85,7 @@ def _watch() -> "Watch":
     return Watch(Lake.load())
 
 
-def event_of(look: "Look", crossed: Sequence[str]) -> dict[str, Any]:
+def event_of(look: "Look", crossed: list[str]) -> dict[str, Any]:
     """The content of the trigger's event, and of the asset event that starts the DAG."""
     return {
         "table": look.table,
@@ -121,5 +93,5 @@ def event_of(look: "Look", crossed: Sequence[str]) -> dict[str, Any]:
         "snapshot_id": str(look.snapshot_id),
         "due": len(look.due),
         "crossed": len(crossed),
-        "reasons": list(crossed[:REASONS_SHOWN]),
+        "reasons": crossed[:REASONS_SHOWN],
     }

@@ -16,7 +16,7 @@ from firnlake.errors import FirnError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding
-from firnlake.inspect.gather import write_snapshot
+from firnlake.inspect.status import write_snapshot
 from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table
 from firnlake.maintain.mend import NamedFile, NamedFiles, in_words, named_files

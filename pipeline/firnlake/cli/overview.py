@@ -27,9 +27,8 @@ from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain_key import Fate, KeyExplanation, explain_key
-from firnlake.inspect.gather import each_status, status_of
 from firnlake.inspect.outlook import Outlook, RemovingCommit, SegmentExplanation, explain_segment, outlooks
-from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionStatus, Status
+from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionStatus, Status, each_status, status_of
 from firnlake.inspect.versions import Version
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Reason

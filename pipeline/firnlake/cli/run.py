@@ -27,7 +27,7 @@ from firnlake.cli.options import (
 from firnlake.cli.show import Size
 from firnlake.errors import ConflictError, FirnError, NotFoundError, UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.inspect.gather import write_snapshot
+from firnlake.inspect.status import write_snapshot
 from firnlake.job.failures import retry as retry_failed
 from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.outcomes import PlanOutcome, staged
