@@ -21,7 +21,7 @@ from pyiceberg.types import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.keys import NO_KEY, codes_of, joined, places_in
-from firnlake.table.tombstone_condition import Condition
+from firnlake.table.columns import Condition
 
 PARTS = st.tuples(
     st.one_of(st.none(), st.binary(max_size=3)),

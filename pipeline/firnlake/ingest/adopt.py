@@ -25,12 +25,11 @@ from firnlake.iceberg.commit import create_side_branches
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.stage import stages_of
 from firnlake.table import records
-from firnlake.table.columns import Added, ColumnRoles, check_type, position
+from firnlake.table.columns import Added, ColumnRoles, Condition, check_type, position
 from firnlake.table.manifest_reader import read, read_entries
 from firnlake.table.policy import PREFIX, Policies
 from firnlake.table.records import COLUMNS, check_name
 from firnlake.table.segment import Segment, Segments
-from firnlake.table.tombstone_condition import Condition
 
 _FIRN_COLUMNS: Final[Mapping[str, PrimitiveType]] = MappingProxyType(
     {"level": IntegerType(), "delete_horizon": TimestamptzType()}

@@ -22,11 +22,10 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import FileDeletes, HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.iceberg.manifests import manifests_of
-from firnlake.table.columns import ColumnRoles
+from firnlake.table.columns import ColumnRoles, Condition
 from firnlake.table.manifest_reader import read_entries
 from firnlake.table.records import has_transactions, in_ms
 from firnlake.table.segment import LANDED, TopicPartition
-from firnlake.table.tombstone_condition import Condition
 
 Key: TypeAlias = tuple[bytes, ...] | None
 """The bytes of each key column's value, or of the value's text if it is not binary; None for records without a key."""
