@@ -104,7 +104,7 @@ def test_the_constraints_that_ship_are_those_of_the_lock(files: Files) -> None:
 def test_the_constraints_hold_what_users_install_and_no_tools_of_development() -> None:
     names = {re.split("[= ]", line)[0] for line in CONSTRAINTS.read_text().splitlines()}
     assert {"apache-airflow", "apache-airflow-task-sdk", "pyspark", "grpcio", "pyiceberg", "scipy"} <= names
-    assert not {"pytest", "ruff", "mypy", "hypothesis", "matplotlib", "polars", "pyspark-client"} & names
+    assert not {"pytest", "ruff", "mypy", "hypothesis", "polars", "pyspark-client"} & names
 
 
 def test_a_package_that_only_a_dropped_one_needs_is_dropped() -> None:
