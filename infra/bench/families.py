@@ -49,7 +49,7 @@ from infra.bench.inputs import (
     same,
     visible_to_spark,
 )
-from infra.bench.measure import Case, Figures, Run, Share, in_turns, measured
+from infra.bench.measure import Case, Figures, Run, in_turns, measured
 from infra.bench.peers import peers
 from infra.environment import CHECKOUT
 from infra.foreign.row_deletes import add, equality_file, position_file
@@ -133,7 +133,7 @@ def _per_core(run: Run, cores: int) -> Figures:
 
 def _by_lane(bench: Bench, state: State, lane: Lane, wanted: Fingerprint, *, local: bool = False) -> Figures:
     """A lane as ``firn run`` runs it: plan, compact, validate, publish, sweep; on Spark or in this process."""
-    engine, share = (bench.local, Share.HERE) if local else (bench.on_spark, Share.SPARK)
+    engine = bench.local if local else bench.on_spark
     # Spark ends Python workers that were idle for a minute, as they are while others run: in a warm session the modules
     # of a run are imported where its tasks run.
     engine.map(_imported, range(engine.parallelism), weights=[1 << 30] * engine.parallelism)
@@ -141,7 +141,7 @@ def _by_lane(bench: Bench, state: State, lane: Lane, wanted: Fingerprint, *, loc
     def work(table: str) -> Figures:
         return run_lane(bench.lake, table, lane, engine, _clock())
 
-    return on_copy(bench, state, work, wanted, share)
+    return on_copy(bench, state, work, wanted)
 
 
 def _imported(_: int) -> None:
@@ -153,11 +153,11 @@ def _imported(_: int) -> None:
 def _process(bench: Bench, inputs: Inputs, engine: str, *, given: bool = False, checkout: Path = CHECKOUT) -> Figures:
     session = {"SPARK_REMOTE": bench.address} if given else {}
 
-    def work(table: str) -> None:
+    def work(table: str) -> Figures:
         command = ("run", table, "--lane", "full", "--force", "--now", str(_clock()))
-        bench.firn(*command, engine=engine, checkout=checkout, **session)
+        return bench.firn(*command, engine=engine, checkout=checkout, **session)
 
-    return on_copy(bench, inputs.whole, work, inputs.newest, Share.OWN)
+    return on_copy(bench, inputs.whole, work, inputs.newest)
 
 
 def _clock() -> int:
@@ -217,8 +217,8 @@ def _cleaned(bench: Bench, shape: Shape, one: Stream, commits: int) -> Figures:
     records.create(bench.lake, table, {"firn.segment.bytes": str(128 << 20)})
     land(bench.lake, table, shape, [one], commits, tail=False)
     wanted = fingerprint(live(bench.lake.table(table)), kept_by_full(one))
-    with measured(Share.OWN) as figures:
-        bench.firn("run", table, "--lane", "full", "--force", "--now", str(NOW_MS))
+    with measured() as figures:
+        figures |= bench.firn("run", table, "--lane", "full", "--force", "--now", str(NOW_MS))
     same(fingerprint(live(bench.lake.table(table))), wanted)
     return figures
 

@@ -25,7 +25,7 @@ from firnlake.lanes import Lane
 from firnlake.run import run
 from firnlake.table import records
 from infra.bench.data import KEY_BYTES, NOW_MS, Shape, Stream, batches, slices, stream
-from infra.bench.measure import Figures, Share, WrongOutputError, finished, measured
+from infra.bench.measure import Figures, WrongOutputError, finished, measured
 from infra.environment import CHECKOUT, environment
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import iceberg_session
@@ -155,14 +155,14 @@ class Bench:
         named = "".join(f", {name} => {value}" for name, value in arguments.items())
         self.sql(f"CALL {self.lake.name}.system.{procedure}(table => '{table}'{named})")
 
-    def firn(self, *arguments: str, engine: str = "local", checkout: Path = CHECKOUT, **more: str) -> None:
+    def firn(self, *arguments: str, engine: str = "local", checkout: Path = CHECKOUT, **more: str) -> Figures:
         """Run ``firn`` on the lake in a process of its own, with its tasks in ``engine``; ``more`` are variables."""
         variables = environment(self.lake, FIRN_ENGINE=engine, FIRN_SPARK_MASTER=f"local[{self.cores}]", **more)
         if SUBMIT_OPTIONS in variables:
             variables["SPARK_SUBMIT_OPTS"] = variables[SUBMIT_OPTIONS]
         for name in ("PATH", "PYTHONPATH", "SPARK_SUBMIT_OPTS"):
             variables[name] = variables.get(name, "").replace(str(CHECKOUT), str(checkout))
-        finished([str(checkout / ".venv" / "bin" / "python"), "-m", "firnlake", *arguments], variables)
+        return finished([str(checkout / ".venv" / "bin" / "python"), "-m", "firnlake", *arguments], variables)
 
     def close(self) -> None:
         """Stop Spark, wherever it was started."""
@@ -304,7 +304,6 @@ def on_copy(
     state: State,
     work: Callable[[str], Figures | None],
     wanted: Fingerprint,
-    share: Share = Share.SPARK,
     seen: Callable[[str], Fingerprint] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> Figures:
@@ -315,7 +314,7 @@ def on_copy(
     with copy_of(bench.lake, state.metadata, properties=properties) as table:
         root = on_disk(bench.lake.table(table).location())
         before = files_under(root)
-        with measured(share) as figures:
+        with measured() as figures:
             figures |= work(table) or {}
         new = files_under(root) - before
         data = sum(path.stat().st_size for path in new if path.suffix == ".parquet")

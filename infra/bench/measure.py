@@ -9,12 +9,11 @@ import os
 import platform
 import statistics
 import subprocess
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,29 +22,18 @@ import psutil
 import pyarrow as pa
 
 INTERVAL_SECONDS = 0.05
-"""Between two looks at the processes' memory."""
+"""Between two looks at a process's memory."""
 CHECKOUT = Path(__file__).parents[2]
 VERSIONS = ("pyspark", "pyiceberg", "pyarrow", "duckdb", "polars")
 
 Figures = dict[str, float]
 """Seconds, bytes and numbers by name. ``seconds`` are those of the clock, ``processor`` those of all threads of this
-process and of what it has started; ``peak`` is the largest resident size."""
+process and of what it has started; ``peak`` is the largest resident size, where a process of its own did the work."""
 Run = Callable[[], Figures]
 
 
 class WrongOutputError(Exception):
     """An entry left something else than it should have."""
-
-
-class Share(StrEnum):
-    """The processes that do the work of a run."""
-
-    HERE = "here"
-    """This one."""
-    SPARK = "spark"
-    """This one, Spark's JVM, and its Python workers."""
-    OWN = "own"
-    """Those that are started for it, and what they start."""
 
 
 @dataclass(frozen=True)
@@ -84,60 +72,37 @@ def in_turns(entries: Mapping[str, Run], runs: int, warm_up: Sequence[Run] = ())
     return [Measured.of(name, of) for name, of in ran.items()]
 
 
-def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "") -> None:
-    """Run a process to its end; RuntimeError with its output when it fails."""
-    ended = subprocess.run(command, env=variables, cwd=CHECKOUT, input=text, capture_output=True, text=True)
-    if ended.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "") -> Figures:
+    """Run a process to its end; its ``peak``. RuntimeError with its output when it fails."""
+    peak = 0
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as given:
+        given.write(text)
+        given.seek(0)
+        process = psutil.Popen(command, env=variables, cwd=CHECKOUT, stdin=given, stdout=output, stderr=output)
+        while process.poll() is None:
+            with suppress(psutil.NoSuchProcess):  # it ended while we looked
+                peak = max(peak, process.memory_info().rss)
+            time.sleep(INTERVAL_SECONDS)
+        if process.returncode:
+            output.seek(0)
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{output.read()}")
+    return {"peak": peak}
 
 
 @contextmanager
-def measured(share: Share = Share.HERE) -> Iterator[Figures]:
-    """The figures of the block, complete once it is over; its memory is that of the processes that ``share`` names."""
+def measured() -> Iterator[Figures]:
+    """The figures of the block, complete once it is over."""
     figures: Figures = {}
-    with _watched(share) as peak:
-        started, used = time.monotonic(), processor_seconds()
-        yield figures
-        figures["seconds"] = time.monotonic() - started
-        figures["processor"] = processor_seconds() - used
-    figures |= peak
+    started, used = time.monotonic(), processor_seconds()
+    yield figures
+    figures["seconds"] = time.monotonic() - started
+    figures["processor"] = processor_seconds() - used
 
 
 def processor_seconds() -> float:
     """Those of all threads of this process and of what it has started, of ended processes as well."""
     own = psutil.Process()
     return sum(sum(one.cpu_times()[:4]) for one in (own, *own.children(recursive=True)))
-
-
-@contextmanager
-def _watched(share: Share) -> Iterator[Figures]:
-    """The largest sum of resident sizes during the block, looked at from a thread."""
-    here = psutil.Process()
-    before = {process.pid for process in here.children(recursive=True)}
-    peak = {"peak": 0.0}
-    over = threading.Event()
-
-    def look() -> None:
-        children = [] if share is Share.HERE else here.children(recursive=True)
-        concerned = [one for one in children if one.pid not in before] if share is Share.OWN else [here, *children]
-        size = 0
-        for process in concerned:
-            with suppress(psutil.NoSuchProcess):  # it ended while we looked
-                size += process.memory_info().rss
-        peak["peak"] = max(size, peak["peak"])
-
-    def watch() -> None:
-        while not over.wait(INTERVAL_SECONDS):
-            look()
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        over.set()
-        watcher.join()
-        look()
 
 
 @dataclass(frozen=True)

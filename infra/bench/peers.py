@@ -39,7 +39,7 @@ from infra.bench.inputs import (
     on_copy,
     same,
 )
-from infra.bench.measure import Figures, Run, Share, finished, measured
+from infra.bench.measure import Figures, Run, finished, measured
 
 _RECORD = ", ".join(f"`{name}`" for name in KAFKA_COLUMNS)
 _OF_R = ", ".join(f"r.`{name}`" for name in KAFKA_COLUMNS)
@@ -70,9 +70,7 @@ def peers(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
         "DuckDB": partial(written, lambda _: qualify(**asked), inputs.newest),
         "Polars": partial(written, partial(_polars, inputs), inputs.newest),
         "pyarrow copy": partial(written, partial(_copied, bench, inputs), inputs.everything),
-        "DuckDB, process": partial(
-            written, lambda _: finished(process, os.environ, json.dumps(asked)), inputs.newest, Share.OWN
-        ),
+        "DuckDB, process": partial(written, lambda _: finished(process, os.environ, json.dumps(asked)), inputs.newest),
         "Kafka": partial(_cleaned, bench, inputs),
     }
 
@@ -122,11 +120,11 @@ def _name(bench: Bench, table: str) -> str:
     return f"{bench.lake.name}.{table}"
 
 
-def _written(bench: Bench, job: Callable[[Path], object], wanted: Fingerprint, share: Share = Share.HERE) -> Figures:
+def _written(bench: Bench, job: Callable[[Path], object], wanted: Fingerprint) -> Figures:
     """The figures of a ``job`` that writes Parquet files to a folder, which have to hold the records ``wanted``."""
     out = bench.scratch / "out"
     shutil.rmtree(out, ignore_errors=True)
-    with measured(share) as figures:
+    with measured() as figures:
         job(out)
     same(fingerprint(sorted(out.rglob("*.parquet"))), wanted)
     return figures
@@ -155,7 +153,7 @@ def _copied(bench: Bench, inputs: Inputs, out: Path) -> None:
 
 
 def _cleaned(bench: Bench, inputs: Inputs) -> Figures:
-    """The figures of a cleaning by Kafka, which its own process has timed; memory is that of this process."""
+    """The figures of a cleaning by Kafka, which its own process has timed."""
     shape = inputs.shape
     part = stream(shape, 0)
     sizes = (shape.value_bytes, part.offsets[part.tail], _BATCH_BYTES, inputs.segment_bytes)
@@ -164,15 +162,13 @@ def _cleaned(bench: Bench, inputs: Inputs) -> Figures:
         _export(shape, records)
         path = java.compiled(_CLEANER, bench.scratch / "classes", java.KAFKA_JARS)
         command = [*_JVM, "-cp", path, _CLEANER.stem, str(records), str(cleaned), *map(str, sizes), "zstd", "1"]
-        with measured(Share.OWN) as figures:
-            printed = java.run(command)
-        wall, processor = (int(nanos) / 1e9 for nanos in printed.split())
+        wall, processor = (int(nanos) / 1e9 for nanos in java.run(command).split())
         _to_parquet(shape, cleaned, parquet)
         same(fingerprint([parquet]), inputs.newest)
     finally:
         for made in (records, cleaned, parquet):
             made.unlink(missing_ok=True)
-    return figures | {"seconds": wall, "processor": processor, "core seconds": wall}
+    return {"seconds": wall, "processor": processor, "core seconds": wall}
 
 
 def _row(shape: Shape) -> np.dtype[np.void]:

@@ -51,33 +51,35 @@ def sense(bench: Bench) -> Iterator[Case]:
     with tempfile.TemporaryDirectory(prefix="firn-bench-") as folder:
         home = Path(folder)
         _create(Lake.embedded(home), partitions)
-        first = in_turns({"sense, nothing remembered": partial(_alone, sense_once, home)}, 1)
-        again = {"sense": partial(_alone, sense_once, home), "firn status": partial(_alone, status_once, home)}
+        first = in_turns({"sense, nothing remembered": partial(_alone, find_due, home)}, 1)
+        again = {"sense": partial(_alone, find_due, home), "firn status": partial(_alone, find_everything, home)}
         facts = {"segments": segments, "partitions": partitions}
         title = f"{segments:,} segments of {partitions:,} topic partitions"
         yield Case("sense", title, facts, first + in_turns(again, RUNS))
 
 
-def _alone(action: Callable[..., Figures], *arguments: object) -> Figures:
-    """The figures that ``action`` has measured in a process of its own, whose imports are done."""
+def _alone(find: Callable[[Lake], int], home: Path) -> Figures:
+    """The figures of ``find`` in a process of its own, whose imports are done."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        return process.submit(action, *arguments).result()
+        return process.submit(_found, find, home).result()
 
 
-def sense_once(home: Path) -> Figures:
-    """Sense the table for one lane, as the first step of a run does."""
+def _found(find: Callable[[Lake], int], home: Path) -> Figures:
     lake = Lake.embedded(home)
     with measured() as figures:
-        figures["due"] = len(read_once(lake, TABLE, NOW).states(every=False))
-    return figures
+        figures["due"] = find(lake)
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return figures | {"peak": int(peak.split()[1]) * 1024}
 
 
-def status_once(home: Path) -> Figures:
-    """Everything of every topic partition, as ``firn status`` shows it."""
-    lake = Lake.embedded(home)
-    with measured() as figures:
-        figures["due"] = sum(bool(one.due) for one in status_of(lake, TABLE, NOW).partitions)
-    return figures
+def find_due(lake: Lake) -> int:
+    """The due topic partitions, as the first step of a run finds them."""
+    return len(read_once(lake, TABLE, NOW).states(every=False))
+
+
+def find_everything(lake: Lake) -> int:
+    """The due topic partitions, as ``firn status`` finds them, which shows everything of each."""
+    return sum(bool(one.due) for one in status_of(lake, TABLE, NOW).partitions)
 
 
 def _create(lake: Lake, partitions: int) -> None:

@@ -32,7 +32,6 @@ def test_every_entry_leaves_what_it_should(bench: Bench) -> None:
     for name, run in entries(bench, inputs, [*names]).items():
         figures = run()
         assert figures["seconds"] > 0, name
-        assert figures["peak"] > 0, name
         assert fingerprint(inputs.whole.files) == inputs.everything, f"{name} changed what others read"
 
 
