@@ -1,21 +1,27 @@
-"""Processes that outlive the command that starts them: started with a log each, found again, stopped together; and the
-ports on which they serve this machine alone."""
+"""Processes that outlive the command that starts them: started with a log each, found again, stopped together; the ports
+on which they serve this machine alone; and a Spark Connect server, for the demo, `make up`, benchmarks and tests."""
 
 import os
+import secrets
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
-from infra.environment import CHECKOUT
+from infra.environment import CHECKOUT, SOURCES
 
 Process = subprocess.Popen[bytes]
 HOST = "127.0.0.1"
 STOPPED_WITHIN = 20  # seconds
 PIDS = "firn.pids"
+SPARK_READY_WITHIN = 120  # seconds; a slow machine needs a quarter of it
+SPARK_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def start(
@@ -91,3 +97,66 @@ def free_ports(count: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
+
+
+def spark_home() -> Path:
+    """The folder of the installed pyspark."""
+    pyspark = find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    return Path(pyspark.origin).parent
+
+
+@contextmanager
+def serving(folder: Path, master: str = "local[*]") -> Iterator[str]:
+    """The address of a Spark Connect server that runs until the block ends; its log is in ``folder``."""
+    process: Process | None = None
+    try:
+        process, address = start_server(folder, master)
+        yield address
+    finally:
+        stop(folder)
+        if process is not None:
+            process.wait()
+
+
+def start_server(folder: Path, master: str = "local[*]") -> tuple[Process, str]:
+    """Start a Spark Connect server and return it with its address, once it answers; ``stop`` on ``folder`` ends it.
+
+    It runs whatever a client sends, so it listens on 127.0.0.1 only, and asks for a token.
+    """
+    home = spark_home()
+    (port,) = free_ports(1)
+    token = secrets.token_urlsafe()
+    environment = os.environ | {
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": SOURCES,
+        # Not a setting, which everybody could read in the command line of the JVM.
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+    }
+    environment.pop("SPARK_REMOTE", None)  # it would make the server a client
+    settings = {
+        "spark.connect.grpc.binding.address": HOST,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.enabled": "false",
+    }
+    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    command = [
+        str(home / "bin" / "spark-submit"),
+        "--class",
+        SPARK_CONNECT,
+        "--master",
+        master,
+        "--name",
+        "firn",
+        *options,
+    ]
+    process = start("spark", command, folder, environment)
+    deadline = time.monotonic() + SPARK_READY_WITHIN
+    while not listens(port):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"firn: the Spark Connect server does not answer, see {folder / 'spark.log'}")
+        time.sleep(0.1)
+    # Spark's client sends a token without TLS to a host of this name only.
+    return process, f"sc://localhost:{port}/;token={token}"

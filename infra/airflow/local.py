@@ -21,8 +21,7 @@ from rich.console import Console
 from firnlake.iceberg.catalog import Lake
 from infra.demo import changelog, producer
 from infra.environment import CHECKOUT, catalog_of
-from infra.processes import listens, members, start, started, stop
-from infra.spark_server import start_server
+from infra.processes import listens, members, start, start_server, started, stop
 
 PORT = 8080
 WRITER_WAITS = 60

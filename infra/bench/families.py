@@ -29,7 +29,6 @@ from firnlake.run import run
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import read
-from firnlake.table.segment import TAIL
 from infra.bench.data import KEY_BYTES, NOW_MS, Longs, Shape, Stream, batches, in_order, keys_as_text, slices, stream
 from infra.bench.inputs import (
     LANDED_BYTES,
@@ -109,7 +108,7 @@ def whole_table(family: str, bench: Bench) -> Iterator[Case]:
         bench.warm.update(cold)
         inputs = prepare(bench, shape)
         measured = in_turns(entries(bench, inputs, names), runs, warm_up * WARM_UP_RUNS)
-        yield Case(family, inputs.title, inputs.facts, measured)
+        yield Case(family, inputs.title, measured)
 
 
 def entries(bench: Bench, inputs: Inputs, names: Sequence[str]) -> Mapping[str, Run]:
@@ -175,19 +174,13 @@ def versions(bench: Bench) -> Iterator[Case]:
     for size, files in ((records, 16), (records // SMALL_PART, SMALL_FILES), (100, 2)):
         inputs = prepare(bench, Shape(1000, "uniform", None, 1, size, landed=files))
         for engine in ("local", "spark"):
-            ran: dict[str, list[Figures]] = {"this": [], "base": []}
-            this = partial(_noted, ran["this"], partial(_process, bench, inputs, engine))
-            base = partial(_noted, ran["base"], partial(_process, bench, inputs, engine, checkout=bench.base))
+            this = partial(_process, bench, inputs, engine)
+            base = partial(this, checkout=bench.base)
             measured = in_turns({"this": this, "base": base}, PAIRS, [this, base])
             for figure, title in (("processor", "CPU"), ("seconds", "wall")):
-                ratios = [of[figure] / by[figure] for of, by in zip(*ran.values(), strict=True)][1:]
+                ratios = [of[figure] / by[figure] for of, by in zip(*(one.runs for one in measured), strict=True)]
                 print(f"    {title}: {np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) this / base")
-            yield Case("versions", f"{engine}, {inputs.title}", inputs.facts, measured)
-
-
-def _noted(ran: list[Figures], run: Run) -> Figures:
-    ran.append(run())
-    return ran[-1]
+            yield Case("versions", f"{engine}, {inputs.title}", measured)
 
 
 # --- Memory ---
@@ -205,9 +198,8 @@ def memory(bench: Bench) -> Iterator[Case]:
         one = in_order(np.concatenate([rng.permutation(keys), rng.integers(0, keys, keys // 5)]))
         raw = len(one) * (KEY_BYTES + value_bytes)
         cleaned = partial(_cleaned, bench, Shape(value_bytes, "uniform", None, 1, 0), one, -(-raw // LANDED_BYTES))
-        facts = {"keys": keys, "records": len(one), "raw bytes": raw, "value bytes": value_bytes}
         title = f"{keys:,} keys, {raw / 1e9:.1f} GB of keys and values"
-        yield Case("memory", title, facts, in_turns({"firn run": cleaned}, 1))
+        yield Case("memory", title, in_turns({"firn run": cleaned}, 1))
 
 
 def _cleaned(bench: Bench, shape: Shape, one: Stream, commits: int) -> Figures:
@@ -253,7 +245,7 @@ def _converted(bench: Bench, delete_files: int, *, by_key: bool) -> Case:
     keys = int(CONVERTED_KEYS * bench.scale)
     small, whole = (_upserted(bench, size, delete_files, by_key=by_key) for size in (WARM_UP_KEYS, keys))
     title = f"{delete_files} delete files on {keys:,} records of 1 KB"
-    return Case("equality" if by_key else "positions", title, {"keys": keys}, in_turns(whole, 3, [*small.values()]))
+    return Case("equality" if by_key else "positions", title, in_turns(whole, 3, [*small.values()]))
 
 
 def _upserted(bench: Bench, keys: int, delete_files: int, *, by_key: bool) -> Mapping[str, Run]:
@@ -342,7 +334,7 @@ def replay(bench: Bench) -> Iterator[Case]:
     for size in VALUE_BYTES:
         replayed = {name: partial(_replayed, bench, keys, size, name.lower()) for name in PROFILES}
         title = f"{RECORDS:,} records over {KEYS:,} uniform keys, 20 in a file, values of {size} B"
-        yield Case("replay", title, {"value bytes": size}, in_turns(replayed, 1))
+        yield Case("replay", title, in_turns(replayed, 1))
 
 
 def _replayed(bench: Bench, keys: Longs, size: int, profile: str) -> Figures:
@@ -352,15 +344,13 @@ def _replayed(bench: Bench, keys: Longs, size: int, profile: str) -> Figures:
     records.create(bench.lake, table, {"firn.profile": profile})
     shape, one = Shape(size, "uniform", None, 1, 0), in_order(keys)
     _, firsts = np.unique(keys, return_index=True)
-    written, full = 0, 0
-    looks: list[tuple[float, int, float]] = []
+    written = 0
+    held: list[float] = []
 
-    def look(landed: int, now_ms: int) -> None:
-        """Records per key, segments, and for how many seconds the head's oldest record has waited."""
-        segments = list(read(bench.lake.table(table), table).each())
-        oldest = min((one.oldest_ms for one in segments if one.level != TAIL), default=now_ms)
-        held = sum(one.records for one in segments) / int(np.count_nonzero(firsts < landed))
-        looks.append((held, len(segments), (now_ms - oldest) / 1000))
+    def look(landed: int) -> None:
+        """Note the table's records per key that has landed."""
+        records_held = sum(segment.records for segment in read(bench.lake.table(table), table).each())
+        held.append(records_held / int(np.count_nonzero(firsts < landed)))
 
     with measured() as figures:
         for start, stop in slices(0, RECORDS, RECORDS // RECORDS_PER_FILE // FILES_PER_RUN):
@@ -369,22 +359,13 @@ def _replayed(bench: Bench, keys: Longs, size: int, profile: str) -> Figures:
                 pq.write_table(_rows(shape, one, start + number * RECORDS_PER_FILE), path)
             landing.land(bench.lake, table, files)
             now_ms = START_MS + stop * RECORD_MS
-            look(stop, now_ms)
+            look(stop)
             for lane in run(bench.lake, table, now_ms, lambda _: bench.local):
                 if lane.failures:
                     raise RuntimeError(f"{table}: {lane.failures}")
                 written += sum(one.counts.records_out for one in lane.publications if one.counts)
-                full += len(lane.publications) if lane.lane is Lane.FULL else 0
-            look(stop, now_ms)
-    held, segments, lags = zip(*looks, strict=True)
-    return figures | {
-        "written per record": written / RECORDS,
-        "held per key": float(np.mean(held)),
-        "segments": float(np.mean(segments)),
-        "most segments": max(segments),
-        "longest lag": max(lags),
-        "full cleanings": full,
-    }
+            look(stop)
+    return figures | {"written per record": written / RECORDS, "held per key": float(np.mean(held))}
 
 
 def _rows(shape: Shape, one: Stream, first: int) -> pa.Table:

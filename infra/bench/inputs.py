@@ -29,7 +29,7 @@ from infra.bench.measure import Figures, WrongOutputError, finished, measured
 from infra.environment import CHECKOUT, environment
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import iceberg_session
-from infra.spark_server import serving
+from infra.processes import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -184,28 +184,18 @@ class State:
         table = lake.table(identifier)
         return cls(table.metadata_location, tuple(live(table)))
 
-    @property
-    def bytes(self) -> int:
-        """Of the data files."""
-        return sum(path.stat().st_size for path in self.files)
-
 
 @dataclass(frozen=True)
 class Inputs:
     """A shape's table: its tail alone, and with the head on top; the records of all, and those that a clean leaves."""
 
     shape: Shape
+    title: str
     segment_bytes: int
-    facts: Figures
     tail: State
     whole: State
     everything: Fingerprint
     newest: Fingerprint
-
-    @property
-    def title(self) -> str:
-        """The shape with the size that came of it."""
-        return f"{self.shape.title}: {self.facts['records']:,.0f} records, {self.facts['raw bytes'] / 1e6:,.0f} MB"
 
 
 def prepare(bench: Bench, shape: Shape) -> Inputs:
@@ -238,16 +228,10 @@ def prepare(bench: Bench, shape: Shape) -> Inputs:
         path.read_bytes()
     values = sum(len(part) - int(part.tombstones.sum()) for part in parts)
     count = sum(map(len, parts))
-    facts: Figures = {
-        "keys": shape.records,
-        "records": count,
-        "raw bytes": count * KEY_BYTES + values * shape.value_bytes,
-        "value bytes": shape.value_bytes,
-        "tail": tail.bytes,
-        "head": whole.bytes - tail.bytes,
-    }
+    megabytes = (count * KEY_BYTES + values * shape.value_bytes) / 1e6
+    title = f"{shape.title}: {count:,} records, {megabytes:,.0f} MB"
     newest = fingerprint(whole.files, pa.concat_tables(map(kept_by_full, parts)))
-    return Inputs(shape, segment_bytes, facts, tail, whole, fingerprint(whole.files), newest)
+    return Inputs(shape, title, segment_bytes, tail, whole, fingerprint(whole.files), newest)
 
 
 def kept_by_full(part: Stream) -> pa.Table:
@@ -325,7 +309,6 @@ def on_copy(
 
 
 def drop(lake: Lake, identifier: str) -> None:
-    """Drop a table, and those that go with it, if they are there."""
-    for table in lake.tables(NAMESPACE):
-        if table == identifier or table.startswith(f"{identifier}__"):
-            lake.catalog.drop_table(table)
+    """Drop a table if it is there."""
+    if identifier in lake.tables(NAMESPACE):
+        lake.catalog.drop_table(identifier)

@@ -38,18 +38,18 @@ class WrongOutputError(Exception):
 
 @dataclass(frozen=True)
 class Measured:
-    """One entry of a case: figures over its runs, and the seconds of each."""
+    """One entry of a case: figures over its runs, and those of each."""
 
     entry: str
     figures: Figures
-    runs: list[float]
+    runs: list[Figures]
 
     @classmethod
     def of(cls, entry: str, runs: Sequence[Figures]) -> "Measured":
         """Medians of the runs, the largest of memory."""
         over = {name: max if name == "peak" else statistics.median for name in runs[0]}
         figures = {name: float(of_all(run[name] for run in runs)) for name, of_all in over.items()}
-        return cls(entry, figures, [run["seconds"] for run in runs])
+        return cls(entry, figures, list(runs))
 
 
 def in_turns(entries: Mapping[str, Run], runs: int, warm_up: Sequence[Run] = ()) -> list[Measured]:
@@ -107,11 +107,10 @@ def processor_seconds() -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """One input and the entries that were measured on it; ``facts`` are the figures that they have in common."""
+    """One input and the entries that were measured on it."""
 
     family: str
     title: str
-    facts: Mapping[str, float]
     entries: list[Measured]
 
 

@@ -53,9 +53,8 @@ def sense(bench: Bench) -> Iterator[Case]:
         _create(Lake.embedded(home), partitions)
         first = in_turns({"sense, nothing remembered": partial(_alone, find_due, home)}, 1)
         again = {"sense": partial(_alone, find_due, home), "firn status": partial(_alone, find_everything, home)}
-        facts = {"segments": segments, "partitions": partitions}
         title = f"{segments:,} segments of {partitions:,} topic partitions"
-        yield Case("sense", title, facts, first + in_turns(again, RUNS))
+        yield Case("sense", title, first + in_turns(again, RUNS))
 
 
 def _alone(find: Callable[[Lake], int], home: Path) -> Figures:

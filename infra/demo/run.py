@@ -33,7 +33,7 @@ from firnlake.lanes.erasure.certificate import export
 from firnlake_expectations.wording import count
 from infra.airflow import local
 from infra.demo.changelog import DAG_ID, LEVELED, TABLE, Entry, load, read_changelog, read_tree, topic_of
-from infra.spark_server import serving
+from infra.processes import serving
 
 MARK = ".firn-demo"
 LAST_LINES = 20  # of what a failed task says; all of it is in the log

@@ -20,22 +20,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
 from rich.console import Console
-from sqlalchemy import URL, create_engine, text
-from sqlalchemy.exc import OperationalError
 
 from firnlake.iceberg.catalog import Lake
 from infra import java
 from infra.environment import variable
-from infra.processes import HOST, Process, free_ports, listens, members, start, started, stop
+from infra.processes import HOST, Process, free_ports, listens, members, spark_home, start, started, stop
 
 BUCKET = "lake"
-DATABASE = "catalogs"
+DATABASE = "postgres"
+"""PostgreSQL makes it by itself."""
 REGION = "us-east-1"
 SQL = "sql"
 REST = "rest"
@@ -66,7 +64,6 @@ class Settings:
     rest_port: int
     master_port: int
     master_ui_port: int
-    superuser_password: str
     database_password: str
     access_key_id: str
     secret_access_key: str
@@ -86,7 +83,7 @@ class Settings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Secrets, which must appear in no output."""
-        return (self.superuser_password, self.database_password, self.secret_access_key, self.token)
+        return (self.database_password, self.secret_access_key, self.token)
 
     @property
     def s3_endpoint(self) -> str:
@@ -217,33 +214,12 @@ class Stack:
         user = _user()
         data = _place(self.folder, user) / "data"
         if not (data / "PG_VERSION").exists():
-            _initialise(bin_folder, data, self.settings.superuser_password, user)
+            _initialise(bin_folder, data, self.settings.database_password, user)
         options = [f"--{name}={value}" for name, value in POSTGRES.items()]
         command = [str(bin_folder / "postgres"), "-D", str(data), "-p", str(self.settings.postgres_port), *options]
         self._start("postgres", command, self.environment(), user)
-        self._wait("PostgreSQL", self._has_database)
-
-    def _has_database(self) -> bool:
-        """Make the role and the database that catalogs use unless they are there; False while nobody answers.
-
-        The role owns its database and nothing else: a catalog needs no more.
-        """
-        port, password = self.settings.postgres_port, self.settings.superuser_password
-        login = URL.create("postgresql+psycopg2", "postgres", password, HOST, port, "postgres")
-        # A database can't be made within a transaction.
-        engine = create_engine(login, isolation_level="AUTOCOMMIT")
-        try:
-            with engine.connect() as connection:
-                asked = text("SELECT 1 FROM pg_database WHERE datname = :name")
-                if connection.execute(asked, {"name": DATABASE}).first() is None:
-                    # Both are our own, without quotes in them.
-                    connection.execute(text(f"CREATE ROLE firn LOGIN PASSWORD '{self.settings.database_password}'"))
-                    connection.execute(text(f"CREATE DATABASE {DATABASE} OWNER firn"))
-        except OperationalError:
-            return False
-        finally:
-            engine.dispose()
-        return True
+        asked = [str(bin_folder / "pg_isready"), "--quiet", "-h", HOST, "-p", str(self.settings.postgres_port)]
+        self._wait("PostgreSQL", lambda: subprocess.run(asked, check=False).returncode == 0)
 
     def _start_s3(self) -> None:
         """Start S3Proxy on a folder of files, with one bucket in it."""
@@ -314,10 +290,7 @@ class Stack:
         return 0
 
     def _start_spark(self, name: str, role: str, options: Sequence[str]) -> int:
-        pyspark = find_spec("pyspark")
-        assert pyspark is not None
-        assert pyspark.origin is not None
-        home = Path(pyspark.origin).parent
+        home = spark_home()
         own = {
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
@@ -374,12 +347,12 @@ def _place(folder: Path, user: str | None) -> Path:
     return place
 
 
-def _initialise(bin_folder: Path, data: Path, superuser_password: str, user: str | None) -> None:
+def _initialise(bin_folder: Path, data: Path, secret: str, user: str | None) -> None:
     password = data.parent / "password"
-    _write_private(password, superuser_password)
+    _write_private(password, secret)
     if user is not None:
         shutil.chown(password, user)
-    command = [str(bin_folder / "initdb"), "-D", str(data), "-U", "postgres", "--auth=scram-sha-256"]
+    command = [str(bin_folder / "initdb"), "-D", str(data), "-U", "firn", "--auth=scram-sha-256"]
     command += [f"--pwfile={password}", "--encoding=UTF8", "--locale=C", "--no-sync"]
     done = subprocess.run(command, user=user, group=user, cwd=data.parent, capture_output=True, text=True, check=False)
     password.unlink()

@@ -21,9 +21,8 @@ import pyspark
 import pytest
 
 from infra.environment import CHECKOUT, FOREIGN, SOURCES
-from infra.processes import members
+from infra.processes import members, serving
 from infra.processes import started as started_in
-from infra.spark_server import serving
 from tests.support.commands import firn
 from tests.support.topics import Topic, updates
 

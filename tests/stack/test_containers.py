@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped]  # has no type information
 
 from infra.environment import CHECKOUT
 from infra.processes import HOST, free_ports, listens
-from infra.stack.stack import READY_WITHIN, Stack
+from infra.stack.stack import DATABASE, READY_WITHIN, Stack
 from tests.support.commands import until
 
 SERVICES = yaml.safe_load((CHECKOUT / "infra" / "compose" / "compose.yaml").read_text())["services"]
@@ -39,7 +39,7 @@ def test_the_rest_catalog_lets_in_who_knows_the_token(stack: Stack) -> None:
         "REST_TOKEN": "open sesame",
         "CATALOG_JDBC_USER": "firn",
         "CATALOG_JDBC_PASSWORD": stack.settings.database_password,
-        "CATALOG_URI": f"jdbc:postgresql://{HOST}:{stack.settings.postgres_port}/catalogs",
+        "CATALOG_URI": f"jdbc:postgresql://{HOST}:{stack.settings.postgres_port}/{DATABASE}",
         "CATALOG_S3_ENDPOINT": stack.settings.s3_endpoint,
     }
     with serving("rest", own, port):
