@@ -1,5 +1,6 @@
-"""Processes that outlive the command that starts them: started with a log each, found again, stopped together; the ports
-on which they serve this machine alone; and a Spark Connect server, for the demo, `make up`, benchmarks and tests."""
+"""Processes that outlive the command that starts them: started with a log each, found again, stopped together; the
+ports on which they serve this machine alone; and a Spark Connect server, for the demo, `make up`, benchmarks and tests.
+"""
 
 import os
 import secrets

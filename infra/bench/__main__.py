@@ -1,10 +1,10 @@
 """``make bench``: measure families of cases, Firn and its peers in turns, and write the report.
 
-    python -m infra.bench [FAMILY,...] [--scale 1.0] [--home .firn/bench] [--docs]
-    python -m infra.bench --base COMMIT [--scale 1.0] [--home .firn/bench]
+    python -m infra.bench [FAMILY,...] [--scale 1.0] [--docs]
+    python -m infra.bench --base COMMIT [--scale 1.0]
 
-The report goes to HOME/report (JSON, Markdown); with --docs and at scale 1 into docs/, where families that were not
-chosen keep what was measured of them before. Fails when an entry's output is not what it should be. With a base,
+The report goes to .firn/bench/report (JSON, Markdown); with --docs and at scale 1 into docs/, where families that were
+not chosen keep what was measured of them before. Fails when an entry's output is not what it should be. With a base,
 this checkout is measured beside that commit, which gets a worktree with an environment of its own, and nothing else is.
 """
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENT = CHECKOUT / "docs" / "performance.md"
+HOME = CHECKOUT / ".firn" / "bench"
+CORES = os.cpu_count() or 1
+"""For each entry alike."""
 ON_DEMAND = ("memory", "replay")
 """Families that take more than ten minutes each, or gigabytes."""
 
@@ -50,58 +53,55 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.bench", description=__doc__)
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"default: all but {', '.join(ON_DEMAND)}")
     parser.add_argument("--scale", type=float, default=1.0, help="size of all inputs; 1.0: 200,000 keys of 1 KB values")
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for each entry alike")
-    parser.add_argument("--home", type=Path, default=Path(".firn", "bench"), help="where inputs and the report go")
     parser.add_argument("--base", help="a commit to measure this checkout beside")
     parser.add_argument("--docs", action="store_true", help="write a report of scale 1 into docs/")
     arguments = parser.parse_args()
-    home: Path = arguments.home.resolve()
     # Read when the engines start: so they are set before any of them is imported.
-    os.environ["FIRN_SPARK_MASTER"] = f"local[{arguments.cores}]"
-    os.environ["POLARS_MAX_THREADS"] = str(arguments.cores)
-    os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "spark"))
+    os.environ["FIRN_SPARK_MASTER"] = f"local[{CORES}]"
+    os.environ["POLARS_MAX_THREADS"] = str(CORES)
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(HOME / "spark"))
     every = families(based=bool(arguments.base))
     chosen = [name for text in arguments.families for name in text.split(",") if name]
     chosen = chosen or [name for name in every if name not in ON_DEMAND]
     if unknown := [name for name in chosen if name not in every]:
         parser.error(f"{', '.join(unknown)} is no family; allowed: {', '.join(every)}")
-    report = _measure({name: every[name] for name in every if name in chosen}, arguments, home)
+    report = _measure({name: every[name] for name in every if name in chosen}, arguments)
     to_document = arguments.docs and arguments.scale == 1 and not arguments.base
-    _write(report, list(every), DOCUMENT.parent if to_document else home / "report", to_document=to_document)
+    _write(report, list(every), DOCUMENT.parent if to_document else HOME / "report", to_document=to_document)
 
 
-def _measure(chosen: Mapping[str, "Family"], arguments: argparse.Namespace, home: Path) -> "Report":
+def _measure(chosen: Mapping[str, "Family"], arguments: argparse.Namespace) -> "Report":
     """Run the families one after the other, in a lake of their own; what was measured is on disk after each case."""
     from firnlake.iceberg.catalog import Lake
     from infra.bench.inputs import NAMESPACE, Bench
     from infra.bench.measure import Report, machine
 
-    folder = home / "lake"
+    folder = HOME / "lake"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "scratch").mkdir(parents=True)
-    base = _worktree(arguments.base, home) if arguments.base else None
-    bench = Bench(Lake.embedded(folder), arguments.cores, arguments.scale, folder / "scratch", base)
+    base = _worktree(arguments.base) if arguments.base else None
+    bench = Bench(Lake.embedded(folder), CORES, arguments.scale, folder / "scratch", base)
     bench.lake.create_namespace(NAMESPACE)
-    report = Report(machine(arguments.cores), arguments.scale)
+    report = Report(machine(CORES), arguments.scale)
     try:
         for name, cases in chosen.items():
             print(name, flush=True)
             for case in cases(bench):
                 report.cases.append(case)
-                report.write(home / "report" / "results.json")
+                report.write(HOME / "report" / "results.json")
     finally:
         bench.close()
         shutil.rmtree(folder, ignore_errors=True)
     return report
 
 
-def _worktree(commit: str, home: Path) -> Path:
+def _worktree(commit: str) -> Path:
     """A worktree of the commit with its environment set up; kept for the next time."""
     asked = ["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]
     named = subprocess.run(asked, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if named.returncode:
         raise SystemExit(f"BASE={commit} is no commit of this repository; allowed: a branch, a tag or a hash")
-    checkout = home / named.stdout.strip()
+    checkout = HOME / named.stdout.strip()
     if not checkout.exists():
         subprocess.run(["git", "worktree", "prune"], cwd=CHECKOUT, check=True)
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", checkout, commit], cwd=CHECKOUT, check=True)

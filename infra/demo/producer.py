@@ -81,13 +81,10 @@ def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
 
     What goes wrong with a commit is logged and left to the next one, which looks first what has become of it.
     """
-    log_ends: dict[int, int] | None = None
     expire_at: datetime | None = None
     for now in moments:
         try:
-            if log_ends is None:
-                log_ends = read_log_ends(lake)
-            log_ends = commit(lake, seed, log_ends, now)
+            commit(lake, seed, now)
             expire_at = expire_at or now + EXPIRED_EVERY
             if now >= expire_at:
                 now_ms = int(now.timestamp() * 1000)
@@ -96,31 +93,24 @@ def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
                 expire_at = now + EXPIRED_EVERY
         except FirnError as error:
             log.warning("%s", error)
-            log_ends = None
 
 
-def commit(lake: Lake, seed: int, log_ends: dict[int, int], now: datetime) -> dict[int, int]:
-    """Land one commit; returns the log ends after it, the same as before when there are too many segments already."""
-    snapshot = lake.table(TABLE).current_snapshot()
-    live = int((snapshot.summary if snapshot and snapshot.summary else {}).get("total-data-files") or 0)
+def commit(lake: Lake, seed: int, now: datetime) -> None:
+    """Land one commit, unless there are too many segments already."""
+    segments = manifest_reader.read(lake.table(TABLE), TABLE)
+    live = len(list(segments.each()))
     if live > MOST_SEGMENTS:
         log.warning("%s segments wait for %s: nothing is landed until it has run", live, DAG_ID)
-        return log_ends
-    made = records(seed, log_ends, now)
-    with tempfile.TemporaryDirectory() as folder:
-        landed = land(lake, TABLE, [write(made, Path(folder) / "carts.parquet")])
-    log.info("%s records in %s segments, %s bytes", landed.records, landed.segments, landed.bytes)
-    return log_ends | {record.partition: record.offset + 1 for record in made}
-
-
-def read_log_ends(lake: Lake) -> dict[int, int]:
-    """The log end of every partition that TABLE has records of; cleaning leaves the last record where it is (C4)."""
-    segments = manifest_reader.read(lake.table(TABLE), TABLE)
-    return {
+        return
+    # Cleaning leaves the last record where it is (C4).
+    log_ends = {
         of.partition: max(segment.last_offset for segment in own) + 1
         for of, own in segments.items()
         if of.topic == TOPIC
     }
+    with tempfile.TemporaryDirectory() as folder:
+        landed = land(lake, TABLE, [write(records(seed, log_ends, now), Path(folder) / "carts.parquet")])
+    log.info("%s records in %s segments, %s bytes", landed.records, landed.segments, landed.bytes)
 
 
 def records(seed: int, log_ends: Mapping[int, int], now: datetime) -> list[Record]:
