@@ -64,7 +64,7 @@ def land(
         show.as_json(landed)
     elif new:
         before = f"; the records of {count(landed.repeated, 'file')} had landed before" if landed.repeated else ""
-        show.message(
+        show.line(
             f"{table}: landed {count(landed.records, 'record')} from {count(new, 'file')} as "
             f"{count(landed.segments, 'segment')}, with snapshot {landed.snapshot_id}{before}"
         )

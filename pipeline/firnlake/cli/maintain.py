@@ -100,18 +100,18 @@ def mend(
     _show_files(named)
     if not yes:
         options = [text for one in named.files for text in ("--file", one.path)]
-        show.message(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
+        show.line(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
         return
     snapshot_id = mending.mend(lake, named)
     if snapshot_id is None:
-        show.message(f"{table}: the same was taken from main before, nothing to do")
+        show.line(f"{table}: the same was taken from main before, nothing to do")
         return
     # If the pages can't tell of it, for example since the table has other faults, the next run makes them do so.
     with suppress(FirnError, OSError):
         write_snapshot(lake, table, clock.now_ms())
         build_pages(lake.reports_folder)
     kept = f"branch {MENDED} keeps it" if named.kept else "nothing of it could be kept"
-    show.message(f"{table}: taken from main with snapshot {snapshot_id}; {kept}")
+    show.line(f"{table}: taken from main with snapshot {snapshot_id}; {kept}")
     show.line("what readers miss now can be landed again with `firn land`, if Kafka or a backup still has it")
     # Other inputs make another plan, so no refusal of the former one holds it back (C20).
     show.line("no `firn retry` is needed; if the run finds nothing due, --force runs anyway")
@@ -123,7 +123,7 @@ def _show_files(named: NamedFiles) -> None:
     for one in named.files:
         show.line(f"  {one.path}")
         show.line(f"    {_holding(one)}")
-        show.message(f"    {_state(one)}")
+        show.line(f"    {_state(one)}")
     show.line("  readers will miss these records, and may see older records of their keys again, deleted ones too")
 
 

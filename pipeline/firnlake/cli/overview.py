@@ -165,14 +165,14 @@ def _show(status: Status, limit: int) -> None:
         whys = [text if text.startswith(f"{part.name} ") else f"{part.name} {text}" for text in part.why]
         _show_some(part.name, whys, limit, "reason")
     if status.tombstones.oldest_ms is not None:
-        show.message(
+        show.line(
             f"{table}: {count(status.tombstones.stamped, 'tombstone')} with a delete horizon, kept until that is past; "
             f"the first until {show.moment(status.tombstones.oldest_ms, status.taken_ms)}"
         )
     show_bytes(status, limit)
     _show_some(table, [f"{table}: {text}" for text in status.strays], limit, "file")
     for text in status.doubts:
-        show.message(f"{table}: {text}")
+        show.line(f"{table}: {text}")
 
 
 def _condition(part: PartitionStatus) -> str:
@@ -190,7 +190,7 @@ def _condition(part: PartitionStatus) -> str:
 
 def _show_some(subject: str, lines: list[str], limit: int, noun: str) -> None:
     for text in lines[:limit]:
-        show.message(text)
+        show.line(text)
     show.more(subject, len(lines), limit, noun)
 
 
@@ -209,13 +209,13 @@ def show_bytes(status: Status, limit: int = SHOWN) -> None:
     if status.side_bytes:
         show.line("side branches: quarantined records, removed tombstones, and what `firn mend` took")
     show.more(table, len(topics), limit, "topic")
-    show.message(
+    show.line(
         f"{table}: history alone holds {count(status.history_bytes, 'byte')}; expiring snapshots now would free "
         f"{count(status.expirable_bytes, 'byte')}"
     )
     if status.since_ms is not None:
         amplification = status.write_amplification
-        show.message(
+        show.line(
             f"{table}: since {show_ms(status.since_ms)}, {count(status.landed_bytes, 'byte')} landed; "
             f"compaction wrote {status.written_bytes:,} and saved {status.saved_bytes:,}; write amplification "
             f"{'–' if amplification is None else f'{amplification:.2f}'}"
@@ -306,7 +306,7 @@ def _show_fates(table: str, fates: Iterable[Fate], place: str, now_ms: int, limi
         files = sorted({record.path for record in records})
         where = place or f"in {files[0] if len(files) == 1 else count(len(files), 'file')}"
         show.line(f"{_records(records, now_ms)}, {where}")
-        show.message(f"  {rule}")
+        show.line(f"  {rule}")
     show.more(table, len(alike), limit, "explanation")
 
 
@@ -323,13 +323,13 @@ def _show_partition(outlook: Outlook, now_ms: int, limit: int) -> None:
     for lane in outlook.lanes:
         reason = _reason(lane.reason, now_ms)
         if lane.plan:
-            show.message(f"  {lane.lane}: due, {count(lane.segments, 'segment')} (plan {lane.plan}), {reason}")
+            show.line(f"  {lane.lane}: due, {count(lane.segments, 'segment')} (plan {lane.plan}), {reason}")
         else:
             clock = "" if lane.next_ms is None else f"; due at {show.moment(lane.next_ms, now_ms)}"
             blocked = "blocked" if lane.reason.rule == "C20" else "not due"
-            show.message(f"  {lane.lane}: {blocked}, {reason}{clock}")
+            show.line(f"  {lane.lane}: {blocked}, {reason}{clock}")
     for blocker in outlook.obstacles[:limit]:
-        show.message(f"  blocked by {_reason(blocker, now_ms)}")
+        show.line(f"  blocked by {_reason(blocker, now_ms)}")
     show.more(str(state.topic_partition), len(outlook.obstacles), limit, "blocker")
 
 
@@ -354,7 +354,7 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
     for going in explained.going:
         show.line(f"  due now in lane {going.lane}: {going.reason.text} (plan {going.plan})")
     for reason in explained.waiting:
-        show.message(f"  {_reason(reason, now_ms)}")
+        show.line(f"  {_reason(reason, now_ms)}")
     if explained.removed_by:
         show.line(f"  no longer live: removed by {_commit(explained.removed_by, now_ms)}")
 

@@ -207,12 +207,12 @@ def _show_lane(result: LaneRun) -> None:
             records_out = count(counts.records_out, "record")
             done = f"{segments_in} with {records_in} became {segments_out} with {records_out}"
         shared = f" of {len(own):,} plans" if len(own) > 1 else ""
-        show.message(f"{result.lane}: {done}; {_fates(counts)}; snapshot {snapshot_id}{shared}")
+        show.line(f"{result.lane}: {done}; {_fates(counts)}; snapshot {snapshot_id}{shared}")
     steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in result.seconds.items())
     waiting = f"; {count(len(result.postponed), 'more plan')} left for the next run" if result.postponed else ""
     published, plans = len(result.publications), len(result.plans)
     told = count(plans, "plan") if published == plans else f"{published:,} of {plans:,} plans"
-    show.message(f"{result.lane}: {told} published; {steps}{waiting}")
+    show.line(f"{result.lane}: {told} published; {steps}{waiting}")
 
 
 def _fates(counts: Counts) -> str:

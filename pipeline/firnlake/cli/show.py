@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,8 +27,6 @@ GAP: Final = 2
 """Spaces between two columns."""
 NO_EDGE: Final = 1_000_000
 """Columns of a pipe: there, each row of a table is one line, so that other tools can search it."""
-
-NO_DASHES: Final[Mapping[str, str]] = MappingProxyType({})
 
 out = Console(width=None if sys.stdout.isatty() else NO_EDGE, soft_wrap=True)
 err = Console(width=None if sys.stderr.isatty() else NO_EDGE, stderr=True, soft_wrap=True)
@@ -57,32 +55,21 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def line(text: str) -> None:
-    """Print one line literally, because names from data may look like markup or hold terminal control codes."""
-    out.print(Text(printable(text)))
+def line(text: str, console: Console = out) -> None:
+    """Print a line literally, because names from data may look like markup or hold terminal control codes.
 
-
-def message(text: str) -> None:
-    """Print a message: on one line or, if it is wider than the output, with each clause on a line of its own."""
-    for part in _clauses(text, _room()):
-        line(part)
+    If it is wider than the output, each clause stands on a line of its own, indented after the first, so that a cause,
+    a file or the command that helps can be copied.
+    """
+    first, *rest = text.split("; ") if cell_len(text) > _room(console) else [text]
+    indent = " " * (len(first) - len(first.lstrip()) + GAP)
+    for part in (first, *(f"{indent}{part}" for part in rest)):
+        console.print(Text(printable(part)))
 
 
 def error(text: str) -> None:
-    """Print an error on standard error, as ``message`` does."""
-    for part in _clauses(f"firn: {text}", _room(err)):
-        err.print(Text(printable(part)))
-
-
-def _clauses(text: str, room: int) -> Iterator[str]:
-    """The parts of ``text`` between semicolons if it is wider than ``room``, indented after the first.
-
-    So the cause, each file and the command that helps stand alone and can be copied.
-    """
-    first, *rest = text.split("; ") if cell_len(text) > room else [text]
-    indent = " " * (len(first) - len(first.lstrip()) + GAP)
-    yield first
-    yield from (f"{indent}{part}" for part in rest)
+    """Print an error on standard error."""
+    line(f"firn: {text}", err)
 
 
 def end(failures: Sequence[FirnError | str]) -> None:
@@ -103,7 +90,10 @@ def end(failures: Sequence[FirnError | str]) -> None:
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], unknown: Mapping[str, str] = NO_DASHES
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    unknown: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Print a table under a title; numbers are right-aligned and grouped by thousands, and a dash stands for None.
 
