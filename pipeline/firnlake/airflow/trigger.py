@@ -59,14 +59,22 @@ class ThresholdTrigger(BaseEventTrigger):
             await asyncio.sleep(kwargs["seconds"])
 
     async def filter_shared_stream(self, stream: AsyncIterator["Look"]) -> AsyncIterator[TriggerEvent]:
-        """The events of this trigger's table."""
+        """The events of this trigger's table; each starts the table's DAG."""
         announced: Collection[Place] = ()
         self._subscribed.add(self)
         try:
             async for look in stream:
                 if look.table == self.table:
                     if crossed := look.beyond(announced):
-                        yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
+                        event = {
+                            "table": self.table,
+                            # As text, because 64-bit numbers lose digits in a browser.
+                            "snapshot_id": str(look.snapshot_id),
+                            "due": len(look.due),
+                            "crossed": len(crossed),
+                            "reasons": crossed[:REASONS_SHOWN],
+                        }
+                        yield TriggerEvent(event)  # type: ignore[no-untyped-call]  # same here
                     announced = look.due.keys()
         finally:
             self._subscribed.discard(self)
@@ -83,15 +91,3 @@ def _watch() -> "Watch":
     from firnlake.iceberg.catalog import Lake
 
     return Watch(Lake.load())
-
-
-def event_of(look: "Look", crossed: list[str]) -> dict[str, Any]:
-    """The content of the trigger's event, and of the asset event that starts the DAG."""
-    return {
-        "table": look.table,
-        # As text, because 64-bit numbers lose digits in a browser.
-        "snapshot_id": str(look.snapshot_id),
-        "due": len(look.due),
-        "crossed": len(crossed),
-        "reasons": crossed[:REASONS_SHOWN],
-    }

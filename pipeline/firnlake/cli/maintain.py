@@ -19,7 +19,7 @@ from firnlake.iceberg.deleter import Finding
 from firnlake.inspect.status import write_snapshot
 from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table
-from firnlake.maintain.mend import NamedFile, NamedFiles, in_words, named_files
+from firnlake.maintain.mend import NamedFile, in_words, named_files
 from firnlake_expectations.data_quality import build_pages
 from firnlake_expectations.wording import count
 
@@ -61,7 +61,17 @@ def _show(table: str, findings: Sequence[Finding], dry_run: bool) -> None:
     going = [one for one in findings if one.goes]
     removed = "to be removed" if dry_run else "removed"
     for what, some in (("kept", [one for one in findings if not one.goes]), (removed, going)):
-        rows = [(one.kind, _short(one.name), one.files, one.bytes, _age(one), one.reason) for one in some]
+        rows = [
+            (
+                one.kind,
+                _short(one.name),
+                one.files,
+                one.bytes,
+                None if one.age_ms is None else clock.show_span(max(one.age_ms, 0)),
+                one.reason,
+            )
+            for one in some
+        ]
         if rows:
             show.table(f"{table}: {what}", ("kind", "name", "files", "bytes", "age", "why"), rows)
     if going:
@@ -70,10 +80,6 @@ def _show(table: str, findings: Sequence[Finding], dry_run: bool) -> None:
         show.line(f"{table}: {count(files, 'file')}, {count(size, 'byte')}{hint}")
     else:
         show.line(f"{table}: nothing to remove")
-
-
-def _age(one: Finding) -> str | None:
-    return None if one.age_ms is None else clock.show_span(max(one.age_ms, 0))
 
 
 def _short(name: str) -> str:
@@ -97,7 +103,12 @@ def mend(
         show.line(f"{table}: {path} was taken by {in_words(past)}; nothing to do")
     if not named.files:
         return
-    _show_files(named)
+    show.line(f"{table}, snapshot {named.snapshot_id}: to be taken from main:")
+    for one in named.files:
+        show.line(f"  {one.path}")
+        show.line(f"    {_holding(one)}")
+        show.line(f"    {_state(one)}")
+    show.line("  readers will miss these records, and may see older records of their keys again, deleted ones too")
     if not yes:
         options = [text for one in named.files for text in ("--file", one.path)]
         show.line(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
@@ -116,15 +127,6 @@ def mend(
     # Other inputs make another plan, so no refusal of the former one holds it back (C20).
     show.line("no `firn retry` is needed; if the run finds nothing due, --force runs anyway")
     show.line(f"next: {shlex.join(['firn', 'run', table])}")
-
-
-def _show_files(named: NamedFiles) -> None:
-    show.line(f"{named.table}, snapshot {named.snapshot_id}: to be taken from main:")
-    for one in named.files:
-        show.line(f"  {one.path}")
-        show.line(f"    {_holding(one)}")
-        show.line(f"    {_state(one)}")
-    show.line("  readers will miss these records, and may see older records of their keys again, deleted ones too")
 
 
 def _holding(one: NamedFile) -> str:
