@@ -47,8 +47,11 @@ class Progress:
             return
         if sys.stderr.isatty():
             self._show_bar()
-        else:
-            self._write_lines()
+        while not self._ended.wait(LINE_SECONDS):
+            done, total = self._figures()
+            passed = f"{time.monotonic() - self._started:.0f} s"
+            how_far = f"{done:,} of {total:,} after {passed}" if total > 1 else f"{passed} so far"
+            log.info("%s: %s", self._title, how_far)
 
     def _figures(self) -> tuple[int, int]:
         figures = self._look() if self._look else None
@@ -68,11 +71,3 @@ class Progress:
                 bar.update(task, completed=done, total=total or None)
                 if self._ended.wait(LOOK_SECONDS):
                     return
-
-    def _write_lines(self) -> None:
-        while not self._ended.wait(LINE_SECONDS):
-            done, total = self._figures()
-            passed = f"{time.monotonic() - self._started:.0f} s"
-            log.info(
-                "%s: %s", self._title, f"{done:,} of {total:,} after {passed}" if total > 1 else f"{passed} so far"
-            )

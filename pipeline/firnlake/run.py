@@ -23,12 +23,6 @@ from firnlake.publish.publish import publish
 
 log = logging.getLogger(__name__)
 
-MAX_ROUNDS = 100
-"""Maximum number of rounds with ``until_idle``. Each round reduces the due work, so only a defect exceeds the maximum.
-
-A round that postpones plans because the budgets of a run are full does not count.
-"""
-
 
 @dataclass
 class LaneRun:
@@ -89,11 +83,10 @@ def run(
     """
     check_clock(identifier, now_ms)
     failed: set[tuple[str, int]] = set()
-    rounds = 0
     if len(lanes) > 1:
         lanes = [lane for lane in lanes if not scope.obstacle(lane)]
-    while rounds < (MAX_ROUNDS if until_idle else 1):
-        worked = waiting = False
+    while True:
+        worked = False
         for lane in lanes:
             done = LaneRun(lane, ())
             with done.timed("plan"):
@@ -113,11 +106,10 @@ def run(
                 _work(lake, done, engines)
                 failed |= {plan.topic_partition for plan in done.plans if done.outcomes[plan.id].error}
                 worked = worked or bool(done.publications)
-                waiting = waiting or any(not one.too_large for one in done.postponed)
             yield done
+        # What is published reduces the due work, except that of a forced run.
         if not worked or force or not until_idle:
             return
-        rounds += not waiting
 
 
 def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
